@@ -32,7 +32,7 @@ _KINDS: dict[str, Callable[[str], Any]] = {
 
 
 class Arguments(Struct, frozen=True):
-    """What an executor says to a task."""
+    """The arguments that an executor passes to a task."""
 
     #: Path of launch.json.
     launch: str

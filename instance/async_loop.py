@@ -48,7 +48,7 @@ class AsyncBoltTask(BoltTask):
         self._concurrency: int = self.settings.async_concurrency
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Run as many coroutines as the plan says from now on; those in progress beyond that end as they do."""
+        """Change the number of coroutines to that of the plan; surplus ones in progress finish normally."""
         super().take_plan(plan)
         assert self.plan is not None
         self._concurrency = live_concurrency(self.plan.topology, self.name.component) or self.settings.async_concurrency
@@ -69,12 +69,12 @@ class AsyncBoltTask(BoltTask):
         return asyncio.SelectorEventLoop(WatchedSelector(self.falls_asleep, self.wakes_up))
 
     def falls_asleep(self) -> None:
-        """No coroutine can go on: those in progress wait for something outside."""
+        """No coroutine can continue: those in progress wait for something outside."""
         work = min(1.0, len(self._running) / self._bound())
         self.time_use.turn(Doing(work, bool(self.link.outbox)), time.monotonic_ns())
 
     def wakes_up(self) -> None:
-        """Coroutines go on."""
+        """Coroutines continue."""
         if self.time_use.doing is not WORKING:
             self.time_use.turn(WORKING, time.monotonic_ns())
 

@@ -6,8 +6,8 @@ polled. Each turn offers permits for the emits up to the next one; without a per
 link, nor a clamp, nor the pending tuples ever block the loop.
 
 Invariants: between the append of a tuple and the next await of the coroutine that emitted it there is no turn, so a
-checkpoint, which is made in a turn, never falls between a tuple and what user code does about it at once. Tuples
-of one coroutine leave in the order of its emits.
+checkpoint, which is made in a turn, never falls between a tuple and the user code that follows it directly. Tuples of
+one coroutine leave in the order of its emits.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class AsyncSpoutTask(SpoutTask):
             self._calls_waiting -= inside
 
     def wait_for_room(self) -> None:
-        """An emit never blocks the loop: what does not fit into the link lets the next emits wait."""
+        """An emit never blocks the loop: if the link is full, the next emits wait."""
         if self.link.outbox:
             self._permits.offer(0)
 
@@ -195,7 +195,9 @@ class AsyncSpoutTask(SpoutTask):
         await self._end()
 
     def falls_asleep(self) -> None:
-        """No coroutine can go on: nobody adds to tuples that may be sent, although they may be those of a busy task."""
+        """No coroutine can continue: buffered tuples get no more company, so they may be sent even if the task
+        is busy.
+        """
         if not self._ending:
             self._flush_due(time.monotonic())
         self.note_outgoing()
@@ -206,7 +208,7 @@ class AsyncSpoutTask(SpoutTask):
         self.progress.resting = True
 
     def wakes_up(self) -> None:
-        """Coroutines go on. The loop turns, even when no turn of ours is due."""
+        """Coroutines continue. The loop turns, even when no turn of ours is due."""
         if self.progress.resting:
             self.progress.resting = False
             if self._held_up:

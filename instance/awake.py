@@ -1,6 +1,6 @@
 """Wakes the asyncio loop of a task: on a message of its control thread, a frame of its link, or a call of `set`.
 
-And tells when the loop sleeps, and whether the thread of a task has slept.
+Also says when the loop sleeps, and whether the thread of a task has slept.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Awake(asyncio.Event):
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """Tells when the loop sleeps, so that a coroutine that blocks it is seen, and one that waits is not."""
+    """Knows when the loop sleeps, which distinguishes a coroutine that blocks the loop from one that waits."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """`before` is called when no coroutine can go on, `after` whenever coroutines go on, slept or not."""
+        """`before` is called when no coroutine can continue, `after` whenever coroutines continue, slept or not."""
         super().__init__()
         self._before, self._after = before, after
 
@@ -77,9 +77,9 @@ class Sleeps:
         self.forget()
 
     def forget(self) -> None:
-        """Only what comes from now on counts."""
+        """Forget earlier waits."""
         self._before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
     def any(self) -> bool:
-        """Whether the thread has waited for anything since `forget`; losing its core to others is no sleep."""
+        """Whether the thread has waited for anything since `forget`; waiting for a core does not count."""
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw != self._before

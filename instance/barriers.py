@@ -1,4 +1,4 @@
-"""Barriers at a bolt: frames of other attempts, alignment, and what an unaligned checkpoint records.
+"""Barriers at a bolt: frames of other attempts, alignment, and the records of an unaligned checkpoint.
 
 Aligned barriers act when they come out of the queue; frames that are held back meanwhile return their
 credit, so that the other sources flow. Unaligned ones act when they arrive: the bolt is cut between two
@@ -6,7 +6,7 @@ tuples, and from then on it accepts, and returns credit for, everything until ev
 even while its own output is blocked (F38). An aligned checkpoint may become unaligned while its barriers are on
 their way: a barrier that has come out of the queue then counts as one that has arrived.
 
-What is held back is aside in the in-queue (in_queue.py), and goes to its front when it is released.
+Frames that are held back are set aside in the in-queue (in_queue.py), and go to its front when they are released.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class BoltCheckpoints(Checkpoints):
     # ---- frames out of the queue ----------------------------------------------------------------
 
     def next(self) -> Entry | None:
-        """Open the first frame of the queue; None when it was held back or a barrier, or is to be asked for again."""
+        """Open the first frame of the queue; None if it was held back or is a barrier, or if the caller must
+        try again.
+        """
         queue, first = self.queue, self.queue.waiting[0]
         step = self._data(first) if first.frame.kind == DATA else self._barrier(first.frame)
         if step is Step.PROCESS:

@@ -54,9 +54,9 @@ class Attempt:
     """The attempt of one task; `leave` ends the process and does not return.
 
     A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
-    lower one ends itself. The control thread does that, so that it happens also while user code hangs or the task is
+    lower one ends itself. The control thread does that, so that it happens even while user code hangs or the task is
     still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread), and each
-    writes its own before it reads the other's, so a newer attempt is seen by one of them whatever the order.
+    writes its own before it reads the other's, so one of them sees a newer attempt in any order.
     """
 
     def __init__(self, component: str, leave: Callable[[int], Any] = exit_notice.leave) -> None:
@@ -216,11 +216,11 @@ class Checkpoints:
             if inspect.iscoroutinefunction(getattr(component, name, None)):
                 raise TopologyError(
                     f"{name} of component {self.ports.name.component} is a coroutine; make it a plain method, "
-                    "it is called while no tuple is in progress"
+                    "because it is called while no tuple is in progress"
                 )
 
     def pre_restore(self, component: Any) -> None:
-        """Let a two-phase component finish or drop what an earlier process left."""
+        """Let a two-phase component finish or drop the output of an earlier process."""
         if isinstance(component, TwoPhaseStatefulComponent):
             component.pre_restore(str(self.restored_from))
 
@@ -302,7 +302,7 @@ class Checkpoints:
 
     @property
     def urgent(self) -> bool:
-        """An unaligned cut waits: code that waits for room in the out-queue may go on to the end of its tuple."""
+        """An unaligned cut waits: code that waits for room in the out-queue may finish its tuple."""
         return self.pending and (
             (self.due is not None and self.due.unaligned)
             or any(isinstance(note, control_pb2.TriggerCheckpoint) and note.unaligned for note in self._notes)

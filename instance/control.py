@@ -1,8 +1,8 @@
 """The helper thread of a task: registration, heartbeats, metrics, exceptions.
 
-It runs in parallel with user code so that a heartbeat tells *hung* from *busy*: the thread reports how long ago
-the task's loop made its last turn. It decides nothing: what arrives goes into `inbox`, and the loop is
-woken through a pipe. Control has its own sockets and never waits behind data (decision D4).
+It runs in parallel with user code so that a heartbeat can distinguish *hung* from *busy*: the thread reports how long
+ago the task's loop made its last turn. It decides nothing: it puts messages into `inbox` and wakes the loop through a
+pipe. Control has its own sockets and never waits behind data (decision D4).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .link import drain
 
 
 class Refused(Struct, frozen=True):
-    """The stream manager does not take this task, now or later; `why` is for people alone."""
+    """The stream manager will never accept this task; `why` is only for people."""
 
     refusal: control_pb2.Refusal
     why: str
@@ -155,10 +155,10 @@ class ControlThread(threading.Thread):
     # ---- called by the task's thread ------------------------------------------------------------
 
     def wake_at_signals(self) -> None:
-        """From now on every signal wakes the loop; the main thread calls it.
+        """From now on every signal wakes the loop; the main thread calls this.
 
-        A signal that comes between the loop's last look at its inbox and its sleep, or that another thread
-        takes, interrupts no sleep: its handler, which Python runs later, would wait for the end of it.
+        A signal that arrives between the loop's last check of its inbox and its sleep, or in another thread, does not
+        interrupt the sleep: its handler, which Python runs later, would wait for the end of the sleep.
         """
         signal.set_wakeup_fd(self._wake_out, warn_on_full_buffer=False)
 

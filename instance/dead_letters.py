@@ -76,7 +76,7 @@ class DeadLetters:
             self._progress.lost += 1
 
     def bury(self, tup: HeronTuple, why: str, tries: int, known: bool = False) -> None:
-        """Give up a tuple; one that is `known` has a letter in the file already."""
+        """Give up a tuple; a `known` tuple already has a letter in the file."""
         if not known:
             payload, truncated = encode_payload(_shown(tup))
             self._write(tup.component, tup.stream, tup.task, payload, truncated, why, tries)

@@ -60,7 +60,7 @@ _shown.maxlist = _shown.maxtuple = _shown.maxdict = _shown.maxset = _shown.maxfr
 
 
 def shown(values: object) -> str:
-    """The values of a tuple as text, `VALUE_LETTERS` at most; never raises, whatever their `__repr__` does."""
+    """The values of a tuple as text of at most `VALUE_LETTERS` characters; never raises, even if `__repr__` does."""
     try:
         text = _shown.repr(values)
     except Exception as error:
@@ -69,16 +69,18 @@ def shown(values: object) -> str:
 
 
 class SlowTuples:
-    """Statistics of one task. Its thread calls everything but `look`, which the control thread calls. Times are in ns.
+    """Statistics of one task.
+
+    The task's thread calls all methods except `look`, which the control thread calls. Times are in ns.
 
     Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` of the last hour are kept; the others are
-    counted only. Where each call is timed, because calls are slow or few, the tuple is known. In a chunk of quick calls
-    nobody looks at the clock in between (time_use.py), so the control thread looks from time to time which tuple
-    is in hand, and a tuple that it has seen in a chunk that turns out to hold a slow call is that one. What it did not
-    see is kept without a value: a call that held the interpreter's lock all the time, or one of the first second after
-    a pause.
+    counted only.
 
-    Pure but for the line in the log, of which there is one in `LOG_EVERY_S`.
+    If each call is timed, because calls are slow or few, the tuple is known. Within a chunk of quick
+    calls the clock is not read (time_use.py). So the control thread samples which tuple is in progress; if a chunk
+    turns out to hold a slow call, the sampled tuple is taken for it. A slow call without a sample is kept without a
+    value: it held the interpreter's lock all the time, or came in the first second after a pause. Pure except for the
+    line in the log, at most one per `LOG_EVERY_S`.
     """
 
     def __init__(self, limit_ms: float, count: Callable[[str, str, float], None]) -> None:
@@ -100,7 +102,7 @@ class SlowTuples:
     # ---- the control thread -------------------------------------------------------------------
 
     def look(self, now: float) -> float:
-        """See what is in hand, if it has been for long; when to look again at the latest, in monotonic seconds."""
+        """Sample the tuple in progress, if it takes long; returns the latest monotonic time of the next sample."""
         age = now - self.blind_at
         if age > self._park_s:
             return NEVER
@@ -180,7 +182,7 @@ Keys = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 def keys_of(
     plan: plan_pb2.PhysicalPlan, component: str, schemas: Mapping[str, Sequence[tuple[str, list[str]]]]
 ) -> Keys:
-    """The keys by which tuples come to a bolt; those of other groupings have none. `schemas` as in routing.py."""
+    """The keys by which tuples come to a bolt; tuples of other groupings have none. `schemas` is as in routing.py."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for bolt in plan.topology.bolts:
         for source in bolt.inputs if bolt.comp.name == component else ():
@@ -193,13 +195,13 @@ def keys_of(
 
 
 class Looks:
-    """Samples of one task. Its thread calls `note`, the control thread all other methods.
+    """Samples of one task.
 
-    The control thread looks whenever it reports, about once a second. For the line it reads the stack of the task's
-    thread: it gets to do so when that thread waits or has computed for some milliseconds, so of short calls that wait
-    for nothing the line stays unknown. Which key is in hand it would see as seldom, so it wishes to know: the task's
-    thread then notes the keys of the first tuples of its next chunks. Without a wish that costs one comparison per
-    chunk.
+    The task's thread calls `note`, the control thread all other methods. The control thread samples whenever it
+    reports, about once a second. For the line it reads the stack of the task's thread. It can do so only when that
+    thread waits or has computed for some milliseconds, so the line of short calls that do not wait stays unknown. It
+    would see keys just as rarely, so it requests them: the task's thread then notes the keys of the first tuples of its
+    next chunks. Without a request that costs one comparison per chunk.
     """
 
     def __init__(self) -> None:
@@ -266,7 +268,7 @@ class Executed:
         self._times = ExecuteTimes()
 
     def singly(self, source: str) -> bool:
-        """Whether each call for tuples of this source, "component/stream", is to be timed."""
+        """Whether to time each call for tuples of this source, "component/stream"."""
         return self._times.singly(source)
 
     def chunk(
@@ -312,14 +314,13 @@ LAST_WORDS_S = 0.5
 
 
 class ExecuteWatch(threading.Thread):
-    """Watches the thread that makes it.
+    """Watches the thread that creates it.
 
-    Ends a task whose `process` lasts too long for one tuple (F19, heron.instance.execute_timeout_s). The thread reads
-    from time to time from the stack of the task's thread which tuple it is processing, so that the calls themselves
-    cost nothing. A tuple that is seen in progress twice, with the timeout in between, has used up its time: it is
-    charged, its stack is reported as an exception, and this thread ends the process, because the task's own thread
-    hangs. User code that holds the interpreter lock also stops this thread; that is what heron.instance.hang_timeout_s
-    is for.
+    Ends a task if `process` lasts too long for one tuple (F19, heron.instance.execute_timeout_s). The watching thread
+    reads the tuple in progress from the stack of the task's thread, so the calls themselves cost nothing. A tuple that
+    is seen in progress twice, with the timeout in between, has used up its time: it is charged, its stack is reported
+    as an exception, and this thread ends the process, because the task's own thread hangs. User code that holds the
+    interpreter lock also stops this thread; that is what heron.instance.hang_timeout_s is for.
     """
 
     def __init__(

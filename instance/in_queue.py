@@ -1,12 +1,12 @@
 """The in-queue of a bolt: its frames, the credit for them, its capacity, and the alignment of barriers. Pure.
 
 A frame waits, is opened (its tuples are being processed), and is done when all of its tuples are. Its credit
-is returned once: when it is done, or earlier where the task must take in more than it can process. Its link may
+is returned once: when it is done, or earlier if the task must accept more than it can process. Its link may
 end before that; then its credit is void. A frame may also be put aside: its holder brings it back or drops it,
 and until then its tuples count as waiting here.
 
-The stream manager takes what is returned as the oldest frames it has sent. So the credit of done frames is
-returned in the order in which they were opened, however many are open at once (asynchronous bolts).
+The stream manager treats returned credit as that of the oldest frames that it has sent. So the credit of done frames is
+returned in the order in which they were opened, even if many are open at once (asynchronous bolts).
 
 Invariants: each frame owes its credit or does not, and stops owing at the moment of the return; `order` holds
 the open frames that owe, oldest first, and never begins with a done one; `counts` are the sums over all frames
@@ -14,11 +14,11 @@ that wait, are open and not done, or are aside. `validate` checks them.
 
 Alignment decides when a bolt has all barriers, and which frames wait until then. Aligned: once the barrier of a source
 has come out of the queue, the source's later frames are held back until the barriers of all sources are there; then the
-task is cut (its state belongs to the checkpoint), and what was held back goes first. Unaligned: the task is cut at
-once, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint. Invariants: no
-frame of a blocked source is processed before the cut; frames of one source keep their order; every item given to `data`
-is processed or held exactly once; what is held or recorded is bounded. Numbers of checkpoints only grow; one that is
-over is ignored.
+task is cut (its state belongs to the checkpoint), and the frames that were held back go first. Unaligned: the task is
+cut at once, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint.
+Invariants: no frame of a blocked source is processed before the cut; frames of one source keep their order; every item
+given to `data` is processed or held exactly once; held and recorded items are bounded. Numbers of checkpoints only
+grow; an old number is ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STRANGE_WAIT_S = 30.0
 
 
 class Entry:
-    """A frame of the queue; `left` of its `tuples` are not done, `owes` says that its credit is to be returned."""
+    """A frame of the queue; `left` of its `tuples` are not done, `owes` says that its credit must still be returned."""
 
     __slots__ = ("count", "frame", "left", "owes", "size", "tuples")
 
@@ -99,7 +99,7 @@ class InQueue:
         self._put(Entry(frame, size, False))
 
     def refuse(self, size: int, tuples: int) -> None:
-        """A frame came over the link and is not taken in: its credit is returned at once."""
+        """A frame came over the link and is not accepted: its credit is returned at once."""
         self._credit(size, tuples)
 
     def _put(self, entry: Entry) -> None:
@@ -206,7 +206,7 @@ class InQueue:
         return sum(entry.left for entry in self.free) + sum(e.tuples for e in self.waiting if not e.owes)
 
     def skip(self) -> int:
-        """How many tuples of the oldest frame whose credit was not returned are done."""
+        """The number of done tuples in the oldest frame that still owes its credit."""
         return self.order[0].skip if self.order else 0
 
     def validate(self) -> None:
@@ -252,7 +252,10 @@ class TunedCapacity:
         self.due = 0.0
 
     def aim(self, expected: float) -> None:
-        """Expect this number of tuples, at most what was expected at first. The capacity stays below twice that."""
+        """Expect this number of tuples, at most the number expected at first.
+
+        The capacity stays below twice that number.
+        """
         self.expected = max(1, min(int(expected), self._expected_max))
         self.limit = self.maximum if self.expected == self._expected_max else min(self.maximum, 2 * self.expected)
         self.step = max(1, self.limit // GROWTH_STEPS)
@@ -371,7 +374,7 @@ class Step(Enum):
 class Aligner(Generic[T]):
     """Aligns the barriers of one bolt task.
 
-    `sources` are the tasks that send to it. `checkpoint` is the one that is being aligned, 0 when none is.
+    `sources` are the tasks that send to it. `checkpoint` is the checkpoint being aligned, 0 without one.
     """
 
     def __init__(self, sources: Iterable[int], bytes_max: int) -> None:
@@ -385,7 +388,7 @@ class Aligner(Generic[T]):
         self._held: list[T] = []
 
     def data(self, source: int, item: T, size: int) -> Step:
-        """A frame came out of the queue; `item` is what `end` returns for it."""
+        """A frame came out of the queue; `end` returns `item` for it."""
         if source not in self.blocked:
             return Step.PROCESS
         if self.held_bytes + size > self.bytes_max:
@@ -405,7 +408,7 @@ class Aligner(Generic[T]):
         return Step.CUT if self.blocked == self.sources else Step.NOTED
 
     def end(self) -> list[T]:
-        """The alignment is over: cut, declined or overtaken. Returns what was held, in order."""
+        """The alignment is over: cut, declined or overtaken. Returns the held items, in order."""
         self.ended = max(self.ended, self.checkpoint)
         self.checkpoint = 0
         self.blocked.clear()
@@ -414,7 +417,7 @@ class Aligner(Generic[T]):
         return held
 
     def abort(self, checkpoint: int) -> list[T]:
-        """This checkpoint and older ones are over; returns what is released."""
+        """This checkpoint and older ones are over; returns the released items."""
         released = self.end() if 0 < self.checkpoint <= checkpoint else []
         self.ended = max(self.ended, checkpoint)
         return released
@@ -455,7 +458,7 @@ class Recorder:
 
 
 class Channels:
-    """Counts the data frames that came from each source, against what the barriers say was sent."""
+    """Compares the number of data frames from each source with the number that the barriers state."""
 
     def __init__(self) -> None:
         self._received: dict[int, int] = {}

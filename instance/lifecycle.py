@@ -255,7 +255,7 @@ def run_task(task: Task) -> int:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code of a task whose user code raised this."""
+    """The exit code of a task in which user code raised this exception."""
     if isinstance(error, GaveUpError):
         return int(exit_codes.GAVE_UP)
     # A sink that was replaced learns it from its target: not an error of user code (F10).

@@ -6,9 +6,8 @@ send, and tuples emitted meanwhile travel together. A tuple waits at most `longe
 1 / `longest_s` sends a second.
 
 A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer, and `STEADY` times
-while it stays so: its tuples are late anyway, by all that is queued, and with fewer frames they are late by less.
-Otherwise frames would become small just when every core is taken, since the time for which others have the core would
-count as waiting.
+while it stays so: its tuples are late anyway because of the queue, and fewer frames make them less late. Otherwise
+frames would become small just when every core is in use, because time without a core would count as waiting.
 
 This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST` sends: after silence, the first
 `BURST` sends go out at once.
@@ -68,7 +67,7 @@ def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
     While tuples keep coming, each call that emits nothing is followed by a short pause, and pauses grow with the time
     without a tuple: soon to a tenth of a second, and later slowly. So a new record waits for at most a twentieth of the
     silence before it, and no longer than `SOON_S` unless that silence was long; then for at most a fiftieth of it. A
-    spout whose source is silent for good costs few wake-ups: each costs more the longer the process has slept.
+    spout with a silent source costs few wake-ups, because a wake-up costs more the longer the process has slept.
     """
     grown_s = max(min(silent_s * SOON_GROWTH, SOON_S), silent_s * LATER_GROWTH)
     return min(longest_s, max(shortest_s, grown_s))
@@ -109,7 +108,7 @@ class Linger:
         self.due = max(self.due, now - (BURST - 1) * self._longest_s) + self._longest_s
 
     def over(self, now: float, slept: Callable[[], bool]) -> bool:
-        """Whether a busy task is to send now; `slept`: whether it has slept since its last send."""
+        """Whether a busy task must send now; `slept`: whether it has slept since its last send."""
         return now >= self.due and (now >= self.latest or slept())
 
     @property
@@ -123,16 +122,16 @@ class AckLinger:
 
     When the acks of one task may be sent.
 
-    A message of acks costs several processes a wake-up each, and the completion that follows it as much again. Nobody
-    waits to process an ack; only a spout that has reached its limit of pending tuples waits for one. So while tuples
-    keep coming, which says that no spout is held up for long, acks wait up to `LONGEST_S` for others. They go out
+    A message of acks costs several processes a wake-up each, and the completion that follows it as much again. Only a
+    spout that has reached its limit of pending tuples waits for an ack. So while tuples keep coming, which shows that
+    no spout waits for long, acks wait up to `LONGEST_S` for others. They go out
 
     - when there are `room` of them: all tasks of a component together hold at most `SHARE` of what one spout may have
-      pending, and where that is next to nothing acks hardly wait;
-    - when no tuple has come for `LINGERS` lingers of the tuples: a spout may have stopped for want of acks;
-    - at once where tuples come more rarely than that: a wait would be a wake-up of its own.
+      pending, and if that is very little, acks hardly wait;
+    - when no tuple has come for `LINGERS` lingers of the tuples: a spout may have stopped because it lacks acks;
+    - at once if tuples are rarer than that, because a wait would need an extra wake-up.
 
-    Few acks go out each `LINGERS` lingers at most, in any case but for the first ones after silence.
+    Small groups of acks go out at most once per `LINGERS` lingers, except the first ones after silence.
     """
 
     __slots__ = ("_came_at", "_often", "_pause_s", "_rarely", "_silence_s", "room")
@@ -166,12 +165,12 @@ class AckLinger:
 
     @property
     def due(self) -> float:
-        """The moment from which they may be sent, though they are few."""
+        """The earliest time at which a few acks may be sent."""
         return self.latest if self._is_rare else max(self._rarely.due, min(self._often.due, self.latest))
 
     @property
     def latest(self) -> float:
-        """The moment at which they are sent if no tuple comes before: the tuples that come look at `due`."""
+        """The time at which they are sent if no tuple comes earlier; with each tuple, `due` is checked."""
         return self._rarely.due if self._is_rare else max(self._rarely.due, self._came_at + self._silence_s)
 
     @property

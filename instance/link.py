@@ -1,12 +1,12 @@
 """The data link between a task and its stream manager: credit both ways, epoch and sequence numbers.
 
 Outward, a frame is sent while the bytes sent are below what the stream manager granted (one frame may
-overshoot, so a frame larger than the window passes); the rest waits in the outbox. Inward, this side
-grants the stream manager absolute totals of bytes and tuples, and returns credit each quarter window
-or when the task has been idle for a moment.
+overshoot, so a frame larger than the window passes); the rest waits in the outbox. Inward, this side grants the stream
+manager absolute totals of bytes and tuples. It returns credit each quarter window, or when the task has been idle for a
+moment.
 
-Invariants: `sent_bytes - credited_bytes` is what the stream manager has not consumed yet;
-`received_bytes - consumed_bytes` is what waits here.
+Invariants: `sent_bytes - credited_bytes` are the bytes that the stream manager has not consumed yet; `received_bytes -
+consumed_bytes` are the bytes that wait here.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class DataLink:
         return self.consumed_bytes != self._reported_bytes
 
     def grant(self) -> None:
-        """Tell the stream manager what was consumed and how far it may go. Grants never shrink."""
+        """Tell the stream manager how much was consumed and how much it may send. Grants never shrink."""
         self._granted_bytes = max(self._granted_bytes, self.consumed_bytes + self.window_bytes)
         self._granted_tuples = max(self._granted_tuples, self.consumed_tuples + self.window_tuples)
         self._reported_bytes, self._reported_tuples = self.consumed_bytes, self.consumed_tuples
@@ -290,13 +290,12 @@ class DataLink:
         """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
 
         Without `frames` a frame does not end it, and may be received up to `LOOK_EVERY_S` later. The descriptor `also`
-        does; returns whether it can be read.
+        ends it as well; returns whether that can be read.
 
-        The socket's descriptor is edge-triggered, so EVENTS is looked at before sleeping on it, unless that was done
-        since the socket was last used.
-        select() is used for its microseconds; poll() rounds up to milliseconds. The wake descriptor is
-        emptied here: its message may have been read before the byte was written, and a byte that stays
-        would keep an idle task awake.
+        The socket's descriptor is edge-triggered, so EVENTS is checked before sleeping on it, unless that was done
+        since the last use of the socket. select() is used for its microseconds; poll() rounds up to milliseconds. The
+        wake descriptor is emptied here: its message may have been read before the byte was written, and a byte that
+        stays would keep an idle task awake.
         """
         woken: list[int] = []
         fds = [self._wake_fd] if also < 0 else [self._wake_fd, also]
@@ -316,7 +315,7 @@ class DataLink:
         return also in woken
 
     def close(self) -> None:
-        """Close after giving ZeroMQ a moment to pass on what was sent."""
+        """Close after giving ZeroMQ a moment to deliver sent frames."""
         if self.sock is not None:
             self.sock.close(linger=500)
             self.sock = None

@@ -1,4 +1,4 @@
-"""The metrics of one task: system metrics under Heron's names, and those that user code registers.
+"""The metrics of one task: system metrics under Heron's names, and the metrics that user code registers.
 
 Counters are totals since the process started; histograms observe a whole chunk of tuples at once,
 with its weight, so that measuring costs nothing per tuple. The control thread only reads.
@@ -192,7 +192,7 @@ class TaskMetrics:
         self.gauges[name, label] = value
 
     def drop_gauge(self, name: str, label: str) -> None:
-        """A gauge is not known any more: further reports are without it."""
+        """Leave a gauge out of further reports, because its value is no longer known."""
         self.gauges.pop((name, label), None)
         self._samples = KeptSamples()
 
@@ -256,7 +256,7 @@ class TaskMetrics:
 
     @property
     def moved(self) -> bool:
-        """Whether the last report had other figures than the one before, but for those that always move."""
+        """Whether the figures of the last two reports differ, apart from figures that always change."""
         return self._samples.moved
 
     def fill(self, report: control_pb2.MetricsReport) -> None:
@@ -293,7 +293,7 @@ class UserMetrics:
         self._due[name] = 0.0
 
     def collect(self, now: float, force: bool = False) -> None:
-        """Sample the metrics whose bucket is over."""
+        """Sample the metrics for which the time bucket has ended."""
         for name, (metric, bucket_s) in list(self._metrics.items()):
             if not force and now < self._due[name]:
                 continue

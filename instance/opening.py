@@ -1,4 +1,4 @@
-"""What happens to the frames of a bolt task that cannot be read, or not yet.
+"""Handles frames of a bolt task that cannot be read, or not yet.
 
 A tuple with a value that cannot be decoded goes to the dead letters when its turn comes. A frame that cannot
 be split into values is given up as a whole: its tuples are counted and, at least once, acked, because the

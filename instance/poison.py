@@ -1,20 +1,20 @@
 """Poison tuples: which are retried, and which are given up (F19).
 
 A tuple is known by its content, so it is recognised after a restart of the task, a replay by its spout
-and a rewind to a checkpoint. Each failed try is charged to it in the journal; after
-`heron.instance.poison_tries` it is a dead letter and counts as processed, so that the others go on. Which tuple
-is charged, and when a charge lapses, is in poison_charges.py.
+and a rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is
+a dead letter and counts as processed, so that other tuples can proceed. poison_charges.py decides which tuple is
+charged, and when a charge lapses.
 
-How a try is found: an exception is caught where it is raised. A call that lasts too long is found by
-executed.py. A crash leaves no record of the tuple, so the successor of a crashed process
-works carefully: it records each tuple before it gives it to user code, and leaves out those that have failed
-too often. That costs a few microseconds per tuple and ends after the number of tuples and the time that may
-lie between a crash and the return of its tuple. After a charge without a crash, passes are watched for as
-long, without recording tuples. A healthy task has no overhead.
+A failed try is found in three ways. An exception is caught where it is raised. executed.py finds a call that lasts too
+long. A crash leaves no record of the tuple, so the successor of a crashed process works carefully: it records each
+tuple before it gives it to user code, and leaves out those that have failed too often. That costs a few microseconds
+per tuple and ends after the number of tuples and the time that may lie between a crash and the return of its tuple.
+After a charge without a crash, passes are watched for as long, without recording tuples. A healthy task has no
+overhead.
 
-What a task remembers over its restarts is in the journal, a small file in the folder of the topology's sockets, so it
-ends with the topology, and in the mark: a page of memory in a file next to it, which survives the death of the process
-at the cost of a memory write. Invariants: a damaged file counts as empty; neither ever stops a task.
+A task's memory across restarts is in the journal, a small file in the folder of the topology's sockets, which ends with
+the topology, and in the mark: a page of memory in a file next to it, which survives the death of the process at the
+cost of a memory write. Invariants: a damaged file counts as empty; neither ever stops a task.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def key_of_value(component: str, source: str, stream: str, content: bytes) -> st
 
 
 class Journal:
-    """The charges of one task, and what else its next process must know."""
+    """The charges of one task, and other facts for its next process."""
 
     def __init__(self, path: Path, tries_max: int) -> None:
         self._path = path

@@ -2,27 +2,28 @@
 
 A tuple that a spout sends again has a new number, and after a rewind it may have another
 place, so only its content identifies it over restarts. Other tuples may have the same content and be
-innocent. Therefore a charge is never permanent: a pass of the same content clears it, time does, and a
-content that was found guilty costs only a `term` of tuples before one is tried again. The term doubles
-each time that one fails again, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple
-that was charged wrongly costs one dead letter.
+innocent. Therefore a charge is never permanent. A pass of the same content clears it, and so does time. A content that
+was found guilty costs only a `term` of tuples before one of them is tried again. The term doubles each time that the
+retry fails, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple that was charged wrongly
+costs one dead letter.
 
 Why an end is charged to a content, and not to (source task, number, attempt), although all three are known when the
-tuple is marked: nothing of them comes back. At least once, all that had reached a process that was killed fails; what
-spouts send again has new roots, above every root that had come, and so has what had not come yet, unless it was
-overtaken. So a number never shows that a tuple is the charged one, and hardly ever that it is not. Effectively
-once, numbers begin again with the attempt; the same spout tuples come, but in the order in which their sources happen
-to run, and a shuffle grouping may send them to other tasks. What is charged is therefore what the evidence is about:
-some ends in a row with this content in hand, and not one tuple of it that passed in between.
+tuple is marked: none of these values come back. At least once, all tuples that had reached a killed process fail.
+Spouts send them again with new roots, which are above all earlier roots; so are the roots of tuples that had not
+arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged one, and hardly ever that
+it is not. Effectively once, numbers begin again with the attempt. The same spout tuples come, but in another order, and
+a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row with this content
+in progress, and no tuple of this content that passed in between. So the content is charged.
 
-An exception tells more than an end: which tuple it was. So it is charged for one tuple at a time, and the next one of
-that content has all its tries. At least once a tuple that is sent again has a higher root than any that had come
-when it failed, so one with a lower root is another tuple, and giving one up spends the charge. Effectively once the
-same tuples come again first, so the term grows by one for as many tries as one tuple has. So where user code raises for
-everything, because what it depends on is away, a task of equal tuples pauses as often as one of distinct tuples.
+An exception tells more than an end of the process: it identifies the tuple. So an exception is charged to one tuple at
+a time, and the next tuple of that content has all its tries. At least once, a tuple that is sent again has a higher
+root than all tuples that had arrived when it failed. So a tuple with a lower root is another one, and giving up a tuple
+spends the charge. Effectively once, the same tuples come again first, so the term grows by one for each set of tries of
+one tuple. If user code raises for everything, because a dependency is down, a task of equal tuples pauses as often as
+one of distinct tuples.
 
-Invariants: at most `CHARGES_MAX` charges, those charged longest ago make room; nothing is left out whose
-content has passed since it was charged.
+Invariants: there are at most `CHARGES_MAX` charges, and the oldest ones make room; no tuple is left out if its content
+has passed since it was charged.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Charges:
         return True
 
     def leaves_out(self, key: str, left_out: int, now: float) -> Charge | None:
-        """The charge when a tuple is not to be tried; `left_out` are those of its content in this process."""
+        """The charge if a tuple must not be tried; `left_out`: how many of its content this process left out."""
         charge = self.by_key.get(key)
         if charge is None or not charge.deadly or charge.tries < self._tries_max or left_out >= charge.term:
             return None

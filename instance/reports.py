@@ -120,7 +120,7 @@ def count_loop(metrics: TaskMetrics, progress: Progress, time_use: TimeUse, now:
 def report_of(
     name: TaskName, standing: Standing, progress: Progress, metrics: TaskMetrics
 ) -> control_pb2.MetricsReport:
-    """All metrics that are set, and those of the process; called by the control thread."""
+    """All metrics with a value, and the metrics of the process; called by the control thread."""
     metrics.sample_process()
     report = control_pb2.MetricsReport(
         process=name.instance_id,

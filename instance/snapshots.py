@@ -1,19 +1,18 @@
-"""Writes the snapshot of a task while the task continues; and what a child does that user code forks.
+"""Writes the snapshot of a task while the task continues; and handles children that user code forks.
 
 Small state is encoded and sent at once. Larger state that the task could change meanwhile is written by
-a forked copy of the process, which sees the state as it was; any other state by a helper thread. The task learns
-of the end through `report`, which may be called in any thread.
+a forked copy of the process, which sees the state at that time; any other state is written by a helper thread. The task
+learns of the end through `report`, which may be called in any thread.
 
 The forked child only encodes, writes, and reports through a pipe: it never touches a socket, a log or a
 lock of its parent, closes nothing, and leaves by _exit. It dies with its parent, or at the deadline.
 
-Invariants: one snapshot is written at a time, each is reported once or cancelled; nothing is reported of
-a cancelled one.
+Invariants: one snapshot is written at a time; each is either reported once or cancelled.
 
 A child that user code forks is not a task, so it leaves the runtime at once. It has a copy of the task's sockets, wake
-pipes and signal handlers, but not its threads. What it wrote would mix with the task's output; SIGTERM would ask a loop
-to stop that does not run. So at the fork the child drops them, and everything through which the loop reaches the
-outside: when user code returns into the loop, or raises, the child ends. Until then the child may do anything.
+pipes and signal handlers, but not its threads. Its writes would mix with the task's output, and SIGTERM would stop a
+loop that does not run. So at the fork the child drops them, and everything by which the loop communicates. When user
+code returns into the loop, or raises, the child ends. Until then the child may do anything.
 """
 
 from __future__ import annotations
@@ -174,7 +173,7 @@ Report = Callable[[int, TaskSnapshot | None, str], None]
 
 
 class Uploads(Protocol):
-    """A store that is not on this host: what is written for it waits here, and has to be uploaded."""
+    """A store on another host: files for it wait here until they are uploaded."""
 
     def upload(self, checkpoint: int) -> None:
         """Upload what waits; StoreError if that fails."""
@@ -252,7 +251,9 @@ class SnapshotWriter:
             if job.pid:
                 os.close(job.pipe)
                 _reap(job.pid)
-            raise SnapshotFailed(f"no thread to write the state in ({error}); allow more of them") from None
+            raise SnapshotFailed(
+                f"no thread could be started to write the state ({error}); allow more of them"
+            ) from None
 
     def recorded(self, checkpoint: int, channel: Channel) -> None:
         """The data in flight at an unaligned cut is complete."""
@@ -262,7 +263,7 @@ class SnapshotWriter:
             job.ready.set()
 
     def cancel(self, checkpoint: int) -> None:
-        """Give up what is being written for this checkpoint or an older one."""
+        """Give up the snapshot that is being written for this checkpoint or an older one."""
         job = self._job
         if job is None or job.checkpoint > checkpoint:
             return
@@ -286,7 +287,9 @@ class SnapshotWriter:
         except OSError as error:
             os.close(read)
             os.close(write)
-            raise SnapshotFailed(f"no process to write the state in ({error.strerror}); allow more of them") from None
+            raise SnapshotFailed(
+                f"no process could be started to write the state ({error.strerror}); allow more of them"
+            ) from None
         if not pid:
             _child(job.capture, write, parent)
         os.close(write)

@@ -2,8 +2,8 @@
 
 One thread: credits, completions and clamps from the socket, then a chunk of `next_tuple` calls that
 adapts its size so that a chunk takes a few hundred microseconds. A spout that emitted nothing sleeps, a little
-longer each time (see linger.py), so an idle topology costs little; one that
-says when it wants to be called again (`wait`, `wait_readable`, `busy`) is called then.
+longer each time (see linger.py), so an idle topology costs little; a spout that says when to call it again (`wait`,
+`wait_readable`, `busy`) is called then.
 """
 
 from __future__ import annotations

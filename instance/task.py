@@ -74,7 +74,7 @@ class StopRequested(BaseException):
 
 
 class UserError(BaseException):
-    """User code raised; `__cause__` is what it raised."""
+    """User code raised an exception, which is `__cause__`."""
 
 
 class Task:
@@ -253,8 +253,8 @@ class Task:
     def wait_for_room(self) -> None:
         """If the out-queue is too full, block the emitting code until it is empty.
 
-        Control messages are served meanwhile, so that a rescale never waits for data. A task
-        that is to stop does not wait: its current call may finish, so that no tuple is half processed.
+        Control messages are served meanwhile, so that a rescale never waits for data. A task that must stop does not
+        wait: its current call may finish, so that no tuple is half processed.
         """
         link = self.link
         if not link.outbox or self._waiting:
@@ -286,8 +286,8 @@ class Task:
     def wait_outside(self, outage: str, pause_s: float) -> None:
         """User code waits for something outside, such as room on a disk: pause, and serve control messages.
 
-        `outage` says what it waits for; empty when it goes on. A task that waits is not hung. One that is to stop
-        does not wait: it raises StopRequested.
+        `outage` names the reason; empty when the code continues. A waiting task is not hung. A task that must stop
+        raises StopRequested instead of waiting.
         """
         if outage != self.standing.outage:
             self.standing.outage = outage
@@ -344,13 +344,13 @@ class Task:
         self.control.notify()
 
     def apply_active(self, active: bool) -> None:
-        """Spouts pause and resume; bolts run on."""
+        """Spouts pause and resume; bolts keep running."""
         self.active = active
 
     # ---- messages -----------------------------------------------------------------------------
 
     def serve_inbox(self) -> None:
-        """Act on what the control thread received."""
+        """Act on the messages that the control thread received."""
         self.control.drain_wake()
         inbox = self.control.inbox
         while inbox:
@@ -383,10 +383,10 @@ class Task:
         self.link.open(reply.link_epoch, self.in_queue_bytes, self.in_capacity.current, reply.stmgr_epoch)
 
     def on_link_lost(self) -> None:
-        """The stream manager is a new one: what it had is gone (tuples are replayed by timeout)."""
+        """The stream manager is a new one: the frames of the old one are gone (tuples are replayed by timeout)."""
 
     def take_hint(self, frame: frame_pb2.Frame) -> None:
-        """A CLAMP about one task: it is full or has room, and its frames are to be small."""
+        """A CLAMP about one task: it is full or has room, and its frames should be small."""
         self.emitter.heed(frame.dest_task, frame.on, frame.count)
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
@@ -452,11 +452,9 @@ class Task:
     def sleep(self, timeout_s: float, *, frames: bool = True, also: int = -1, rest: Doing = IDLE) -> bool:
         """Wait for a frame (unless not `frames`), a message or the time; a task that waits is not hung.
 
-        `rest` is what the time counts as; within an emit that waits for room, it is blocked in any case.
-        Also for a descriptor of user code; returns whether that can be read.
-
-        A message whose wake-up was used up by an earlier wait is not waited for again; nor is anything by a
-        task that is to stop, which an emit that waited for room may have heard.
+        `rest` is the kind of the time; within an emit that waits for room, it always counts as blocked. Also waits for
+        a descriptor of user code; returns whether that can be read. Returns at once for a message if an earlier wait
+        consumed its wake-up, and in a task that must stop.
         """
         if self.stopping or self.control.inbox:
             return False
@@ -474,7 +472,7 @@ class Task:
         return readable
 
     def note_outgoing(self) -> None:
-        """Count what was emitted, and what of that is still here, or an update would take the task for empty."""
+        """Count the emitted tuples and those still here; otherwise an update would take the task for empty."""
         self.progress.count(self.emitter.emitted())
         self.progress.out_tuples = self.link.out_tuples() + self.emitter.buffered()
 
@@ -486,7 +484,7 @@ class Task:
             self.control.notify()
 
     def guard(self, call: Any, *args: Any) -> Any:
-        """Call user code; what it raises becomes a UserError."""
+        """Call user code; its exceptions become UserErrors."""
         try:
             return call(*args)
         except (StopRequested, UserError):

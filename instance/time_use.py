@@ -1,16 +1,16 @@
 """Where the time of a task goes: busy, blocked and idle; and how long single calls of `process` take. Pure.
 
-*Busy* is user code and the runtime's own work for its tuples: whatever the task's thread does. *Blocked* is waiting
+*Busy* is all work of the task's thread: user code, and the runtime's work for its tuples. *Blocked* is waiting
 for room in the outgoing queue, and at a spout also backpressure, its limit of pending tuples, and a sink that is not
-ready; the time at that limit is also told by itself. *Idle* is the rest: no input, a pause that next_tuple asked for, a
-paused topology, a plan that is awaited. A call of user code that waits by itself (for a database, or in `sleep`) is
-busy: the task can do nothing else meanwhile.
+ready; the time at that limit is also reported separately. *Idle* is the rest: no input, a pause that next_tuple asked
+for, a paused topology, a plan that is awaited. A call of user code that waits by itself (for a database, or in `sleep`)
+is busy: the task can do nothing else meanwhile.
 
-An asynchronous bolt may wait with several tuples in progress. It is busy to the part of its bound
-(heron.instance.async_concurrency) that is in use, because at the whole bound it takes no further tuple.
+An asynchronous bolt may wait with several tuples in progress. Its busy share is the used share of its limit
+(heron.instance.async_concurrency), because at the limit it takes no further tuple.
 
 Time is taken only when the task begins and ends to wait, never per tuple. Invariants: the three sums never fall, and
-together with that at the limit they are the time since the beginning.
+together with the time at the limit they equal the time since the start.
 """
 
 from __future__ import annotations
@@ -83,9 +83,10 @@ class TimeUse:
         self._moment = (doing, now_ns, totals.after(before, now_ns - since))
 
     def totals(self, now_ns: int) -> Totals:
-        """The sums up to now, with what is being done.
+        """The sums up to now, including the current activity.
 
-        Another thread that takes the time just before a turn and asks just after it may get slightly less than before.
+        Another thread that reads the clock just before a turn and calls this just after it may get slightly less than
+        before.
         """
         doing, since, totals = self._moment
         return totals.after(doing, max(0, now_ns - since))
@@ -106,15 +107,14 @@ PERIODS = 7
 class ExecuteTimes:
     """The times of the calls of one task.
 
-    A clock per tuple would cost more than many a call, so quick calls are timed in chunks and count with the mean of
-    their chunk. That would hide a single slow call among thousands, so:
+    Reading a clock per tuple would cost more than many calls, so quick calls are timed in chunks and count with the
+    mean of their chunk. That would hide a single slow call among thousands, so:
 
     - where calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
     - a chunk that takes `SLOW_FACTOR` times as long as usual holds a slow call: all but one of its calls count as
-      usual, and one has the rest of the time. If several were slow, that one is too slow; the sum is right in any case.
-
-    Usual is a moving average per source, as streams differ. It at most doubles with a chunk, so that one slow call does
-    not raise it, and a lasting change is followed within a few chunks.
+      usual, and that one gets the rest of the time. If several calls were slow, the time of that one is too long; the
+      sum is right in any case. The usual time is a moving average per source, because streams differ. A chunk can at
+      most double it, so one slow call does not raise it much, and it follows a lasting change within a few chunks.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class ExecuteTimes:
         self._usual: dict[str, float] = {}
 
     def singly(self, source: str) -> bool:
-        """Whether each of the next calls for tuples of this source is to be timed."""
+        """Whether to time each of the next calls for tuples of this source."""
         return self._usual.get(source, 0.0) > SINGLY_NS
 
     def samples(self, source: str, count: int, took_ns: float, stamps: Sequence[int] = ()) -> list[Sample]:

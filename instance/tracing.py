@@ -1,18 +1,18 @@
-"""Traces: how long a tuple, and what is emitted for it, spends where on its way through the graph. Pure.
+"""Traces: the time of a tuple, and of the tuples emitted for it, at each part of their way through the graph. Pure.
 
-A spout calls `next_tuple` once by itself when a trace is due (`heron.trace.per_s`, over all spout tasks). The outlets
+A spout calls `next_tuple` once separately when a trace is due (`heron.trace.per_s`, over all spout tasks). The outlets
 that grew meanwhile get the trace with the place of the first tuple that was added, and the frame made of such an outlet
-carries it (`Frame.trace`). Stream managers append when it came and left. A bolt processes the traced tuple by itself,
-and the outlets that grew are traced in turn. Each call leaves a span, which has its times and those of the tuple's way
-to it; spans travel with the metrics and are joined at the topology master.
+carries it (`Frame.trace`). Stream managers append the times at which it came and left. A bolt processes the traced
+tuple separately, and the outlets that grew are traced in turn. Each call leaves a span with its times and those of the
+tuple's way to it; spans travel with the metrics and are joined at the topology master.
 
-What is not exact:
+These parts are not exact:
 
-- Of all tuples that a call emits to one destination, the first one stands for all. It is timed from the end of the
-  call on; one that had to leave before that, from when it left.
+- Of all tuples that a call emits to one destination, the first one represents all. Its time begins at the end of the
+  call, or when it left, if that was earlier.
 - An outlet has one trace: of two traced tuples in one frame, the later one is not followed (SPAN_JOINED).
 - A bolt that takes batches processes the batch with the traced tuple as a whole.
-- An asynchronous task works on several tuples at once: what it emits meanwhile stands for the traced one.
+- An asynchronous task works on several tuples at once: all its emits meanwhile represent the traced one.
 - A frame that a stream manager sends again, after an orderly restart of its task, has the times of the first time.
 """
 
@@ -154,7 +154,7 @@ class Tracer:
         return control_pb2.SPAN_HELD if self._emitter.has_consumers() else control_pb2.SPAN_ENDS
 
     def open(self) -> Span:
-        """A spout is to emit; `close` must follow."""
+        """A spout will emit now; `close` must follow."""
         span = Span(trace=self._bits() or 1, number=self._bits() or 1, clock=self.clock_id, began=self.clock())
         self._begin(span.trace, span.number)
         return span
@@ -172,7 +172,10 @@ class Tracer:
         return True
 
     def begin(self, arrived: Arrived) -> Span:
-        """A bolt processes a traced tuple from here on; `end` must follow. Of several in progress one is followed."""
+        """A bolt processes a traced tuple from here on; `end` must follow.
+
+        Of several traced tuples in progress, one is followed.
+        """
         span = arrived.span
         span.number, span.clock, span.began = self._bits() or 1, self.clock_id, self.clock()
         if self._batches.tracing is not None:
@@ -197,7 +200,7 @@ class Tracer:
         self.roots[root] = (trace, number)
 
     def completed(self, frame: frame_pb2.Frame) -> None:
-        """A COMPLETE frame has come, and some trees are followed."""
+        """A COMPLETE frame has arrived while some trees are followed."""
         first = np.frombuffer(frame.run_first, dtype=U64)
         last = first + np.frombuffer(frame.run_length, dtype=U32)
         for root in list(self.roots):
@@ -239,28 +242,28 @@ class Tracer:
 
 
 class LatencyMarkers:
-    """When a task marks what it emits; `due` is in monotonic seconds, origins are in nanoseconds since the epoch.
+    """Decides when a task marks its frames; `due` is in monotonic seconds, origins are in nanoseconds since the epoch.
 
-    Some frames say when the spout tuple behind them was emitted. A spout marks what it sends for some milliseconds,
-    `heron.trace.per_s` times a second: the frames carry the time at which the turn of its loop began that emitted their
-    first tuple. A task that processes tuples of a marked frame marks the outlets that grew meanwhile, so the time
-    travels on; where nothing was emitted for them, the path of the tuples has ended, and their age is a sample of the
-    latency end to end. It is so in any mode, with and without acks.
+    Some frames carry the time at which their spout tuple was emitted. A spout marks its frames for some milliseconds,
+    `heron.trace.per_s` times a second, with the time at which the turn of its loop began that emitted their first
+    tuple. A task that processes tuples of a marked frame marks the outlets that grew meanwhile, so the time travels on.
+    If nothing was emitted for them, the path of the tuples has ended, and their age is a sample of the end-to-end
+    latency. That works in every mode, with and without acks.
 
     No task marks more often than `per_s`, or each grouping would multiply the marks. The intervals are irregular, so
     that they do not fall into step with the sources of a task.
 
-    What the samples say, and what not:
+    Limits of the samples:
 
-    - The first tuple of a frame counts for all of them: they are too old by the time it took to fill the frame, a few
-      times `heron.instance.linger_max_us` at most, and a turn. The time of the call of next_tuple itself counts, so a
-      spout that blocks in its source seems slow.
+    - The first tuple of a frame counts for all of them: their age is too large by the time it took to fill the frame, a
+      few times `heron.instance.linger_max_us` at most, and a turn. The time of the call of next_tuple itself counts, so
+      a spout that blocks in its source seems slow.
     - In the middle of the graph the outlets that a marked chunk of tuples has reached are marked as a whole, and of two
       marks the first one stays.
-    - What a window or a state holds back is not measured: where a tuple is put into it, its path ends. What is
-      emitted on a tick, or at the end of the input, has no mark; what a tuple triggers has the mark of that tuple.
-    - An asynchronous bolt processes many tuples at once: whatever it sends while a marked one is in progress gets the
-      mark, and only a bolt without consumers ends a path.
+    - Time in a window or a state is not measured: the path of a tuple ends there. Tuples that are emitted on a tick, or
+      at the end of the input, have no mark; tuples that a tuple triggers have its mark.
+    - An asynchronous bolt processes many tuples at once: all frames that it sends while a marked tuple is in progress
+      get the mark, and only a bolt without consumers ends a path.
     - A tuple that is emitted again, after a failure or a restore, counts from the new emit.
     - Clocks of several hosts may differ; an age below zero counts as zero.
     """
@@ -285,7 +288,7 @@ class LatencyMarkers:
     # ---- spouts -------------------------------------------------------------------------------
 
     def open(self, now: float, wall_ns: int) -> None:
-        """A turn begins, and a mark is due: what is emitted from here on carries it. To be called in each such turn.
+        """A turn begins, and a mark is due: tuples emitted from here on carry it. Call this in each such turn.
 
         While tuples wait from earlier turns, an outlet gets the mark with the first tuple after it was sent: a task
         that emits all the time may never be without any.

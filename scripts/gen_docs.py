@@ -56,15 +56,15 @@ EFFECTS = {
     "message.timeout.secs": "At least once: an unfinished tuple tree fails after this; default 30.",
     "enable.message.timeouts": "`false`: trees never time out; default true.",
     "max.spout.pending": "At least once: tuples with an id that a spout task may have unfinished; default 100.",
-    "droptuples.upon.backpressure": "At most once: what comes for a full task is discarded, and no spout is stopped. `true` or `drop_newest`: all of it; `sample`: a share is kept. See [backpressure](../backpressure.md).",
+    "droptuples.upon.backpressure": "At most once: tuples for a full task are discarded, and no spout is stopped. `true` or `drop_newest`: all of them; `sample`: a share is kept. See [backpressure](../backpressure.md).",
     "tick.tuple.freq.secs": "`process_tick` is called this often. Read once, after `initialize`.",
     "tick.tuple.freq.ms": "The same in milliseconds; wins over `.secs`.",
     "serializer.classname": "Class path of an `IHeronSerializer` for the values of tuples.",
     "auto.task.hooks": "List of class paths of task hooks, for every task.",
     "name": "Filled in with the topology's name.",
-    "container.cpu.requested": "Cores of a container; bounds what packing puts into it.",
-    "container.ram.requested": "Memory of a container; bounds what packing puts into it.",
-    "container.disk.requested": "Disk of a container; bounds what packing puts into it.",
+    "container.cpu.requested": "Cores of a container; limits the tasks that packing puts into it.",
+    "container.ram.requested": "Memory of a container; limits the tasks that packing puts into it.",
+    "container.disk.requested": "Disk of a container; limits the tasks that packing puts into it.",
     "container.max.cpu.hint": "Upper bound on the cores of a container.",
     "container.max.ram.hint": "Upper bound on the memory of a container.",
     "container.max.disk.hint": "Upper bound on the disk of a container.",
@@ -74,7 +74,7 @@ EFFECTS = {
     "component.cpumap": "Cores of a task by component: `count:0.5,split:2`.",
     "component.cpu": "In the configuration of a component: cores of each of its tasks, before the cpumap; `heron update` changes it.",
     "component.ram": "In the configuration of a component: memory of each of its tasks, before the rammap, and the limit above which a task is restarted; `heron update` changes it.",
-    "component.rammap": "Memory of a task by component: `count:512MB`. It plans, it does not limit; what all containers ask for must fit the machine.",
+    "component.rammap": "Memory of a task by component: `count:512MB`. For planning only, not a limit; the requests of all containers must fit the machine.",
     "component.diskmap": "Disk of a task by component.",
     "packing.ffd.sorting.strategy": "`RAM_FIRST` (default) or `CPU_FIRST`, for first_fit_decreasing.",
 }
@@ -118,9 +118,9 @@ def cli_page() -> str:
         NOTE,
         "# The heron command\n",
         "`heron <verb> cluster[/role[/environ]] <topology> [flags]`. `heron help <verb>` shows this page's text.\n",
-        "Verbs that only read take a cluster that is left out to be the one that has settings, when there is exactly one:\n"
+        "Verbs that only read need no cluster if exactly one cluster has settings:\n"
         "`heron status word_count`. A first word that is a cluster's name, or has a `/`, is always the cluster. Verbs that\n"
-        "change something want the cluster named.\n",
+        "change something require the cluster.\n",
         "## Exit codes\n",
         table(("code", "meaning"), ((str(code), text) for code, text in exits.MEANINGS.items())),
         "Verbs that change something return when it is done. With `--json`, stdout is JSON and nothing else; errors are\n"
@@ -215,7 +215,7 @@ def config_page() -> str:
         "is the bare field; everywhere else it is `heron.<room>.<field>`. `heron config show local --origin` prints each\n"
         "value and where it comes from. Bytes take `512KB`, `64MB`; durations take `250ms`, `2s`, `5m`, and a bare number\n"
         "is in the unit that ends the name. A value of the wrong kind, or an unknown `heron.` or `topology.` key, is refused\n"
-        "at submit by name; a key that Apache Heron has and this release has not is named and left out. Any other key is your own and reaches `initialize(config, context)` as it is.\n",
+        "at submit by name; a key that only Apache Heron has is named and left out. Any other key is your own and reaches `initialize(config, context)` unchanged.\n",
     ]
     for room, cls in ROOMS.items():
         parts.append(f"## heron.{room}\n")
@@ -252,13 +252,13 @@ def _topology_keys() -> Iterator[str]:
     aliases = ((f"`{key}`", KINDS[key].value, f"Sets `{ours}`.") for key, ours in ALIASES.items())
     yield table(("key", "value", "effect"), (*rows, *aliases))
     refused = sorted(key for key in KINDS if unsupported_problems({key: 1}, ""))
-    yield "Not done by this release, which `heron submit` says for each that is set:\n"
+    yield "Not supported by this release; `heron submit` names each one that is set:\n"
     yield ",\n".join(f"`{key}`" for key in refused) + ".\n"
     effects = {f"topology.{name}" for name in EFFECTS} | set(ALIASES) | set(refused)
     idle = sorted(key for key in {*KINDS, *TOPOLOGY_KEYS} if key not in effects | set(OTHER_NAMES))
-    yield "Accepted, so that existing topologies run, and without effect:\n"
+    yield "Accepted without effect, so that existing topologies run:\n"
     yield ",\n".join(f"`{key}`" for key in idle) + ".\n"
-    yield "Other names, as Apache Heron's constants have them:\n"
+    yield "Other names, which Apache Heron's constants use:\n"
     yield ",\n".join(f"`{key}` is `{name}`" for key, name in OTHER_NAMES.items()) + ".\n"
 
 
@@ -279,7 +279,7 @@ def metrics_page() -> str:
         NOTE,
         "# Metrics\n",
         "`heron metrics` shows them by their Heron names. Each executor serves those of its container to Prometheus at\n"
-        "`http://127.0.0.1:<metrics_port>/metrics` (`/health` beside it); `heron status --json` tells the ports, and\n"
+        "`http://127.0.0.1:<metrics_port>/metrics` (and `/health`); `heron status --json` shows the ports, and\n"
         "`heron.executor.metrics_port` fixes them. There times are in seconds and sizes in bytes; the column `unit` is that of\n"
         "the Heron name. Every series has the labels `topology`, `container` and `process`; those\n"
         "of tasks also `component`, `task` and `instance_id`. Counters start at 0 when their process starts. A metric that\n"

@@ -59,8 +59,8 @@ class Admission:
     def by_packing(self, message: control_pb2.RegisterInstance, state: Any) -> Awaitable[bool]:
         """Return when the packing plan has the task here, or cannot be read now; else InvalidRpcError.
 
-        False when the task has registered again in the meantime: only its newest registration counts, in
-        whatever order the answers come. A task that asks again does not wait longer for it.
+        False when the task has registered again in the meantime: only its newest registration counts, in any order of
+        the answers. A task that asks again does not wait longer.
         """
         # Recorded now, not when the answer is first awaited: the next registration may be served before that.
         mine = self._newest[message.task_id] = object()

@@ -1,8 +1,8 @@
 """Attempts of a topology's regions as the frames show them (mode EFFECTIVELY_ONCE). Pure.
 
 A frame of an older attempt than the plan's is stale: its tuples are processed again from the checkpoint, so
-it is dropped and counted as rewound. A frame of the present attempt that must be given up is a loss: its
-region has to go back, so it is reported. Invariant: every frame that is given up is counted once.
+it is dropped and counted as rewound. A frame of the current attempt that must be given up is a loss: its region must go
+back, so it is reported. Invariant: every frame that is given up is counted once.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
 """Spout backpressure with high and low marks, carried as a lease (decision D5). Pure.
 
 The marks of a queue are a time: what the task processes in a quarter and in an eighth of the target (`marks_of`).
-Until the pace of the task is known they are a few bytes, and for links to other stream managers those of the settings.
-
-A stream manager whose frames for a task pile up announces this to all, naming the culprit. The episode is *avoided*
+Until the pace of the task is known they are a few bytes. Links to other stream managers have the marks of the settings.
+A stream manager in which frames for a task pile up announces this to all, with the culprit. The episode is *avoided*
 while the task gets its input by shuffle alone and another task of its component has room: its senders go there, and no
 spout is held. An announcement is a lease: it is renewed each second and expires after three, so a dead announcer never
 stops the world.
 
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
 they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
-spouts until it has shrunk to one and a half of the mark. Clamps never flap: one rests before the next may begin, unless
-the queue is past four times the mark. Where what does not fit is discarded (`drops`), nothing is held and no spout is
-clamped.
-Pure: `now` is given, and what to announce is returned.
+spouts until it has shrunk to one and a half of the mark. Clamps never flap: there is a pause before the next one,
+unless the queue is past four times the mark. If surplus tuples are discarded (`drops`), nothing is held and no spout is
+clamped. `now` is given, and announcements are returned.
 """
 
 from __future__ import annotations
@@ -132,9 +130,10 @@ class Backpressure:
         marks: tuple[int, int] | None = None,
         pace: float = 0.0,
     ) -> bool:
-        """Look at a link's queue; `top_task()` names the culprit. True when the announcement changed.
+        """Observe a link's queue; `top_task()` names the culprit.
 
-        `marks`: high and low in bytes, by default those of links whose pace is not known.
+        True when the announcement changed. `marks`: high and low in bytes, by default the marks of links of unknown
+        pace.
         """
         high, low = marks or (self.high, self.low)
         episode = self.local.get(link)
@@ -226,7 +225,7 @@ class Backpressure:
         self.remote.pop(stmgr_id, None)
 
     def expire(self, now: float) -> None:
-        """Drop announcements whose lease ran out."""
+        """Drop announcements with an expired lease."""
         for stmgr_id in [s for s, r in self.remote.items() if r.expires <= now]:
             del self.remote[stmgr_id]
 
@@ -270,7 +269,7 @@ class Backpressure:
         return self.held_s + (now - self._held_since if self.holding else 0.0)
 
     def spent(self, now: float, avoided: bool = False) -> dict[int, float]:
-        """Seconds per culprit task for which spouts were held, or not because senders went elsewhere."""
+        """Seconds per culprit task in which spouts were held, or in which senders avoided it instead."""
         total = dict(self.avoided_s if avoided else self.spent_s)
         for episode in self.local.values():
             if episode.avoided == avoided:

@@ -399,7 +399,7 @@ class Control:
 
 
 def alike_of(plan: plan_pb2.PhysicalPlan) -> dict[int, frozenset[int]]:
-    """Task of a bolt whose input is only shuffled, to all tasks of the bolt."""
+    """For each task of a bolt with only shuffled input, all tasks of the bolt."""
     shuffled = {
         bolt.comp.name
         for bolt in plan.topology.bolts

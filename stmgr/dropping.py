@@ -1,11 +1,11 @@
 """A topology that discards tuples instead of stopping its spouts (`topology.droptuples.upon.backpressure`). Pure.
 
-What a task of this container sends to a full task, here or elsewhere, is discarded and counted before the switch takes
-it. A task is full as for backpressure: its queue is past its mark, its own stream manager has asked to hold its frames,
-or too much waits for that stream manager. While other tasks have room, its frames wait.
+Frames from a task of this container to a full task, here or elsewhere, are discarded and counted before the switch
+takes them. A task is full as for backpressure: its queue is past its mark, its own stream manager has asked to hold its
+frames, or too much waits for that stream manager. While other tasks have room, its frames wait.
 
-Nothing that comes from another stream manager is discarded: that one discards as soon as it is asked to hold. Until
-then a queue grows past its mark by what is in transit, at most `link_window_bytes` of each peer.
+Frames from another stream manager are not discarded here: that stream manager discards as soon as it is asked to hold.
+Until then a queue grows past its mark by the frames in transit, at most `link_window_bytes` per peer.
 """
 
 from __future__ import annotations

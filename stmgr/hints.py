@@ -1,7 +1,8 @@
-"""Which tasks are full, and how large a frame for a task may be: what senders are told. Pure.
+"""Hints for senders: which tasks are full, and how large a frame for a task may be. Pure.
 
-A stream manager tells its own tasks and the peers that send to it. A hint is told when it changes, and all hints are
-told again when a link opens, so none is lost. The marks of a task's queue follow from the pace that the task reports.
+A stream manager sends hints to its own tasks and to the peers that send to it. A hint is sent when it changes, and all
+hints are sent again when a link opens, so none is lost. The marks of a task's queue follow from the pace that the task
+reports.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Hints:
         self.on_pressure: Callable[[], None] = lambda: None
 
     def start_marks(self) -> tuple[int, int]:
-        """The high and low marks in bytes of a task whose pace is not known yet."""
+        """The high and low marks in bytes of a task of unknown pace."""
         if not self._target_s:
             return self._high, self._low
         return min(self._high, QUEUE_START_BYTES), min(self._low, QUEUE_START_BYTES // 2)

@@ -11,9 +11,9 @@ task is too full asks its peers to `hold` the frames of that task instead.
 Invariants: `queued_bytes` and `queued_tuples` are the sums over `queue` and `held`; `retained` holds
 exactly the frames in flight, and `sent_tuples - consumed_tuples` is the sum of their tuples.
 
-Credit says that a stream manager has room, not that it is done: what it has taken and still holds dies with it.
-So each CREDIT also tells how many tuples are settled, that is processed by a task, taken over by another
-stream manager, or counted as discarded; when a stream manager dies its senders count the rest.
+Credit says that a stream manager has room, not that frames are done: frames that it still holds die with it. So each
+CREDIT also has the number of settled tuples: processed by a task, taken over by another stream manager, or counted as
+discarded. When a stream manager dies, its senders count the rest.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _PROBE = Frame(kind=CREDIT).SerializeToString()
 
 
 class Source:
-    """The inward side of a link: what a peer sent to us, and the credit we return.
+    """The inward side of a link: frames from a peer, and the credit for them.
 
-    `absorbed` is called when a frame has found its place; credit goes back each quarter window.
+    `absorbed` is called when a frame has found its place; credit is returned each quarter window.
     """
 
     __slots__ = (
@@ -262,7 +262,7 @@ class Link:
         self.retained: deque[Waiting] = deque()
 
     def start(self, epoch: int) -> list[Waiting]:
-        """A new incarnation of the peer; returns what was in flight to the old one."""
+        """A new incarnation of the peer; returns the frames in flight to the old one."""
         lost = self.close()
         for task in list(self.held):
             self.release(task)
@@ -271,7 +271,7 @@ class Link:
         return lost
 
     def close(self) -> list[Waiting]:
-        """The peer is gone: what is queued waits for its next incarnation; returns what was in flight."""
+        """The peer is gone: queued frames wait for its next incarnation; returns the frames in flight."""
         lost = list(self.retained)
         self.retained.clear()
         self.sent_tuples, self.sent_bytes = self.consumed_tuples, self.consumed_bytes

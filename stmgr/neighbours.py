@@ -63,7 +63,7 @@ class LocalTask:
         self.identity, self.epoch, self.earlier_tuples, self.source = identity, epoch, received, None
 
     def received_tuples(self) -> int:
-        """Tuples that have come here from the process of `epoch`: it has emitted at least these."""
+        """Number of tuples that have arrived from the process of `epoch`, a lower bound of its emitted tuples."""
         return self.earlier_tuples + (self.source.received_tuples if self.source is not None else 0)
 
     def release(self) -> None:
@@ -99,10 +99,10 @@ def replier(send: Callable[[bytes, bytes, bytes], bool], identity: bytes, epoch:
 
 
 class PendingLinks:
-    """Links of peers that the plan does not have yet: what comes over them waits until it does.
+    """Links of peers that are not in the plan yet: their frames wait until they are.
 
-    A new stream manager, or a new incarnation of one, may hear the plan that names it before this one does. Until then
-    its identity is unknown, so nothing of it is accepted: its acks do not count, and it gets no credit. Bounded.
+    A new stream manager, or a new incarnation of one, may get the plan that names it before this one does. Until then
+    its identity is unknown: its frames are not accepted, its acks do not count, and it gets no credit. Bounded.
     """
 
     def __init__(self) -> None:

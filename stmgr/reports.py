@@ -68,7 +68,7 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
 
 
 def at_registration(sessions: Sessions, switch: Switch) -> list[control_pb2.TaskStatus]:
-    """The statuses of all tasks, for a topology master; those of their earlier processes first, so that both count."""
+    """The statuses of all tasks, for a topology master; those of earlier processes come first, so that both count."""
     ended = [_ended_status(status, switch) for status in sessions.all_ended]
     return [*ended, *(session.status for session in sessions.by_task.values())]
 
@@ -205,7 +205,7 @@ class CheckpointReports:
             self._jobs[key] = asyncio.get_running_loop().create_task(self._deliver(key))
 
     def lost(self, attempt: int, task: int, tuples: int, reason: str) -> None:
-        """Frames of the present attempt were given up."""
+        """Frames of the current attempt were given up."""
         known = self._kept.get(("lost", task))
         if isinstance(known, control_pb2.DataLost) and known.attempt == attempt:
             known.tuples += tuples
@@ -214,7 +214,7 @@ class CheckpointReports:
         self.report("lost", task, body)
 
     def forget(self, checkpoint: int) -> None:
-        """Answers to this checkpoint, or an earlier one, are not waited for any more."""
+        """Stop waiting for answers to this checkpoint and earlier ones."""
         for key, body in list(self._kept.items()):
             if isinstance(body, control_pb2.TaskCheckpoint) and body.checkpoint <= checkpoint:
                 del self._kept[key]

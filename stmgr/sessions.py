@@ -67,7 +67,7 @@ class Sessions(Struct):
 
     @property
     def all_ended(self) -> list[control_pb2.TaskStatus]:
-        """All that are kept, oldest first; a topology master skips those that it has heard of."""
+        """All kept statuses, oldest first; a topology master skips those that it knows."""
         return [*self.told, *self.ended][-ENDED_MAX:]
 
     def heard(self, identity: bytes, status: control_pb2.TaskStatus, now: float) -> tuple[bool, bool]:

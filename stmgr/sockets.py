@@ -1,7 +1,7 @@
 """The sockets of a stream manager: where it listens, and those to each other stream manager.
 
-To one other it has a DEALER for data, watched by a monitor, and control. Both are opened by the first that is sent:
-between many stream managers most pairs have nothing to say to each other.
+To a peer it has a DEALER for data, watched by a monitor, and one for control. The first message opens both, because
+most pairs of many stream managers never exchange a frame.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Endpoints:
 class PeerConnection:
     """Sockets to one incarnation of another stream manager.
 
-    Each connection is a new link over a new socket: ZeroMQ keeps what it has not sent when a
-    connection breaks, and would send it over the next one, which we have counted as lost by then.
+    Each connection is a new link over a new socket: ZeroMQ keeps unsent frames when a connection breaks, and would send
+    them over the next one after they were counted as lost.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The data path of a stream manager: frames from tasks and peers to tasks, peers and ackers. Pure.
 
 Called directly by the shell, once per frame; tuples never become events. The payload is never read.
-Pure but for the `transmit` functions that links carry and the counters it keeps.
+Pure except for the `transmit` functions of links and its counters.
 
 Invariants: every tuple of every accepted data frame is, at any time, queued, in flight on a link,
 consumed, or counted in `discarded`; a sender soon learns when its last frame has been passed on.
@@ -168,7 +168,7 @@ class Switch:
             self.counts["link_gaps"] += source.gaps
 
     def refuse(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> int:
-        """A frame ends here, and its sender gets its credit back; returns how many tuples are to be counted."""
+        """A frame ends here, and its sender gets its credit back; returns the number of tuples to count."""
         count = min(frame.count, COUNT_MAX)
         source.received_bytes += len(data)
         source.received_tuples += count
@@ -449,9 +449,9 @@ class Switch:
         transmit: Callable[[bytes, bytes], bool],
         wanted: Callable[[], None] | None = None,
     ) -> Peer:
-        """Add a peer, or a new incarnation of it; what is queued for it stays queued.
+        """Add a peer, or a new incarnation of it; its queued frames stay queued.
 
-        `wanted` is called when something waits for it and there is no link; `open_peer` begins one.
+        `wanted` is called when frames wait for it without a link; `open_peer` opens one.
         """
         peer = self.peers.get(stmgr_id)
         if peer is None:
@@ -475,7 +475,7 @@ class Switch:
         return match is not None and self.peer_epochs.get(match[1].decode()) == int(match[2])
 
     def close_peer(self, stmgr_id: str) -> None:
-        """The connection to a peer broke: what was in flight is lost, what comes waits for the next one.
+        """The connection to a peer broke: frames in flight are lost, new frames wait for the next connection.
 
         A frame counted as lost may have arrived: then its roots fail although it was processed, which
         at least once allows, and acks off it is counted once too often.
@@ -500,7 +500,7 @@ class Switch:
         peer.link.send_kept()
 
     def probe_peers(self) -> list[str]:
-        """Once a heartbeat: peers that do not reply, whose links must be opened again."""
+        """Called once per heartbeat: returns peers that do not reply, because their links must be opened again."""
         return [name for name, peer in self.peers.items() if not peer.link.probe()]
 
     def remove_peer(self, stmgr_id: str) -> None:
@@ -524,7 +524,7 @@ class Switch:
                 task.link.send_control(message)
 
     def hold_credit(self, on: bool) -> None:
-        """Whether full queues hold back credit; if not, what they hold back is returned.
+        """Set whether full queues hold back credit; if not, held credit is returned.
 
         A barrier waits in its sender behind frames for other tasks, and with it a checkpoint that saves the tuples in
         flight. Meanwhile clamped spouts bound the queues.
@@ -543,12 +543,12 @@ class Switch:
 
     @property
     def tasks_left(self) -> bool:
-        """Whether all tasks have left in order: nothing more comes from them."""
+        """Whether all tasks have left in order, so that no more frames come from them."""
         return all(task.source is None or task.farewell is not None for task in self.tasks.values())
 
     @property
     def settled(self) -> bool:
-        """Whether all tasks have left, and the peers have what was for them."""
+        """Whether all tasks have left, and the peers have got all their frames."""
         moving = any(peer.link.in_flight() or peer.link.queued_tuples for peer in self.peers.values())
         return self.tasks_left and not moving
 

@@ -1,10 +1,9 @@
 """A component of a stage in one process: the user's object, its emitter and its queue.
 
 A component emits frames, as a task does. A frame for a component of the same stage waits in that cell's queue until
-its sender waits for room; then the cells behind process their queues. So memory holds the frames of one flush. Frames
-for later stages become pieces of the unit.
-
-What user code raises passes through the user code of the cells before as a BaseException.
+its sender waits for room; then the following cells process their queues. So memory holds the frames of one flush.
+Frames for later stages become pieces of the unit. An exception of user code passes through the user code of the cells
+before it as a BaseException.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _ASK_S = 0.05
 
 
 class CellError(BaseException):
-    """User code of a component raised; `__cause__` is what it raised."""
+    """User code of a component raised an exception, which is `__cause__`."""
 
     def __init__(self, component: str) -> None:
         super().__init__(component)
@@ -61,14 +60,14 @@ class CellError(BaseException):
 
 
 class Way(Struct, frozen=True):
-    """Where the frames for a task of another stage go."""
+    """The destination of the frames for a task of another stage."""
 
     stage: int
     bucket: int
 
 
 class Place(Struct, frozen=True):
-    """What the cells of one unit share: the plan of the run, and the unit's place in it."""
+    """The data that the cells of one unit share: the plan of the run, and the unit's place in it."""
 
     plan: plan_pb2.PhysicalPlan
     components: Mapping[int, str]
@@ -132,7 +131,10 @@ class UnitAcks:
 
 
 class Cell:
-    """What all cells have. `near`: the cells of the same stage by task, `far`: the ways to later stages by task."""
+    """Base class of cells.
+
+    `near`: the cells of the same stage by task. `far`: the destinations in later stages by task.
+    """
 
     def __init__(self, component: str, task_id: int, place: Place, settings: InstanceSettings, width: int = 1) -> None:
         self.component = component
@@ -186,7 +188,7 @@ class Cell:
             self.place.pieces.append(ForStage(way.stage, way.bucket, frame, tuples))
 
     def flow(self) -> None:
-        """Let the cells behind process what has come to them."""
+        """Let the following cells process the frames in their queues."""
         for cell in self.behind:
             if cell.queue:
                 cell.drain()
@@ -223,7 +225,7 @@ class Cell:
 
 
 class ObjectCell(Cell):
-    """A cell with an object of the user's class. `kept` is one that an earlier unit has left."""
+    """A cell with an object of the user's class. `kept` is an object that an earlier unit has used."""
 
     def __init__(self, *args: Any, kept: UserCode | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -245,7 +247,7 @@ class ObjectCell(Cell):
         """Set the delegate's methods before `initialize`."""
 
     def bind(self) -> None:
-        """Make `emit` fast after it."""
+        """Make `emit` fast after `initialize`."""
 
     def stream_named(self, stream: str) -> OutStream:
         """A declared output stream; TopologyError for another name."""
@@ -256,7 +258,7 @@ class ObjectCell(Cell):
 
     @property
     def has_state(self) -> bool:
-        """Whether it is handed over to a stream with its state."""
+        """Whether a stream continues with the state of this component."""
         return self.place.saves and (bool(self.state) or isinstance(self.user.object, StatefulComponent))
 
     def saved(self) -> Iterator[Saved]:
@@ -381,7 +383,7 @@ class BoltCell(ReadingCell):
         if not self.has_state:
             self.call(user.object.finish)
         elif user.tick_interval_s() is not None:
-            # Its input goes on as a stream, so only what waits for time is due.
+            # Its input continues as a stream, so only time-dependent work is due.
             self.call(user.object.process_tick, TupleHelper.make_tick_tuple())
         self.check_fails()
         super().end()
@@ -394,7 +396,7 @@ class BoltCell(ReadingCell):
 class AsyncBoltCell(BoltCell):
     """A bolt with `async def process`: the tuples of a frame run at once, a bounded number of them.
 
-    While they run the cells behind wait, because they may need an event loop themselves.
+    The following cells wait meanwhile, because they may need an event loop themselves.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

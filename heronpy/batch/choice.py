@@ -19,14 +19,17 @@ _FOLLOW = "textfile.follow"
 
 
 class Choice(Struct, frozen=True):
-    """The mode, "batch" or "stream", and why: a clause."""
+    """The mode, "batch" or "stream", and the reason as a clause."""
 
     mode: str
     why: str
 
 
 def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", percent: float = 100.0) -> Choice:
-    """The mode of a topology. `allow` and `deny` are patterns of names, separated by commas; without `allow` all do."""
+    """The mode of a topology.
+
+    `allow` and `deny` are patterns of names, separated by commas; an empty `allow` allows all.
+    """
     name = topology.name
     if matched := _matching(name, deny):
         return Choice("stream", f"heron.batch.auto_deny has '{matched}'")
@@ -40,14 +43,14 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
             divide(topology)
     except BatchRefusedError as error:
         return Choice("stream", str(error))
-    # By name, so that a topology has the same mode each time.
+    # The share is chosen by name, so that a topology has the same mode each time.
     if stable_hash(name) % _PARTS >= percent / 100 * _PARTS:
         return Choice("stream", f"it is not in the share of heron.batch.auto_percent, which is {percent:g}")
     return Choice("batch", "each of its spouts ends")
 
 
 def _matching(name: str, patterns: str) -> str:
-    """The first pattern that a name matches; "" if there is none."""
+    """The first pattern that a name matches; "" if it matches no pattern."""
     return next((one for one in map(str.strip, patterns.split(",")) if one and fnmatchcase(name, one)), "")
 
 
@@ -70,9 +73,9 @@ def is_bounded(spout: topology_pb2.Spout) -> bool:
 
 
 def hands_over(topology: topology_pb2.Topology) -> bool:
-    """Whether a stream goes on from the state of a batch run, so that no input ends with the run.
+    """Whether a stream continues from the state of a batch run, so that no input ends with the run.
 
-    A spout that has called `end_of_input` does not go on.
+    A spout that has called `end_of_input` does not continue.
     """
     exact = reliability_mode(topology) == "EFFECTIVELY_ONCE"
     return exact and any(CUT & set(spout.comp.traits) and not is_bounded(spout) for spout in topology.spouts)

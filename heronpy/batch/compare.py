@@ -51,7 +51,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     @property
     def is_equal(self) -> bool:
-        """Whether both sides have the same rows, each as often; the order does not count."""
+        """Whether both sides have the same rows, each the same number of times, in any order."""
         return not self.only_first and not self.only_second
 
 
@@ -126,7 +126,7 @@ def _digests(path: Path) -> Iterator[bytes]:
 
 
 def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, list[Path]]:
-    """Sink to the files with its rows in the result of a batch run, held or published."""
+    """The files with the rows of each sink in the result of a batch run, held or published."""
     prefixes = {prefix_of(name): name for name in components_of(topology)}
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/unit=*/{PREFIX}*")):
@@ -152,7 +152,7 @@ def rows_of(files: Iterable[Path], root: Path | None = None) -> Iterator[bytes]:
         try:
             yield from map(f"{values} ".encode().__add__, _rows(path)) if values else _rows(path)
         except (OSError, ValueError, EOFError) as error:
-            raise ConfigError(f"{path} cannot be read ({error}); remove it, or mend it") from None
+            raise ConfigError(f"{path} cannot be read ({error}); remove or repair it") from None
 
 
 def _rows(path: Path) -> Iterator[bytes]:

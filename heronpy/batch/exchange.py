@@ -1,12 +1,12 @@
-"""The files of a unit of a batch run: what it gives to later stages, saved state, and rows of sinks.
+"""The files of a unit of a batch run: frames for later stages, saved state, and rows of sinks.
 
     to-<stage>           frames by bucket, for a later stage
     state-<component>    saved state by task, as TaskSnapshot messages
     sink-<component>...  rows, in files of the sink itself
 
 The first two have the same layout: chunks of length-prefixed records, each chunk of one bucket; then an index with the
-place, size and checksum of each chunk; then a footer. A unit writes such a file even if it has nothing for it, so a
-missing file is damage. The bucket after the last one is read by every bucket.
+place, size and checksum of each chunk; then a footer. A unit writes such a file even if it is empty, so a missing file
+is damage. The bucket after the last one is read by every bucket.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class EndlessError(HeronError):
 
 
 class LargeUnitError(EndlessError):
-    """A unit has written more than a whole exchange may have."""
+    """A unit has written more than the limit of a whole exchange."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(
@@ -111,7 +111,7 @@ class BucketWriter:
         return len(record) + _LENGTH.size
 
     def spill(self) -> None:
-        """Write what waits, by bucket."""
+        """Write the buffered records, by bucket."""
         for bucket, records in sorted(self._waiting.items()):
             chunk = b"".join([part for record in records for part in (_LENGTH.pack(len(record)), record)])
             self._file.write(chunk)
@@ -121,7 +121,7 @@ class BucketWriter:
         self._tuples.clear()
 
     def finish(self) -> None:
-        """Write what waits, and the index."""
+        """Write the buffered records and the index."""
         self.spill()
         index = np.array(self._entries, dtype=_ENTRY).tobytes()
         self._file.write(index + _FOOTER.pack(self._offset, zlib.crc32(index), len(self._entries), _MAGIC))
@@ -315,7 +315,7 @@ def bucket_lines(folder: Path, stages: Sequence[Stage], number: int, buckets: in
 
 
 def task_lines(stage: Stage) -> list[tuple[bytes, int]]:
-    """The list of a stage with another spout than those that cut their input: a line for each of its tasks."""
+    """The list of a stage whose spout does not divide its input into units: a line for each of its tasks."""
     return [(_line(task=index), 1) for index in range(stage.tasks)]
 
 

@@ -46,7 +46,7 @@ LOCK_S = 0.1
 
 
 def finalise(steps: Steps, wait: Callable[[float], None] = time.sleep) -> None:
-    """End a run whose stages are all done. `wait(seconds)` is called while somebody else works for it."""
+    """End a run whose stages are all done. `wait(seconds)` is called while another process works for it."""
     with _one_at_a_time(steps, wait):
         try:
             _end(steps, wait)
@@ -85,8 +85,11 @@ def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None
 
 
 def drop_files(steps: Steps) -> None:
-    """Remove what only the stages have read, once the end of the last one is marked: until then a keeper that starts
-    reads it. Rows of sinks stay, to be compared."""
+    """Remove files that only the stages read, once the end of the last stage is marked: until then a keeper that
+    starts reads them.
+
+    Rows of sinks stay, for comparisons.
+    """
     for stage in steps.stages:
         for path in steps.run.table(stage.number).glob("unit=*/*"):
             if path.name.startswith(("to-", "state-")):
@@ -109,7 +112,7 @@ def publish(steps: Steps, wait: Callable[[float], None]) -> dict[str, str]:
             else:
                 for_spark[name] = output.options, [file for _, file in output.staged(units)]
     if for_spark:
-        from heronpy.connectors.spark.run_end import SinkRows, hand_over  # only for who has such a sink
+        from heronpy.connectors.spark.run_end import SinkRows, hand_over  # only if there is such a sink
 
         given = {name: SinkRows(*one) for name, one in for_spark.items()}
         folders |= hand_over(steps.run.folder, record.id, steps.launch, KEEPER, given, wait)
@@ -119,16 +122,15 @@ def publish(steps: Steps, wait: Callable[[float], None]) -> dict[str, str]:
 
 
 def savepoint_folder(record: RunRecord) -> Place:
-    """Where the savepoint of a run is, and nothing else."""
+    """The folder that holds only the savepoint of a run."""
     return place_of(record.savepoints) / f"{record.topology}-batch-{record.number}-{run_token(record.id)}"
 
 
 class Snapshots:
     """The savepoint of a run: its files are copied at once, and it exists when `complete` has written its metadata.
-    In memory there is one chunk of one file of a stage at a time, besides the indices and the names of the files.
-
-    A component with keyed state only is one task, so that any parallelism can restore it. One with a plain State has
-    the tasks of the topology.
+    In memory there is one chunk of one file of a stage at a time, in addition to the indices and the names of the
+    files. A component with keyed state only is saved as one task, so that any parallelism can restore it. A component
+    with a plain State has the tasks of the topology.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -210,7 +212,7 @@ class Snapshots:
         task.uploaded_bytes += len(data)
 
     def _add_positions(self, stage: Stage) -> None:
-        """Where the spout of a stage goes on as a stream."""
+        """The position at which the spout of a stage continues as a stream."""
         spout, steps = stage.spout, self._steps
         config = component_config(steps.topology, spout, load=True)
         if stage.source == "lines":

@@ -24,18 +24,18 @@ from heronpy.ingest.worker import ENDED
 
 #: Interval at which the figures for people are written.
 PROGRESS_S: Final = 1.0
-#: With so few units, it looks for the end of the stage in each round.
+#: With at most this number of units, it checks for the end of the stage in each round.
 FEW: Final = 16
-#: A stage fails if units cannot be processed, and none is committed for this long and in so many attempts.
+#: A stage fails if units cannot be processed, and no unit is committed for this time and in this number of attempts.
 STALLED_S: Final = 60.0
 STALLED_ATTEMPTS: Final = 10
 
 
 class BatchKeeper(LogKeeper):
-    """A keeper that goes from stage to stage. Every step may be repeated, and both keepers may do it."""
+    """A keeper that works on one stage after the other. Every step may be repeated, and both keepers may do it."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Finds the present stage."""
+        """Finds the current stage."""
         self._context = context
         self._figures = KeeperFigures(context)
         self._steps = Steps(Run(config[RUN_KEY]))
@@ -50,7 +50,7 @@ class BatchKeeper(LogKeeper):
         self._done, self._moved_at, self._attempts = -1, 0.0, 0
 
     def next_tuple(self) -> None:
-        """Do one round of what is due."""
+        """Do the work that is due now."""
         if self._step_now is None and not self._ended:
             self.busy()
             self._enter()
@@ -90,7 +90,7 @@ class BatchKeeper(LogKeeper):
         return super()._open()
 
     def end_of_input(self) -> None:
-        """The end of a stage; of the last one, the end of the input."""
+        """End a stage; after the last stage, end the input."""
         assert self._step_now is not None
         # Each keeper says so when it leaves: it may have said that the stage runs after another one has ended it.
         with suppress(LedgerAwayError):

@@ -1,4 +1,4 @@
-"""A damaged file between stages: the task that finds it notes it, and the next submit makes its unit again."""
+"""Damaged files between stages: the task that finds one notes it, and the next submit repeats the unit that wrote it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class _Damaged(Struct):
 
 
 class RunEndedError(Exception):
-    """The run has ended meanwhile, and files that are not needed any more are removed."""
+    """The run has ended meanwhile, and files that are no longer needed are removed."""
 
 
 def note_damage(run: Run, unit: Path) -> None:
-    """Note that the files of a published unit are damaged; LedgerError if it cannot be told which bytes it had."""
+    """Note that the files of a published unit are damaged; LedgerError if the bytes of the unit are unknown."""
     found = record_of(unit)
     ranges = tuple(FileRange(one.key, one.generation, one.begin, one.end, 1) for one in found.chunks)
     stage = int(unit.parent.name)
@@ -53,7 +53,7 @@ def note_damage(run: Run, unit: Path) -> None:
 
 @contextmanager
 def failing(steps: Steps) -> Iterator[None]:
-    """The run fails if the block raises what no repetition cures; RunEndedError if it has ended."""
+    """Let the run fail if the block raises an error that no repetition can fix; RunEndedError if the run has ended."""
     try:
         yield
     except (GaveUpError, RetryableError):
@@ -73,7 +73,7 @@ def failing(steps: Steps) -> Iterator[None]:
 
 
 def mend(run: Run, stages: Sequence[Stage]) -> None:
-    """Before a run goes on, while nothing works on it: failed units begin anew, and damaged ones are made again."""
+    """Repeat failed and damaged units before a run continues, while no process works on it."""
     notes = [(path, msgspec.json.decode(read_own(path, _NOTE_MAX), type=_Damaged)) for path in
              sorted((run.folder / _NOTES).glob("*.json"))]  # fmt: skip
     who = Who(f"heron-submit-{uuid4()}", str(uuid4()), Kind.COMMAND)

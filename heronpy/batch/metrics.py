@@ -1,7 +1,7 @@
 """Metrics that user code registers in a batch run: a worker reports them under their names, labelled by component.
 
 An object lives for a unit, so a worker adds up what its objects have counted, and keeps the last value of each gauge.
-Attempts that do not win count as well, as a stream counts a tuple that is sent again.
+Attempts that do not win count as well, just as a stream counts a tuple that is sent again.
 """
 
 from __future__ import annotations

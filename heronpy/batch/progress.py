@@ -35,7 +35,7 @@ class Rate:
 
 
 def pause_s(most_s: float, lasted_s: float) -> float:
-    """How long a task with nothing to do waits, in a stage that has lasted for so long: a short one ends soon."""
+    """How long an idle task waits, given the duration of the stage so far: a short stage ends soon."""
     return min(most_s, max(WAIT_MIN_S, WAIT_SHARE * lasted_s))
 
 
@@ -53,7 +53,7 @@ def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: floa
 
 
 def stage_progress(stage: Stage, found: Figures, state: str, slow: Mapping[str, float]) -> StageProgress:
-    """One stage from the figures of its pipeline; `slow`: the containers that were slow, and how many times."""
+    """One stage from the figures of its pipeline; `slow`: the slow containers, and how many times slower they are."""
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}
     weights = {UnitState(name): weight for name, (_, weight) in found.units.items()}
     committed = counts.get(UnitState.COMMITTED, 0)
@@ -79,7 +79,7 @@ def stage_progress(stage: Stage, found: Figures, state: str, slow: Mapping[str, 
 
 
 def advanced(before: Progress, record: RunRecord, stage: StageProgress, rate: float, now: float) -> Progress:
-    """The figures of a run after a look at one of its stages."""
+    """The figures of a run after an update of one of its stages."""
     stages = [stage if one.number == stage.number else one for one in before.stages]
     left = stage.bytes - stage.bytes_done
     ends_in = left / rate if rate and record.ended_at is None else None

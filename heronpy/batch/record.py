@@ -1,5 +1,4 @@
-"""The record of a batch run, and the choice of a command between continuing the newest run and beginning
-another. Pure.
+"""The record of a batch run, and whether a command continues the newest run or begins another. Pure.
 """
 
 from __future__ import annotations
@@ -108,18 +107,18 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
         flags = [f"--as {newest.like}"] * bool(newest.like) + ["--hold"] * newest.hold
         raise TopologyError(
             f"run {newest.run} has not finished, and was begun with {' '.join(flags) or 'neither --as nor --hold'};"
-            " give the same flags to go on with it, or --fresh to begin another run"
+            " give the same flags to continue it, or --fresh to begin another run"
         )
     if newest.code != wanted.code and not wanted.resume:
         raise TopologyError(
-            f"run {newest.run} has not finished, and the program has changed since; give --resume to go on with it,"
+            f"run {newest.run} has not finished, and the program has changed since; give --resume to continue it,"
             " which keeps the results of the old code, or --fresh to begin another run"
         )
     return True
 
 
 def code_digest(package: str, topology: topology_pb2.Topology) -> str:
-    """A digest of a program: of its package, and of the components with their plain configuration.
+    """A digest of a program: its package, and the components with their plain configuration.
 
     Pickled values are left out, because equal ones may differ in their bytes.
     """

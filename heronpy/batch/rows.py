@@ -1,4 +1,4 @@
-"""`rows(unit)` of a stage: its components process a unit, and what leaves the stage are the pieces of the unit."""
+"""`rows(unit)` of a stage: its components process a unit, and the output of the stage are the pieces of the unit."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from heronpy.task.user_code import UserCode
 class StageRows:
     """The function `rows` of a stage, made once in each worker.
 
-    `buckets`: how many tasks each stage has, by its number. `folder`: that of the run, whose tables are
+    `buckets`: how many tasks each stage has, by its number. `folder`: the folder of the run, which has the tables
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
     state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
-    component, `report` hears of errors that user code reports, and `failed` of a component and how many tuples it
-    fails. `metrics`: those of user code.
+    component, `report` is called with errors that user code reports, and `failed` with a component and the number of
+    tuples that it fails. `metrics`: the metrics of user code.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class StageRows:
             self._kept[cell.component] = cell.user
 
     def refuse_shuffled_state(self, cell: Cell) -> None:
-        """State belongs to a bucket: units of lines or splits would each have their own state of the same key."""
+        """Refuse state in a stage of lines or splits: each unit would have its own state of the same key."""
         shuffled = self._stage.source in ("lines", "splits") and cell.component != self._stage.spout
         if shuffled and cell.state:
             raise CellError(cell.component) from TopologyError(
@@ -297,7 +297,7 @@ class _Row:
 
 
 def sinks_of(topology: topology_pb2.Topology, stage: Stage, launch: LaunchSpec | None) -> dict[str, Any]:
-    """What the sinks of a stage do with their rows, by component."""
+    """The handling of rows by the sinks of a stage, by component."""
     found = {}
     for name in stage.sinks:
         cls = load_class(components_of(topology)[name].comp.class_name, launch)

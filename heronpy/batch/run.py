@@ -1,13 +1,13 @@
-"""The folders of batch runs, one for each run, which outlives the topology that works on it.
+"""The folders of batch runs. Each run has a folder, which outlives the topology that works on the run.
 
 <heron.batch.folder>/<cluster>/<topology>/<number>/
     run.json        the record
     topology        the topology as its program built it
     ledger.db       the units of all stages, unless they are in PostgreSQL, for several hosts
-    lists/          what the units of a stage read, unless they read files of users
-    <stage>/        what the units of a stage have written
+    lists/          the input of the units of a stage, unless they read files of users
+    <stage>/        the output of the units of a stage
     progress.json   the figures, for people
-    spark/          what Spark gets at the end, if there are SparkSinks
+    spark/          the rows for Spark, if there are SparkSinks
     spark-plan.txt  the final plans of its queries
 """
 
@@ -84,12 +84,12 @@ class Run:
             raise BatchRunError(f"the topology of a batch run {path} cannot be read ({error}); give --fresh") from None
 
     def replace_topology(self, topology: topology_pb2.Topology) -> None:
-        """The same topology, of a program that was changed since."""
+        """Store the topology of a program that was changed since the run began."""
         write_record(self.folder / _TOPOLOGY, topology.SerializeToString())
 
     @property
     def progress(self) -> Progress:
-        """The figures of its stages, as a keeper wrote them last; no stages if there are none yet, or if damaged."""
+        """The last figures of its stages that a keeper wrote; without stages if the file is missing or damaged."""
         record = self.record
         with suppress(OSError, ConfigError, AnswerError):
             return progress_of(read_own(self.folder / PROGRESS, _PROGRESS_MAX))
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def spark_plan(self) -> str:
-        """The final plans of Spark's queries for the SparkSinks; "" if there are none."""
+        """The final plans of Spark's queries for the SparkSinks; "" without such plans."""
         with suppress(OSError, ConfigError):
             return read_own(self.folder / RUN_PLAN, _PLAN_MAX).decode(errors="replace")
         return ""
@@ -123,11 +123,11 @@ class Run:
             )
 
     def table(self, stage: int) -> Path:
-        """What the units of a stage have written."""
+        """The folder with the output of the units of a stage."""
         return self.folder / str(stage)
 
     def list_file(self, stage: int) -> Path:
-        """What the units of a stage read."""
+        """The file that lists the input of the units of a stage."""
         return self.folder / "lists" / f"{stage}.jsonl"
 
 
@@ -155,7 +155,7 @@ class Runs:
         return Run(self.folder / str(number))
 
     def named(self, name: str) -> Run:
-        """The run with this name, such as visits/3; TopologyError if there is none."""
+        """The run with this name, such as visits/3; TopologyError if it does not exist."""
         found = _RUN.fullmatch(name)
         if found is None or found[1] != self.folder.name or int(found[2]) not in self.numbers():
             known = ", ".join(f"{self.folder.name}/{number}" for number in self.numbers())
@@ -164,7 +164,7 @@ class Runs:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While a command chooses and prepares a run; TopologyError if another command does."""
+        """Lock the runs while a command chooses and prepares one; TopologyError if another command holds the lock."""
         check_root(self.folder.parent, "the folder of batch runs")
         make_folders(self.folder)
         descriptor = open_private(self.folder / _LOCK, os.O_RDWR)

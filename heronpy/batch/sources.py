@@ -37,7 +37,7 @@ class EndlessSpoutError(EndlessError):
 
 
 class SpoutCell(ObjectCell):
-    """A spout: what it emits counts as acked at once."""
+    """A spout; the tuples that it emits count as acked at once."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -102,7 +102,7 @@ class SpoutCell(ObjectCell):
             yield
 
     def check_end(self) -> bool:
-        """Whether it has emitted since the last call; raises EndlessSpoutError if it may not end."""
+        """Whether it has emitted since the last call; raises EndlessSpoutError if it may be endless."""
         now, limit_s = time.monotonic(), self.place.spout_end_s
         before, self._emitted = self._emitted, self.emitter.emitted()
         if before != self._emitted:
@@ -132,7 +132,7 @@ class SpoutCell(ObjectCell):
         return False
 
     def tell_acks(self) -> None:
-        """Report the ids of what was emitted as acked."""
+        """Report the ids of the emitted tuples as acked."""
         if self._acked:
             ids, context = list(self._acked), self.user.context
             self._acked.clear()
@@ -150,7 +150,7 @@ class SpoutCell(ObjectCell):
 
 
 class AsyncSpoutCell(SpoutCell):
-    """A spout with `async def run`; the cells behind wait while it runs."""
+    """A spout with `async def run`; the following cells wait while it runs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -215,7 +215,7 @@ class LinesCell(SpoutCell):
         return iter(())
 
     def lines(self, unit: Any) -> Iterator[None]:
-        """Emit the lines of a unit; those of a unit that has failed before go through one by one."""
+        """Emit the lines of a unit, one by one if the unit has failed before."""
         stream = self.stream_named("default")
         if flag(self.user.config.get(TextFileSpout.EMIT_OFFSET, False)):
             located = unit.located()

@@ -12,19 +12,19 @@ from heronpy.proto import plan_pb2, topology_pb2
 
 #: Bytes of input for each bucket, and the largest number of buckets.
 BUCKET_BYTES, BUCKETS_MAX = 4 << 20, 256
-#: Neighbouring buckets form about so many units, of a weight within these bounds.
+#: Target number of units, made of neighbouring buckets, of a weight within these bounds.
 UNITS, UNIT_MIN_BYTES, UNIT_MAX_BYTES = 16, 8 << 20, 64 << 20
 
 
 def buckets_of(stages: Sequence[Stage], input_bytes: int, key_groups: int) -> dict[int, int]:
-    """Stage to the number of its tasks; `key_groups` is 0 without checkpoints."""
+    """The number of tasks by stage; `key_groups` is 0 without checkpoints."""
     most = min(BUCKETS_MAX, key_groups or BUCKETS_MAX)
     by_data = max(1, min(input_bytes // BUCKET_BYTES, most))
     return {stage.number: stage.tasks or by_data for stage in stages}
 
 
 def bucket_unit_bytes(size: int) -> int:
-    """The weight of a unit of a stage that reads so many bytes of buckets: it depends on the data only."""
+    """The weight of a unit of a stage that reads this number of bytes of buckets; it depends on the data only."""
     return min(UNIT_MAX_BYTES, max(UNIT_MIN_BYTES, size // UNITS))
 
 

@@ -1,9 +1,9 @@
-"""From a topology to the stages of a batch run, and what cannot run as a batch. Pure.
+"""Divides a topology into the stages of a batch run, or says what cannot run as a batch. Pure.
 
-A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Else it begins a stage,
-and its inputs are *exchanges*: files that the stage reads. A bolt with saved State begins a stage as well, because its
-State belongs to one task. So does a bolt of one task that emits when the input ends: its result is that of all tuples.
-Stages run one after the other, so a stage comes after all that it reads.
+A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Otherwise it begins a
+stage, and its inputs are *exchanges*: files that the stage reads. A bolt with saved State begins a stage as well,
+because its State belongs to one task. So does a bolt of one task that emits when the input ends: its result is that of
+all tuples. Stages run one after the other, so a stage comes after all stages that it reads.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _no_backups(plan: LogicalPlan, members: Iterable[str], sinks: Sequence[str])
 
 
 def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[str]:
-    """Why it cannot run, a clause each that names component and fix."""
+    """The reasons why it cannot run, one clause for each, which names component and fix."""
     cycle = plan.cycle()
     if cycle is not None:
         yield f"the components {' -> '.join(cycle)} form a cycle; break the cycle, or use --mode stream"

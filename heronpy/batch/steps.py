@@ -53,7 +53,7 @@ _DAYS = 36_500.0
 
 
 class Prepared(Struct, frozen=True):
-    """What is decided before the first stage begins."""
+    """The decisions that are made before the first stage begins."""
 
     input_bytes: int
     #: Buckets by stage, as text.
@@ -118,7 +118,7 @@ class Steps:
         return (self.run.folder / _PREPARED).exists()
 
     def prepare(self) -> None:
-        """Look at the input and decide the number of buckets; the first keeper decides for all."""
+        """Examine the input and decide the number of buckets; the first keeper decides for all."""
         if self.are_prepared:
             return
         size, said = 0, []
@@ -144,7 +144,7 @@ class Steps:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """What a keeper has decided."""
+        """The decisions of a keeper."""
         return msgspec.json.decode(read_own(self.run.folder / _PREPARED, 1 << 20), type=Prepared)
 
     @cached_property
@@ -169,7 +169,7 @@ class Steps:
         return TextFileOptions.from_config(component_config(self.topology, stage.spout, load=True), stage.spout)
 
     def spout_of(self, stage: Stage) -> SplitSpout:
-        """The spout of a stage that reads splits, to be asked for them."""
+        """The spout of a stage that reads splits, to list them."""
         part = components_of(self.topology)[stage.spout]
         made = load_class(part.comp.class_name, self.launch)(delegate=Delegate())
         assert isinstance(made, SplitSpout)
@@ -283,7 +283,7 @@ class Steps:
 
     # ---- figures for people -------------------------------------------------------------------
     def note(self, stage: StageProgress, rate: float, now: float) -> None:
-        """Write the figures of a stage; those of other stages stay. On a full disk, people see older ones."""
+        """Write the figures of a stage; the figures of other stages stay. On a full disk the old figures stay."""
         path = self.run.folder / PROGRESS
         record = self.run.record
         try:
@@ -303,7 +303,7 @@ class Steps:
         return self.fail(told)
 
     def fail(
-        self, cause: str, cure: str = "mend it, and repeat the command: it goes on with what is done"
+        self, cause: str, cure: str = "fix it, and repeat the command: it continues with the finished units"
     ) -> GaveUpError:
         """Record that the run has failed, unless the disk is full; returns the error that ends the topology."""
         record = self.run.record

@@ -45,7 +45,7 @@ ComponentSettings = Mapping[str, Mapping[str, SettingValue]]
 
 
 def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]:
-    """The most that any component asks of its process: all of them run in each worker.
+    """The largest request of any component, because all components run in each worker.
 
     `settings`: what components override in `heron.instance`.
     """
@@ -63,7 +63,7 @@ def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]
 
 
 def left_out(settings: ComponentSettings, origins: Mapping[str, str]) -> str:
-    """A sentence about settings of components that a run does not take; "" if it takes all."""
+    """A sentence about settings of components that a run ignores; "" if it ignores none."""
     names = [
         f"heron.instance.{name} of '{component}'"
         for component, values in settings.items()
@@ -81,10 +81,10 @@ def run_topology(
     worker: Mapping[str, Any] | None = None,
     publishes: bool = True,
 ) -> topology_pb2.Topology:
-    """The workers and keepers of a run in this folder, under the name and with the configuration of the topology.
+    """The workers and keepers of a run in this folder, with the name and the configuration of the topology.
 
     `worker`: the configuration of the workers, see `worker_config`. A run that `publishes` needs Spark if a sink does.
-    A backup runs in another container, so there are at least two of them.
+    A backup runs in another container, so there are at least two containers.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
     given, mode = config_of(topology), "ATMOST_ONCE"

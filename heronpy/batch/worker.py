@@ -38,10 +38,10 @@ class FailedTupleError(HeronError):
 
 
 class BatchWorker(LogWorker):
-    """A worker that goes from stage to stage: it leaves one when its end is recorded."""
+    """A worker that works on one stage after the other: it leaves a stage when the end of the stage is recorded."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Finds the present stage, and reports how its predecessor ended."""
+        """Finds the current stage, and reports how the previous process of this task ended."""
         self._context = context
         self._counters = Counters(context, WORK)
         self._unfit, self._failed = MultiCountMetric(), MultiCountMetric()
@@ -54,7 +54,7 @@ class BatchWorker(LogWorker):
         self._ended = False
 
     def next_tuple(self) -> None:
-        """One request, or one slice of an attempt."""
+        """Sends one request, or processes one slice of an attempt."""
         if self._step_now is None and not self._ended and not self._enter():
             self.wait(READY_S)
             return
@@ -65,7 +65,7 @@ class BatchWorker(LogWorker):
             self.end_of_input()
 
     def _enter(self) -> bool:
-        """Join the pipeline of the present stage; False if no keeper has prepared the run yet."""
+        """Join the pipeline of the current stage; False if no keeper has prepared the run yet."""
         if not self._steps.are_prepared:
             return False
         with failing(self._steps):
@@ -84,7 +84,7 @@ class BatchWorker(LogWorker):
         super()._rest(replace(idle, wait_s=pause_s(idle.wait_s, time.monotonic() - self._entered_at)))
 
     def end_of_input(self) -> None:
-        """The end of a stage; of the last one, the end of the input."""
+        """End a stage; after the last stage, end the input."""
         self._asking.leave()
         self._stage_rows.close()
         self._step_now, self._ended = None, False

@@ -1,7 +1,7 @@
 """Copies complete checkpoints of a running topology to a second store, file by file.
 
 A copy transfers what the target does not have yet, metadata last, so that half a copy is not a checkpoint;
-files that no checkpoint of the target names any more are removed during the next copy. A failed copy
+files that no checkpoint of the target names are removed during the next copy. A failed copy
 is not retried, because the next checkpoint matters more; the next sweep makes up for a failed removal.
 
 Invariants: once one checkpoint has been copied, the target restores to some complete checkpoint at every
@@ -52,7 +52,7 @@ class Sets(Struct, frozen=True):
 
 
 def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = ()) -> Sets:
-    """The files to copy, keep and remove for a copy of `new` to a store with `old`, of which `kept` stay. Pure."""
+    """The files to copy, keep and remove for a copy of `new` to a store that has `old` and keeps `kept`. Pure."""
     needed = {ref.path: ref for ref in files_of(new)}
     there = {ref.path for item in old for ref in files_of(item)}
     staying = {ref.path for item in kept for ref in files_of(item)}

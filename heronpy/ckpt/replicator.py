@@ -1,8 +1,8 @@
 """`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store.
 
-A separate process in container 0, outside of the data path: it follows the record of complete
+A separate process in container 0, outside the data path: it follows the record of complete
 checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or
-lag behind at any time; only its metrics show it. Its next incarnation continues from what the replica holds.
+lag behind at any time; only its metrics show it. Its next incarnation continues from the content of the replica.
 Runs only if `heron.checkpoint.replica` is set.
 """
 

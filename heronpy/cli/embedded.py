@@ -148,10 +148,10 @@ def submit(
     `topology` is a TopologyBuilder, a Topology subclass or a topology message; `name` replaces its name. `cluster`
     may be `cluster/role/environ`; `settings` are those of --config-property; `restore` is `latest`, an id
     or a path, as for `heron submit --restore`. Modules and the running script are sent as files. Classes that were
-    typed into a notebook are sent by value, in their present state.
+    typed into a notebook are sent by value, in their current state.
 
     Raises HeronError when the topology is refused, fails (with the tracebacks) or is not running after `timeout_s`
-    seconds; nothing of it is left then. In a script, call this below `if __name__ == "__main__":`.
+    seconds; it then leaves nothing behind. In a script, call this below `if __name__ == "__main__":`.
     """
     from heronpy.api.topology import are_submissions_ignored
     from heronpy.cli.submit.live import start

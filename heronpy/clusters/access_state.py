@@ -72,8 +72,8 @@ class AccessState:
         return self._must(path).lock(path, timeout_s)
 
     def gone(self, topology: str) -> None:
-        """Record that the topology was removed together with its endpoint: its locks are over, and it gets no more
-        requests.
+        """Record that the topology was removed together with its endpoint: its locks have ended, and it gets no
+        more requests.
         """
         with self._mutex:
             endpoint = self._endpoints.pop(topology, None)

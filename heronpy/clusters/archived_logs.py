@@ -26,7 +26,7 @@ COPIED_MAX_BYTES: Final = 256 << 20
 
 
 def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """The sentence on logs that no executor has and this host cannot read, with their place; "" if there are none.
+    """The sentence on logs that no executor has and this host cannot read, with their place; "" without such logs.
 
     Logs sent by ended containers are with the scheduler's own log, in a folder on its host.
     """

@@ -16,7 +16,7 @@ def checkpoint_log(session: Session, topology: str) -> checkpoint_pb2.Checkpoint
 
 
 def newest_location(session: Session, topology: str) -> str:
-    """Location of the newest intact checkpoint of a topology; "" if there is none."""
+    """Location of the newest intact checkpoint of a topology; "" without one."""
     log = checkpoint_log(session, topology)
     newest = newest_whole(log.complete)
     return newest.location if newest is not None else log.restore_from

@@ -37,7 +37,7 @@ def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process
     gone = [name for name, pid in named.items() if pid not in living]
     if gone or not named:
         raise ClusterError(
-            f"{', '.join(gone) or what} does not run now; see 'heron status {session.target} {topology}'"
+            f"{', '.join(gone) or what} is not running; see 'heron status {session.target} {topology}'"
         )
     return {name: living[pid] for name, pid in named.items()}
 

@@ -6,7 +6,7 @@ from heronpy.common.errors import HeronError, StateAwayError
 
 
 class ClusterError(HeronError):
-    """The request cannot be carried out in the present state."""
+    """The request cannot be carried out in the current state."""
 
 
 class EndpointAwayError(StateAwayError):

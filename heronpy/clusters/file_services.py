@@ -42,7 +42,7 @@ class FileService(Protocol):
 
 
 class LogFile(NamedTuple):
-    """A file of a process's log; `back` is 0 for the one that is written, and higher for older ones."""
+    """A file of a process's log; `back` is 0 for the current file, and higher for older ones."""
 
     container: int
     process: str
@@ -51,7 +51,7 @@ class LogFile(NamedTuple):
 
 
 async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, str]) -> list[LogFile]:
-    """The files of all logs. `unreachable` gets the containers whose logs cannot be listed, and why."""
+    """The files of all logs. `unreachable` gets the containers with logs that cannot be listed, and the reasons."""
 
     async def listed(container: int, service: FileService) -> list[control_pb2.FileEntry]:
         try:

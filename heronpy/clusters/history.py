@@ -1,4 +1,4 @@
-"""The runs of a cluster's topologies, as far as this host has their files, whether they run or not.
+"""The runs of a cluster's topologies, running or ended, if this host has their files.
 
 A run is a submit of a topology. An ended run has a kept file; a run that has not ended, or whose processes are all
 gone, is in the state manager. A batch run is named by its topology and number, such as visits/3. Several submits may

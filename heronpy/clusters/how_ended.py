@@ -47,7 +47,7 @@ def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Tim
 
 
 def last_load(kept: control_pb2.EndedTopology) -> LoadAnswer | None:
-    """The last figures; None if none are kept, or if another release wrote them."""
+    """The last figures; None if they were not kept, or if another release wrote them."""
     try:
         return read(kept.last.load, LoadAnswer)
     except AnswerError:

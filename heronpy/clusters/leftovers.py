@@ -65,7 +65,7 @@ def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
 def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
     """Copy missing files of the newest checkpoint and of savepoints of an ended run to its replica.
 
-    Returns a sentence on what is still missing; "" if nothing is, or without a replica.
+    Returns a sentence on missing files; "" if the replica is complete, or without a replica.
     """
     try:
         settings = settings_for(session.settings_of(record), CheckpointSettings)

@@ -30,7 +30,7 @@ ASK_S = 5.0
 
 
 class NoMasterError(ClusterError):
-    """The topology master does not run now."""
+    """The topology master is not running."""
 
 
 class Link:
@@ -165,7 +165,7 @@ class Master:
             return None
         session.check_here(record, "its executors listen for that host only")
         if not os.path.exists(path):  # there is no socket, so no process would answer
-            raise ClusterError(f"the executor of container {container} of '{self.name}' does not run now")
+            raise ClusterError(f"the executor of container {container} of '{self.name}' is not running")
         return Way(f"ipc://{path}", f"the executor of container {container}")
 
     def close(self) -> None:

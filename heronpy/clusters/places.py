@@ -45,7 +45,7 @@ def _launches(records: Records, topology: str, record: plan_pb2.ExecutionState |
 
 
 def by_id(everything: list[Found], checkpoint: int, name: str) -> Found:
-    """The only checkpoint with this id; raises ClusterError if none or several have it."""
+    """The only checkpoint with this id; raises ClusterError if no checkpoint or several have it."""
     matching = [found for found in everything if found.checkpoint == checkpoint]
     if len(matching) > 1:
         places = ", ".join(found.location for found in matching)

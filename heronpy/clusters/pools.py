@@ -42,7 +42,7 @@ def find(session: Session, name: str) -> Pool:
     record_of(session, name)
     pool = read_pool(session.state, name)
     if pool is None:
-        raise ClusterError(f"what pool '{name}' should be is missing from the state manager; delete it")
+        raise ClusterError(f"the specification of pool '{name}' is missing from the state manager; delete it")
     return pool
 
 
@@ -123,7 +123,7 @@ def resize(session: Session, name: str, slots: int) -> Pool:
 
 
 def drain(session: Session, name: str, slot: int, lift: bool) -> Pool:
-    """Let a slot hand over all its shards and get no more; with `lift`, let it get shards again."""
+    """Move all shards away from a slot and give it no others; with `lift`, let it get shards again."""
 
     def drained(pool: Pool) -> Pool:
         if not 1 <= slot <= pool.slots:

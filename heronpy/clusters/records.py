@@ -421,7 +421,7 @@ class Records:
             yield
 
     def under_way(self, name: str) -> ClusterError | None:
-        """The error for a request while another command removes the topology; None if none does.
+        """The error for a request while another command removes the topology; None otherwise.
 
         Raises NotThereError when the topology is gone.
         """

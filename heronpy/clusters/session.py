@@ -195,7 +195,7 @@ class Session(Records):
         return Way(endpoint, peer, self.keys(record), record.topology_id if kind == "tmaster" else "")
 
     def keys(self, record: plan_pb2.ExecutionState) -> Keys | None:
-        """The keys of a topology's TCP links; None when it has none. HeronError when they are not on this host."""
+        """The keys of a topology's TCP links; None without such links. HeronError when they are not on this host."""
         from heronpy.net.transport import Transport, choose, keys_of
 
         if not os.path.exists(record.launch_file):

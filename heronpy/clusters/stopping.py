@@ -2,7 +2,7 @@
 
 The spouts are deactivated first, so no new input arrives. A drain then waits until all emitted tuples are processed,
 and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then may the topology be removed. When
-a step fails, the spouts return to their earlier state, and the topology goes on.
+a step fails, the spouts return to their earlier state, and the topology keeps running.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Outcome(Enum):
 
 
 def moves(plan: plan_pb2.PackingPlan) -> dict[int, str]:
-    """Task to instance id, which an update may change."""
+    """The instance id of each task, which an update may change."""
     return {
         instance.task_id: instance_id(container.id, instance.component, instance.task_id)
         for container in plan.containers

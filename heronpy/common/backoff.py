@@ -27,7 +27,7 @@ def _grown(attempt: int, initial_s: float, max_s: float, multiplier: float) -> f
 
 
 class Backoff:
-    """A running backoff: `next_s()` for each failure, `reset()` after a success."""
+    """A backoff with state: call `next_s()` for each failure, `reset()` after a success."""
 
     __slots__ = ("attempt", "initial_s", "max_s", "multiplier")
 

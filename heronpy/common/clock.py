@@ -105,7 +105,7 @@ class ClockFilter:
         self._samples.append((heard_ns, offset_of(sent_ns, at_ns, heard_ns)))
 
     def best(self, now_ns: int) -> Offset | None:
-        """The estimate for now; None without a sample in the last minute."""
+        """The current estimate; None without a sample in the last minute."""
         while self._samples and now_ns - self._samples[0][0] > KEPT_NS:
             self._samples.popleft()
         aged = (offset.aged(now_ns - heard_ns) for heard_ns, offset in self._samples)

@@ -216,7 +216,7 @@ class BatchSettings(Room, frozen=True):
     spout_end_s: float = setting(
         60.0,
         "A run ends as FAILED when a spout without `bounded = True` has not ended after this time, or when a spout"
-        " emits nothing for this time. TextFileSpout and SplitSpout end always.",
+        " emits nothing for this time. TextFileSpout and SplitSpout always end.",
         low=0.01,
     )
     keep_runs: int = setting(10, "Runs of a topology that are kept; older ones are removed.", low=1, high=10_000)

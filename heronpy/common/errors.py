@@ -16,7 +16,7 @@
         RetryableRpcError          for now; also a RetryableError
         FencedRpcError             because the caller was replaced; also a FencedError
         InvalidRpcError            because the request is wrong
-        LateRpcError               because it did not get it done in time
+        LateRpcError because it could not finish in time
         AnswerError                its answer cannot be read
       DeadlineError                something did not happen in time
         LostReplyError             the peer ended first: the request may or may not have been carried out
@@ -29,7 +29,7 @@
         ReplacedError              a process with a higher epoch has its place
       RetryableError               a later attempt may succeed
       FatalError                   no later attempt can succeed
-        GaveUpError                a task says so: it is not started again, and its topology has failed
+        GaveUpError                a task gives up: it is not started again, and its topology has failed
 
 Each error builds one clear sentence that names the thing and the fix, in lower case unless a name begins it and without
 a full stop, so that a caller can make it part of another sentence. Programs decide by the class, never by the
@@ -155,11 +155,11 @@ class NoPipelineError(LedgerError):
 
 
 class LedgerAwayError(LedgerError, RetryableError):
-    """The ledger cannot be reached at the moment; whether it has carried out the request is unknown."""
+    """The ledger cannot be reached at the moment; it may or may not have carried out the request."""
 
 
 class MovedLedgerError(LedgerError):
-    """The pipeline has another partition map than this process uses."""
+    """The pipeline has a different partition map than this process uses."""
 
 
 class RemovedLedgerError(LedgerAwayError):

@@ -1,10 +1,9 @@
 """Folders and files private to this user: the only module that makes folders with their parents.
 
-`Path.mkdir(mode=..., parents=True)` gives the mode to the last folder only: the ones above it get what the
-umask leaves, and anyone who may write to one of those can replace everything below it. `make_folders` gives
-every level that it makes mode 0700. `check_root` checks folders that already exist, once, when a process
-starts. Data for users, such as the output of a sink, goes into folders of `make_output`, which follow their
-umask.
+`Path.mkdir(mode=..., parents=True)` gives the mode to the last folder only. The mode of the folders above follows the
+umask, and anyone who may write to one of them can replace everything below it. `make_folders` gives every level that it
+makes mode 0700. `check_root` checks folders that already exist, once, when a process starts. Data for users, such as
+the output of a sink, goes into folders of `make_output`, which follow their umask.
 """
 
 from __future__ import annotations

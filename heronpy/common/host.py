@@ -33,7 +33,7 @@ class Host(Struct, frozen=True):
 
     @classmethod
     def from_text(cls, text: str) -> Host | None:
-        """The host in a line; None if there is none, or the line is damaged."""
+        """The host in a line; None if the line is empty or damaged."""
         parts = text.strip().split(" ", 2)
         if len(parts) != 3:
             return None

@@ -92,9 +92,9 @@ def child_epoch(container_epoch: int, start: int) -> Epoch:
 
 
 def incarnation_of(epoch: int, bits: int) -> int:
-    """A number of so many bits that tells the incarnations of a process apart: their epoch, where that fits.
+    """A number of `bits` bits that distinguishes the incarnations of a process: the epoch, if it fits.
 
-    Epochs in pools have 40 bits and more, of which a digest is taken: two are alike once in `2 ** bits`.
+    Epochs in pools have 40 bits or more and are replaced by a digest; two digests are equal once in `2 ** bits`.
     """
     if epoch < 1 << bits:
         return epoch

@@ -172,8 +172,7 @@ def rotate(path: str | os.PathLike[str], files_max: int) -> None:
 def divide_logs(directory: str | os.PathLike[str], when: float, message: str) -> None:
     """End every log of the directory that has content with this record, because later records are of another topology.
 
-    A log that already ends with such a record is left alone. A log that cannot be written stays unchanged, which only
-    lacks a line.
+    A log that already ends with such a record is left alone. A log that cannot be written only lacks this record.
     """
     for process in log_processes(directory):
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -61,7 +61,7 @@ class _Place(Struct, frozen=True):
 
 
 def contains(line: str, text: str, ignore_case: bool) -> bool:
-    """Whether a search would find the text in the line: `ignore_case` is of the letters A to Z."""
+    """Whether a search would find the text in the line; `ignore_case` applies to the letters A to Z."""
     if not ignore_case:
         return text in line
     return _folded(text.encode("utf-8", "surrogatepass")) in _folded(line.encode("utf-8", "surrogatepass"))

@@ -177,7 +177,7 @@ def find_conf(config_path: str | os.PathLike[str] | None = None) -> list[Path]:
 
 
 def split_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """The `key=value` texts of --config-property as a map; the last of equal keys is used."""
+    """The `key=value` texts of --config-property as a map; the last value of a repeated key is used."""
     result: dict[str, str] = {}
     for text in overrides:
         key, equals, value = text.partition("=")

@@ -166,7 +166,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
                 self.delegate.wait_outside(outage, AGAIN_S)
                 continue
             if told:
-                self.log(f"{self.who.component} goes on")
+                self.log(f"{self.who.component} continues")
                 self.delegate.wait_outside("", 0.0)
             return done
 

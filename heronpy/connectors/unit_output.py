@@ -75,8 +75,10 @@ class UnitOutput(StagedRows):
 
     @abstractmethod
     def publish(self, run: str, folders: Sequence[Path]) -> int:
-        """Publish the rows of all units of the run with this id, whose folders these are, in this order; returns the
-        number of newly published files. Repeated after an interruption, it publishes the rest."""
+        """Publish the rows of a run in the order of `folders`; returns the number of newly published files.
+
+        A repetition after an interruption publishes the rest.
+        """
 
 
 def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> StagedRows | None:
@@ -136,7 +138,7 @@ def publish_file(source: Path, target: Path) -> bool:
 
 
 def drop_hidden(folder: Path, beginning: str) -> None:
-    """Remove what interrupted calls of `publish_file` have left of files whose names begin so."""
+    """Remove the leftovers of interrupted calls of `publish_file` of files with this prefix."""
     for path in folder.glob(f"{_HIDDEN}{glob.escape(beginning)}*"):
         path.unlink(missing_ok=True)
 

@@ -4,13 +4,13 @@ A container whose host no longer answers may still run. Its successor is activat
 
 - `LEASE`: the container asks for a grant every `renew_s`. Without one for `fence_s`, counted from when it *sent* the
   request that was granted, it stops its tasks, which takes up to `stop_grace_s`. The scheduler counts from when it
-  *received* the last request, and waits `lost_s`, which is longer. No clock is compared with another, only lengths;
-  both count CLOCK_BOOTTIME, so that a host that was suspended has lost its time as well.
-- `EPOCH`: it runs on; after `lost_s` its successor gets a higher epoch, and what the old one sends is refused.
-- `CONFIRMATION`: nobody follows before the engine has confirmed the end, or a user has said so.
+  *received* the last request, and waits `lost_s`, which is longer. Clocks are not compared, only durations.
+  Both count CLOCK_BOOTTIME, so that suspended time counts as well.
+- `EPOCH`: it keeps running; after `lost_s` its successor gets a higher epoch, and messages of the old one are refused.
+- `CONFIRMATION`: it gets no successor before the engine, or a user, has confirmed its end.
 
-The answer of the state manager that there is no scheduler counts as a grant, from when the question was sent: the loss
-of a scheduler stops nothing. `heronpy.scheduler.leases` is the other side: what the scheduler knows and may grant.
+If the state manager answers that no scheduler exists, that counts as a grant, from the time of the request: the loss of
+a scheduler stops nothing. `heronpy.scheduler.leases` is the scheduler's side.
 """
 
 from __future__ import annotations

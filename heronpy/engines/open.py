@@ -1,4 +1,5 @@
-"""Engines by their kind: heronpy's own, and those that installed packages offer at the entry point `heronpy.engines`.
+"""Engines by their kind: heronpy's own engines, and engines of installed packages with the entry point
+`heronpy.engines`.
 
 An entry point is a function `open(settings, topology_id, command) -> Engine`. Its module is loaded when an engine of
 that kind is opened.

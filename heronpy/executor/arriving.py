@@ -86,7 +86,7 @@ def _build(scratch: Path, entry: Path, archive: Path, digest: str, deadline: flo
     shutil.rmtree(scratch, ignore_errors=True)  # left by a process that died
     try:
         if digest_of(archive) != digest:
-            raise PackageError(f"{archive} is another wheelhouse than was submitted; submit the topology again")
+            raise PackageError(f"{archive} is not the wheelhouse that was submitted; submit the topology again")
         wheels, made = scratch / "wheels", scratch / "made"
         make_folders(wheels)
         files = unpack(archive, wheels)
@@ -181,7 +181,9 @@ def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolde
     """
     submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
     if submitted.topology_id != token.topology_id:
-        raise ConfigError("the scheduler at the control endpoint is another topology's; submit the topology again")
+        raise ConfigError(
+            "the scheduler at the control endpoint belongs to another topology; submit the topology again"
+        )
     here = Here(
         working_dir=str(folder.path),
         sockets_dir=str(folder.sockets),
@@ -222,11 +224,11 @@ def check_shared(welcome: endpoint_pb2.Welcome) -> None:
     """ConfigError unless each shared folder of the scheduler is the same folder under its path here."""
     for folder in welcome.shared:
         if "/" in folder.name or not os.path.isabs(folder.path):
-            raise ConfigError(f"the scheduler names no file of a shared folder: {folder.path!r}, {folder.name!r}")
+            raise ConfigError(f"the scheduler did not name a file of a shared folder: {folder.path!r}, {folder.name!r}")
         if _read(os.path.join(folder.path, folder.name), len(folder.content) + 1) != folder.content:
             raise ConfigError(
                 f"{folder.path} on host {socket.gethostname()} is not the folder of that name on the scheduler's host;"
-                " mount the same one on all hosts, or take it out of heron.engine.shared"
+                " mount the same folder on all hosts, or remove it from heron.engine.shared"
             )
 
 
@@ -249,7 +251,7 @@ def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Calla
     if package is None:
         return
     if welcome.package != package:
-        raise ConfigError("the scheduler offers another package than was submitted; submit the topology again")
+        raise ConfigError("the scheduler offers a package that is not the submitted one; submit the topology again")
 
     def from_endpoint(offset: int) -> bytes:
         return read(package, offset)

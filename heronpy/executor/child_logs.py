@@ -52,8 +52,8 @@ class ChildLogs:
     ) -> tuple[str, bool]:
         """Why a process ended, according to its own output, and whether it ran out of memory.
 
-        `exception` is the last one that it reported; without one the last line is used. A process that a signal has
-        ended had no time for either, so an earlier report of it is used only to detect a lack of memory.
+        `exception` is the last exception that it reported; without one the last line is used. A process that was ended
+        by a signal could write neither, so an earlier report of it is used only to detect a lack of memory.
         """
         child_log = self._logs.get(name)
         last_line = child_log.last_line() if child_log else ""

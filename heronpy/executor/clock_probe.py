@@ -40,7 +40,7 @@ class ClockProbe:
         self._masters = 0
 
     def registered(self) -> None:
-        """Note that there is a new topology master, which may be on another host."""
+        """Note a new topology master, which may be on another host."""
         self._masters += 1
         self._clock = 0
         self._filter.clear()

@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Which submission of which container this process is."""
+    """The container and the submission of this process."""
 
     topology_id: str
     container: int
@@ -171,7 +171,7 @@ class Container:
         except Exception as error:
             # The traceback may be lost, so the endpoint and the engine get the sentence.
             said = " ".join(f"an error of its own: {type(error).__name__}: {error}".split())[:SAID_MAX_CHARS]
-            log.exception("%s cannot go on", self._name)
+            log.exception("%s cannot continue", self._name)
         log.info("%s ends: %s", self._name, said)
         try:
             self._child.kill()
@@ -261,7 +261,7 @@ class Container:
         with self._spans.step("fetch"):
             arriving.fetch_package(welcome, launch, read)
         if self._end.done():
-            raise RpcError("it is told to end before it has started")
+            raise RpcError("it was told to end before it had started")
         with self._spans.step("build"):
             launch = arriving.with_environment(launch, home, engine.environment)
             credential = SessionCredential(who.container, who.submission, bytes(welcome.secret))

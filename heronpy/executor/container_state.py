@@ -2,7 +2,7 @@
 
 Invariants: the executor is started only in an epoch that the scheduler has given, which is never one in which it has
 acted before; it runs no longer than the lease plus the grace of its stop; a container that was told to end never
-starts it again; one request for the lease is on its way at a time; nothing follows `End`.
+starts it again; at most one request for the lease is in flight; `End` is the last effect.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class ContainerState:
     """`handle(event, now)` returns the effects, in order; `now` counts CLOCK_BOOTTIME seconds.
 
     `stop_grace_s`: from asking the executor to end until it is killed. `lives`: how often it may run in one epoch, more
-    than once for a slot. Its processes end with it, so none of the previous run is left.
+    than once for a slot. Its processes end with it, so no process of the previous run is left.
     """
 
     def __init__(

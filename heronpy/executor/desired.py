@@ -112,7 +112,7 @@ def desired_processes(
 def command_of(
     spec: ProcessSpec, number: int, place: Place, roles: Roles, *, after: ExitReason | None, preload: bool
 ) -> Command:
-    """The command for start `number` of a process; `after` says how its predecessor ended; None if there was none."""
+    """The command for start `number` of a process; `after` says how its predecessor ended; None without one."""
     argv = ["--launch", place.launch_file]
     if spec.role not in (TMASTER, STANDBY, SPARK_GATEWAY, REPLICATOR):
         argv += ["--container", str(place.container)]

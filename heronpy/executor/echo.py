@@ -28,7 +28,7 @@ ECHO_FD = 4
 
 
 class Echo:
-    """Writes log lines in a thread; takes over `fd`. `file_max_bytes` limits an output file, which nobody rotates."""
+    """Writes log lines in a thread; takes over `fd`. `file_max_bytes` limits an output file, which is never rotated."""
 
     def __init__(self, fd: int, name: str, file_max_bytes: int) -> None:
         self._fd = fd
@@ -87,7 +87,7 @@ class Echo:
         """Write a text; False if the file is full."""
         full = self._max_bytes is not None and os.fstat(self._fd).st_size + len(text) > self._max_bytes
         if full and os.fstat(self._fd).st_size <= (self._max_bytes or 0):
-            said = "this file has its full size, so no more lines come here; the log files go on"
+            said = "this file has its full size, so no more lines come here; the log files continue"
             text = f"{self._name} | echo: {said}\n".encode()
         elif full:
             text = b""  # another process has reported it

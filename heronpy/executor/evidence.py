@@ -73,7 +73,7 @@ class Evidence:
 
     # ---- requests ---------------------------------------------------------------------------
     async def dump_stacks(self, request: control_pb2.DumpStacks) -> control_pb2.DumpStacksReply:
-        """The stacks of all threads; they go to the process's log, too. RpcError when it prints none."""
+        """The stacks of all threads; they are also written to the process's log. RpcError if it prints no stacks."""
         with self._turn(request.name) as pid:
             if request.name == self._own:
                 text = _own_stacks()
@@ -136,7 +136,7 @@ class Evidence:
         if not pid:
             raise InvalidRpcError(f"{name} does not run in this container")
         if name in self._busy:
-            raise RetryableRpcError(f"evidence of {name} is being taken already; try again when that has ended")
+            raise RetryableRpcError(f"evidence of {name} is already being collected; try again when that has ended")
         if len(self._busy) >= AT_ONCE_MAX:
             raise RetryableRpcError(f"evidence of {AT_ONCE_MAX} processes of this container is being taken; try again")
         self._busy.add(name)

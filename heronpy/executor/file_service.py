@@ -4,7 +4,7 @@ processes.
 Invariants: only regular files directly in two folders are opened, through a descriptor of the folder and never through
 a link, so that no name leads elsewhere; a name that the service does not list is refused; an answer has at most
 `READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder: each service lists the
-files of its container, and that of container 0 also files of no container.
+files of its container; the service of container 0 also lists files that belong to no container.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class FileService:
 
     @property
     def endpoint(self) -> str:
-        """The address at which it listens."""
+        """The address at which the service listens."""
         return self._server.endpoints[0]
 
     async def _on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message:

@@ -55,7 +55,9 @@ class TopologyHanding:
 
 
 def tasks_that_ran(state: StateManager, launch: LaunchSpec) -> frozenset[int]:
-    """The tasks that have initialised once, as the topology master has recorded it; none if that cannot be read."""
+    """The tasks that have initialised once, as the topology master has recorded them; empty if the record cannot be
+    read.
+    """
     try:
         found = state.get(paths.totals(launch.topology))
         ledger = control_pb2.TotalsLedger.FromString(found[0] if found is not None else b"")

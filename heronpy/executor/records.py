@@ -88,7 +88,7 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
     """Why a process ended, as an exception of its task (F11).
 
     None after a proper end, or when the process itself has reported an exception that explains it.
-    A MemoryError is such an exception, with its line; running out of memory in other ways is always reported.
+    A MemoryError is such an exception, with its line; other cases of running out of memory are always reported.
     Without a traceback, it counts as a repetition of the last exception of its kind.
     """
     crashed = event.reason is ExitReason.CRASHED

@@ -60,7 +60,7 @@ class Reports:
 
     @property
     def calm(self) -> bool:
-        """Whether every process runs, none does more than report, and none has a memory limit."""
+        """Whether every process runs, does nothing but report, and has no memory limit."""
         views = self._supervisor.views()
         limits = any(view.spec.memory_max_bytes for view in views)
         return self._usage.calm and not limits and all(view.state is ProcessState.RUNNING for view in views)

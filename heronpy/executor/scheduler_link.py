@@ -116,7 +116,7 @@ class SchedulerLink:
                 try:
                     welcome = await self._connected().call(hello_at(self.address), min(CALL_S, left_s))
                     if not isinstance(welcome, endpoint_pb2.Welcome):
-                        raise DeadlineError(f"{self.address} gave no answer to a hello")
+                        raise DeadlineError(f"{self.address} did not answer a hello")
                 except (FencedRpcError, InvalidRpcError):
                     raise
                 except HeronError as error:
@@ -241,7 +241,7 @@ async def send_logs(
 ) -> None:
     """Send the end of each log, starting with the processes in `first`, until the endpoint accepts no more.
 
-    For archived logs only the last line of the very first one is sent, because it has the reason of the end.
+    For archived logs only the last line of the first log is sent, because it has the reason of the end.
     """
     for path in sorted(folder.glob("*.log"), key=lambda path: (path.stem not in first, path)):
         if path.stem in archived and path.stem != first[0]:

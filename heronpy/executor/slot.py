@@ -162,7 +162,7 @@ class Slot:
 
         kept = await asyncio.to_thread(self._disk.read)
         if kept is not None:
-            log.info("slot %d goes on by map %d of its disk", self._number, kept[0].number)
+            log.info("slot %d continues from map %d on its disk", self._number, kept[0].number)
             self._holding.take(*kept)
             self._reconcile()
         while True:
@@ -229,7 +229,7 @@ class Slot:
 
     # ---- files of a topology ----------------------------------------------------------------
     def _remove_old(self) -> None:
-        """Remove the files of topologies that have left the pool and have no process here any more."""
+        """Remove the files of topologies that have left the pool and have no more processes here."""
         known = {spec.topology_id for spec in self._holding.specs} | {
             one.spec.topology_id for one in self._runs.values()
         }
@@ -332,7 +332,7 @@ class Slot:
         return Command(spec.name, "heronpy.executor", argv, cwd=launch.working_dir)
 
     def _limit_of(self, run: Run) -> int:
-        """The memory that a container is limited to; 0: by nobody, or by an engine that limits its slot."""
+        """The memory limit of a container; 0: no limit, or the engine limits its slot."""
         launch = self._ready[run.spec.topology_id]
         limited = self._on_one_host and settings_for(launch, ExecutorSettings).control_groups
         return run.ram_bytes if limited else 0

@@ -42,7 +42,7 @@ class SlotDisk:
         self._owed: dict[int, tuple[Spec, ...]] = {}
 
     def read(self) -> tuple[Map, dict[int, tuple[Spec, ...]]] | None:
-        """The last files of this epoch; None if there are none, or if they are damaged or may be from another user."""
+        """The last files of this epoch; None if they are missing, damaged, or possibly from another user."""
         try:
             kept = unpack(_Kept, read_own(self._folder / MAP, _MAX_BYTES), "the map")
             if kept.epoch != self._epoch:
@@ -61,9 +61,9 @@ class SlotDisk:
             return None
 
     def keep(self, found: Map, buckets: Mapping[int, tuple[Spec, ...]]) -> None:
-        """Write a map, after the buckets that have changed; if the disk is full, keep none.
+        """Write a map, after the buckets that have changed; if the disk is full, keep no map.
 
-        OSError when an older one cannot be removed.
+        OSError when an older map cannot be removed.
         """
         if found.number <= self._number:
             return

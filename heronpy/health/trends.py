@@ -217,7 +217,7 @@ def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float
 
 
 def empties_s(signals: Signals, component: str) -> float | None:
-    """Seconds until the queues of a component are empty at their present rate; None if they do not fall."""
+    """Seconds until the queues of a component are empty at their current rate; None if they do not shrink."""
     known = _known(signals.minutes(component, "queue_bytes"))
     # Since its peak, because a burst some minutes ago was a rise then.
     rose = max((at for at, (earlier, later) in enumerate(pairwise(known), 1) if later > earlier), default=0)

@@ -110,7 +110,7 @@ class Asking:
         self._attempt = ShowAlive(unit, attempt, generation)
 
     def end(self) -> None:
-        """Record that no attempt runs user code any more."""
+        """Record that no attempt runs user code now."""
         self._attempt = None
 
     @property

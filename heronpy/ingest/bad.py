@@ -172,7 +172,7 @@ class BadRecord(Struct, frozen=True):
 
 
 class BadRecords:
-    """The records of a pipeline, by range, because a rebuilt ledger has other numbers than the records."""
+    """The records of a pipeline, by range, because the numbers of a rebuilt ledger differ from those of the records."""
 
     def __init__(self, place: str) -> None:
         """`place`: the folder of the table, or its substitute; "" if unknown."""

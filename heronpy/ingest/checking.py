@@ -158,7 +158,7 @@ def _about(table: str, pipeline: str) -> tuple[Stages, About]:
         stages = Stages(last.home)
         about = stages.pipeline() or About(pipeline, last.config)
     elif is_home(stages.home):
-        raise LedgerError(f"{table} is where rows wait for Spark; give the folder to which your function writes")
+        raise LedgerError(f"{table} holds rows that wait for Spark; give the folder to which your function writes")
     if about.pipeline != pipeline:
         raise LedgerError(f"{table} is the table of pipeline {about.pipeline!r}, not of {pipeline!r}")
     _refuse_bolts(pipeline, about.config)
@@ -203,14 +203,16 @@ def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, 
 
 def _refuse_bolts(pipeline: str, config: Config) -> None:
     if config.rows_to != "table":
-        raise LedgerError(f"the rows of pipeline {pipeline!r} go to bolts, so there is no table that knows its bytes")
+        raise LedgerError(f"the rows of pipeline {pipeline!r} go to bolts, so it has no table to compare with")
 
 
 def _lineages(table: str, pipeline: str) -> list[Lineage]:
     found = [lineage for _, lineage in published(table)]
     others = {one.pipeline for one in found} - {pipeline}
     if others:
-        raise LedgerError(f"{table} has units of pipeline {sorted(others)[0]!r}, too; each needs a table of its own")
+        raise LedgerError(
+            f"{table} has units of pipeline {sorted(others)[0]!r}, too; each pipeline needs its own table"
+        )
     # A table that Spark writes may belong to several pipelines.
     return found + [unit for batch in batches(table) if batch.pipeline == pipeline for unit in units_of(batch)]
 

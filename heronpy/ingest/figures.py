@@ -71,7 +71,7 @@ class KeeperFigures:
             self._counters.add(name, by)
 
     def show(self, figures: Figures, unfinished_bytes: int) -> None:
-        """Report the ledger's present figures."""
+        """Report the ledger's current figures."""
         for name, value in values_of(figures, unfinished_bytes).items():
             self._gauges[name].update(self._pipeline, value)
         for site in figures.sites:

@@ -154,7 +154,7 @@ class LogKeeper(Spout):
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
-        """Do one round of what is due. Waits for an unreachable ledger; every step may be repeated."""
+        """Do the work that is due. Waits for an unreachable ledger; every step may be repeated."""
         if self._ended:
             return
         try:

@@ -1,4 +1,4 @@
-"""A list: a file of lines, each of which stands for more work than its own bytes, such as a split or a bucket. Its
+"""A list: a file in which each line represents more work than its own bytes, such as a split or a bucket. Its
 units are made at once, with the weights of their lines.
 """
 
@@ -41,7 +41,7 @@ def write_list(path: Path, lines: Sequence[Weighed]) -> None:
     """Write a list that survives a power failure; raises StateError if there is another list already."""
     data = b"".join(line for line, _ in lines)
     if not make_record(path, data) and path.read_bytes() != data:
-        raise StateError(f"{path} lists other units of work than before; give --fresh to begin another run")
+        raise StateError(f"{path} lists different units of work than before; give --fresh to begin another run")
 
 
 def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterList:

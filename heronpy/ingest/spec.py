@@ -115,7 +115,7 @@ class LogUnits:
         one may die.
         ledger: its URL, `sqlite:/folder/file` or `postgresql://user@host/database`; or a list of entries,
             `[{"until": "2026-12-01T17:00", "urls": [...]}, {"urls": [...]}]`, for several.
-        until: "now" processes the present bytes and ends; "forever" follows the files.
+        until: "now" processes the current bytes and ends; "forever" follows the files.
         encoding, decode_errors, line_bytes_max: options of `unit.lines()`.
         unit_bytes, unit_wait_s: a unit is cut when this many bytes are waiting, or the oldest byte has waited this long
             (10 s with `SparkBatches`).

@@ -1,4 +1,4 @@
-"""A `TextFileSpout` as the input of a batch run: its files are a pipeline, and its lines those of units."""
+"""A `TextFileSpout` as the input of a batch run: its files are a pipeline, and its lines are the lines of units."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heronpy.ingest.unit import LogUnit
 def text_options(
     pipeline: str, given: TextFileOptions, ledger: str, output: Output, config: Config, run: str
 ) -> UnitOptions:
-    """The options of the pipeline that reads the files of a spout up to their ends as of now.
+    """The options of the pipeline that reads the files of a spout up to their current ends.
 
     Raises ValueError if a pattern names a folder. All patterns are one pipeline, because a file may match several.
     """

@@ -260,7 +260,7 @@ class LogUnit:
                         yield Block(chunk.key, lines.offset, lines.data)
             except OSError as error:
                 # The disk with the logs has an error: neither the bytes nor the function are the cause.
-                self._broken = UnreadError(f"{self._root}/{path} cannot be read, it is tried again: {error}")
+                self._broken = UnreadError(f"{self._root}/{path} cannot be read, and will be retried: {error}")
                 raise self._broken from error
             except UnfinishedLineError as error:
                 self._broken = MovedError(f"{self._root}/{path} was truncated while it was read, or is an older copy")
@@ -290,7 +290,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
         raise MovedError(f"{root}/{chunk.path or chunk.key} cannot be read: {error}") from None
     try:
         if not is_marked(chunk.head, descriptor, chunk.tail):
-            raise MovedError(f"{root}/{chunk.path} is another file by now")
+            raise MovedError(f"{root}/{chunk.path} is now another file")
         yield descriptor
         # Checked again after reading: a file that is truncated during the read ends early, and lines would be lost.
         if not is_marked(chunk.head, descriptor, chunk.tail) or os.fstat(descriptor).st_size < chunk.end:
@@ -300,7 +300,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
 
 
 def middle(work: Halve, root: str) -> tuple[int, int] | None:
-    """File and offset of the line start nearest to the middle of all bytes, except the first; None if there is none.
+    """File and offset of the line start nearest to the middle of all bytes, except the first; None without one.
 
     Raises MovedError if a file cannot be read.
     """

@@ -41,7 +41,7 @@ def run(given: argparse.Namespace, pulse: Pulse) -> int:
             signal.signal(signum, lambda *_: process.end())
         return process.run()
     except HeronError as error:
-        log.error("the %s cannot go on: %s", given.part, error)
+        log.error("the %s cannot continue: %s", given.part, error)
         return exit_codes.STARTUP_FAILURE
 
 

@@ -1,4 +1,4 @@
-"""The room that the jobs in pools may use: claims from their documents and their present state, for
+"""The room that the jobs in pools may use: claims from their documents and their current state, for
 `heronpy.scaling.capacity`.
 
 The room of a pool is allotted to all its jobs together, whenever the syncer looks at one of them. The last allotment of

@@ -20,7 +20,7 @@ class Effect(enum.Enum):
 
     COMMIT = "nothing runs otherwise"
     CONFIGURE = "tasks take it while they run"
-    STATE = "the topology is paused or goes on"
+    STATE = "the topology is paused or resumed"
     RESIZE = "containers get other sizes"
     UPDATE = "tasks come and go"
     RESTART = "the topology stops and starts"
@@ -39,7 +39,7 @@ SEEN: Final = frozenset({Effect.CONFIGURE, Effect.STATE, Effect.RESIZE, Effect.U
 
 
 class Difference(Struct, frozen=True):
-    """A leaf with its present and its desired value."""
+    """A leaf with its current and its desired value."""
 
     path: Path
     old: Value | None

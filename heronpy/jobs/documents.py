@@ -28,7 +28,7 @@ FORMAT: Final = 1
 LAYERS: Final = ("base", "provisioner", "scaler", "oncall")
 #: Layers that people do not write, and what to use instead.
 NOT_BY_HAND: Final = {
-    "base": "change jobs.yaml of the cluster, beside its settings",
+    "base": "change jobs.yaml of the cluster, next to its settings",
     "scaler": "write layer oncall, which is stronger",
 }
 #: The only keys that the scaler writes.

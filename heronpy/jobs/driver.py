@@ -95,9 +95,9 @@ def definition_of(topology: topology_pb2.Topology, kept: Kept, role: str, enviro
 def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> Leaves:
     """The program's own values, the weakest layer.
 
-    `known` are the leaves of the layers and, weaker, those that the job had last: a key of a configuration that only
-    those have stays as it is, because a task that runs cannot lose one. A size or concurrency that the program does not
-    have is 0, which stands for what the topology is submitted with.
+    `known` are the leaves of the layers and, weaker, the last leaves of the job: a configuration key that only the last
+    leaves have stays unchanged, because a running task cannot lose a key. A size or concurrency that the program does
+    not have is 0, which means the submitted value.
     """
     own: Leaves = {("run",): "running"}
     for component in LogicalPlan.from_topology(topology).definitions:
@@ -122,7 +122,7 @@ class Wish(NamedTuple):
 
 
 def wished_of(store: Store, job: str, running: Running) -> Wish:
-    """The present wish of a job; STOPPED without a job."""
+    """The current wish of a job; STOPPED without a job."""
     try:
         return wish_of(store, store.get(job), running)
     except NoNodeError:
@@ -130,7 +130,7 @@ def wished_of(store: Store, job: str, running: Running) -> Wish:
 
 
 def wish_of(store: Store, view: View, running: Running) -> Wish:
-    """What a job should be that its readers see so."""
+    """The wish of a job with this view."""
     leaves = values_of(view.found)
     topology = topology_of(store.definition(str(leaves["definition",])))
     ends = [at for found in view.found.values() if (at := found.entry.stamp.until) is not None]
@@ -353,7 +353,7 @@ class TopologyDriver:
         session = self._session()
         before, old = session.status(job), session.packing_plan(job)
         if step.replaces not in (0, old.version):
-            raise StepError(f"somebody else has changed topology '{job}' meanwhile")
+            raise StepError(f"topology '{job}' was changed by another user or program meanwhile")
 
         def texts(differences: tuple[Difference, ...], *kind: str) -> tuple[str, ...]:
             those = (one for one in differences if one.path[::2] == kind and one.new is not None)
@@ -390,7 +390,7 @@ class TopologyDriver:
         return Counter(task.component for task in after if epochs.get(task.task_id, task.epoch) != task.epoch)
 
     def needs(self, job: str, leaves: Leaves) -> tuple[dict[str, Amount], Amount]:
-        """The room of one task of each component of a job in a pool, and what the job needs besides.
+        """The room of one task of each component of a job in a pool, and what the job needs in addition.
 
         RequestError when a container fits into no slot.
         """

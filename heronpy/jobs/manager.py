@@ -1,8 +1,8 @@
 """The manager of a cluster's jobs: it calls the syncer of each job, in rounds and after a change of the job.
 
-It has two processes: the syncer, and the scaler, which the syncer starts while a job is to be scaled. Of several one
-acts, which has the ephemeral node; the others stand by. Nothing that runs needs them: while none acts, topologies
-go on as they are. What is under way is in the state manager, so another process continues.
+It has two processes: the syncer, and the scaler, which the syncer starts while a job is to be scaled. If there are
+several of one kind, the owner of the ephemeral node is active and the others stand by. Topologies do not need the
+manager to keep running. Unfinished work is in the state manager, so another process continues it.
 """
 
 from __future__ import annotations
@@ -153,11 +153,10 @@ class Syncing:
         self._read: dict[str, _Read] = {}
 
     def sync(self, job: str, is_news: bool = True) -> float | None:
-        """Perform all due steps; returns after how many seconds the job must be looked at again, None for the next
-        round.
+        """Perform all due steps; returns the seconds until the next look at the job, None for the next round.
 
-        With `is_news` the job may have been written since the last call; otherwise its nodes are read in each tenth
-        call. HeronError if the job cannot be looked at now.
+        With `is_news` the job may have been written since the last call; otherwise its nodes are read in every tenth
+        call. HeronError if the job cannot be read now.
         """
         try:
             return self._sync(job, is_news)
@@ -263,7 +262,7 @@ class Process:
         self._woken, self._ends = threading.Event(), False
 
     def end(self) -> None:
-        """Begin no other step; called by the handler of a signal."""
+        """Begin no further step; called by a signal handler."""
         self._ends = True
         self._woken.set()
 

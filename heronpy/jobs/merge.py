@@ -1,8 +1,8 @@
 """Layers: a writer's changes of one layer, and the document that all layers make together. Pure.
 
 A layer is a set of entries, one for each leaf. Merged layers are the leaves of the weakest, replaced by those of each
-stronger one: maps are merged key by key, anything else is replaced, and no layer deletes. A writer says which version
-of its layer it has seen; what others have written since is kept, and refused where it is about the same leaf.
+stronger one: maps are merged key by key, anything else is replaced, and no layer deletes. A writer names the version of
+its layer that it has seen. Later changes by others are kept; a change of the same leaf is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ConflictError(HeronError):
 
 
 class Stamp(Struct, frozen=True):
-    """Author, reason and time of a change, and its end; None: it does not end. Times are seconds since 1970."""
+    """Author, reason and time of a change, and its end; None if it has no end. Times are seconds since 1970."""
 
     who: str
     why: str
@@ -88,7 +88,7 @@ def merge(layers: Iterable[Mapping[Path, T]]) -> dict[Path, T]:
 def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
     """The merged leaves with their origins, without entries that have ended.
 
-    Values of the scaler hold within the present limits of the other layers.
+    Values of the scaler are limited by the current values of the other layers.
     """
     live = {
         name: {
@@ -130,7 +130,7 @@ def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[C
 
 
 def become(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """The layer with these leaves and no others; its program, which a deployment sets, stays."""
+    """The layer with only these leaves; its program, which a deployment sets, stays."""
     new: dict[Path, Entry | None] = {
         entry.path: None for entry in layer.entries if entry.holds(stamp.at) and entry.path != ("definition",)
     }
@@ -172,7 +172,7 @@ def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
 def check_change(change: Change, merged: Document, components: Mapping[str, bool]) -> None:
     """ConfigError if the changed leaves do not fit the merged document or the program.
 
-    `components`: those of the program, and whether each is an asynchronous bolt.
+    `components`: the components of the program, and whether each is an asynchronous bolt.
     """
     for entry in change.after:
         key, part = f"'{name_of(entry.path)}' of layer {change.layer}", component_of(entry.path)
@@ -184,7 +184,9 @@ def check_change(change: Change, merged: Document, components: Mapping[str, bool
                 f" its components are {', '.join(sorted(components))}"
             )
         if entry.path[0] == "concurrency" and not components[part]:
-            raise ConfigError(f"{key} is for asynchronous bolts, and '{part}' is none; set parallelism.{part} instead")
+            raise ConfigError(
+                f"{key} is for asynchronous bolts, and '{part}' is not one; set parallelism.{part} instead"
+            )
         low, high = merged.scale.min.get(part, 1), merged.scale.max.get(part)
         if entry.path[0] == "scale" and high is not None and low > high:
             raise ConfigError(f"{key} is {entry.value}, but scale.min would be {low} and scale.max {high}; change both")

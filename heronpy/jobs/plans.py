@@ -83,7 +83,7 @@ class End(_Step, frozen=True, tag=True):
 
 
 class Start(_Step, frozen=True, tag=True):
-    """Start a topology with this id, after reserving its name; refused while another one of the name is there."""
+    """Start a topology with this id, after reserving its name; refused while another topology has the name."""
 
     topology_id: str
     leaves: Pairs
@@ -150,7 +150,7 @@ Step: TypeAlias = Check | Stop | End | Start | Prove | Configure | SetState | Re
 
 
 class Plan(Struct, frozen=True):
-    """Steps, with the present position."""
+    """Steps, with the current position."""
 
     target: Pairs
     versions: dict[str, int]
@@ -196,7 +196,7 @@ def plan_of(
 ) -> Plan | None:
     """The plan that gives the topology its desired state; None if it has that state.
 
-    `fresh_id` is an id that no topology has had.
+    `fresh_id` is an id that was never used for a topology.
     """
     runs = desired.get(("run",), "running") != "stopped"
     found = differences(desired, committed, seen.leaves if seen.alive and runs else None)

@@ -1,4 +1,4 @@
-"""A job for display: its desired and present state, the scaler's actions and reasons, and how the promise is kept."""
+"""A job for display: its desired and current state, the scaler's actions and reasons, and how the promise is kept."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def evidence(store: Store, job: str) -> dict[str, Any]:
 
 
 def promise(store: Store, cluster: str, job: str, now: float) -> dict[str, Any]:
-    """How the promise of a job was kept: in total, in the last hour, day and fortnight, and when it was not kept.
+    """How the promise of a job was kept: in total, in the last hour, day and two weeks, and when it was not kept.
 
     A job with a shorter day has shorter windows. Only the host of the scaler knows the windows.
     """
@@ -137,7 +137,7 @@ def _kept(window_s: float | None, measured_s: float, broken_s: float) -> dict[st
 
 @contextmanager
 def minutes(store: Store, cluster: str, job: str, where: str = "") -> Iterator[History]:
-    """The minutes of a job; NotThereError on a host that does not have them. `where`: of the scaler."""
+    """The minutes of a job; NotThereError on a host that does not have them. `where`: the place of the scaler."""
     day_s, file = store.get(job).document.scale.day_s, minutes_of(cluster, job)
     if not file.exists():
         raise NotThereError(

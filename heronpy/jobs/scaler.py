@@ -1,7 +1,7 @@
-"""The scaler of a cluster's jobs: it looks at each job that it may scale, decides, and writes layer scaler, saying why.
+"""The scaler of a cluster's jobs: it observes jobs, decides, and writes layer scaler with the reasons.
 
-Its memory of a job is in the state manager, so another scaler continues from it; the minutes of other days are
-in a file of this host. It changes nothing itself: the manager makes the topology what the layers say.
+Its memory of a job is in the state manager, so another scaler continues from it; the minutes of other days are in a
+file of this host. It changes no topology itself: the syncer does that.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _PINS: Final = ("parallelism", "concurrency", "resources")
 
 
 class Scaler:
-    """Looks at jobs, one at a time, each as often as its day is long."""
+    """Looks at jobs, one at a time, at intervals that depend on the length of a job's day."""
 
     def __init__(self, session: Session, store: Store, alerts: Alerts) -> None:
         self._session, self._store, self._alerts = session, store, alerts
         self._histories: dict[str, History] = {}
 
     def scale(self, job: str) -> float | None:
-        """Look at a job and act; returns after how many seconds it is looked at again, None: it is not to be scaled.
+        """Look at a job and act; returns the seconds until the next look, None if it is not to be scaled.
 
-        HeronError if it cannot be looked at now.
+        HeronError if it cannot be read now.
         """
         try:
             view = self._store.get(job)

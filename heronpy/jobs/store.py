@@ -1,7 +1,7 @@
 """The one writer of jobs: all changes by people, programs and the scaler pass through it into the state manager.
 
-A job is one node, so a change is one compare-and-set: it is written as a whole or not at all. The node holds its last
-change as well, and the next writer puts that into the log before it makes its own, so a writer that dies between two
+A job is one node, so a change is one compare-and-set: it is written as a whole or not at all. The node also holds its
+last change. The next writer puts that change into the log before it makes its own, so a writer that dies between two
 nodes loses no history. A node that cannot be read stops its own job only.
 """
 
@@ -181,7 +181,7 @@ class Store:
         self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None,
         write: bool = True,
     ) -> View:  # fmt: skip
-        """Write keys of a layer whose version the writer has read; with `for_s` they end by themselves.
+        """Write keys of a layer whose version the writer has read; with `for_s` they end after this time.
 
         ConflictError if another writer has written another value of one of them since then. `write`: as in `apply`.
         """
@@ -313,11 +313,11 @@ class Store:
         """A program."""
         content, _ = self._state.get(paths.definition(digest)) or (b"", 0)
         if sha256(content).hexdigest() != digest:
-            raise DamagedStateError(f"definition {digest[:12]} is not there or damaged; deploy the program again")
+            raise DamagedStateError(f"definition {digest[:12]} is missing or damaged; deploy the program again")
         return msgspec.msgpack.decode(content, type=Definition)
 
     def sweep_definitions(self, unused: Mapping[str, int]) -> dict[str, int]:
-        """Remove programs that no job names now, nor named at the previous sweep, which returned `unused`."""
+        """Remove programs that no job names now or named at the previous sweep, which returned `unused`."""
         used: set[bytes] = set()
         for name in self.names():
             for path in (paths.job(name), paths.job_log(name), paths.running_job(name)):
@@ -414,7 +414,7 @@ class Store:
                 return True
             except (VersionMismatchError, NoNodeError):
                 continue
-        raise StateError(f"state node {path!r} is being written by many others at once; try again")
+        raise StateError(f"state node {path!r} is being written by too many processes at once; try again")
 
     def _read(self, name: str) -> Job:
         job, _ = self._decode(paths.job(name), Job)
@@ -432,7 +432,7 @@ class Store:
             if len(text) > most or not is_plain(text):
                 raise ConfigError(f"the {what} of a change must be one line of at most {most} characters; shorten it")
         if not who:
-            raise ConfigError("the writer of a change has no name; say who writes")
+            raise ConfigError("the writer of a change has no name; give one")
         if for_s is not None and not 0 < for_s <= 1e9:
             raise ConfigError(f"a change cannot hold for {for_s:g} s; give a time above 0, such as 2h")
         now = self._clock()

@@ -75,7 +75,7 @@ class Driver(Protocol):
     """The actions of a syncer's process: it observes topologies and performs steps.
 
     A step that was performed in part, by this driver or by one that was killed, can be repeated. Steps of different
-    jobs run at the same time, those of one job never.
+    jobs may run at the same time; steps of one job never do.
     """
 
     def see(self, job: str, leaves: Leaves) -> Seen:
@@ -101,7 +101,8 @@ def advance(
 ) -> Running:
     """The job after a look at it: a plan begins, skips a step that is done, or ends.
 
-    `desired` has the program's own values where no layer has one. `fresh_id` is an id that no topology has had.
+    `desired` has the program's own values where no layer has one. `fresh_id` is an id that was never used for a
+    topology.
     """
     if running.plan is not None and running.state == "QUARANTINED" and running.tried != pairs_of(desired):
         running = released(running)
@@ -120,7 +121,7 @@ def advance(
 
 
 def to_perform(running: Running, now: float) -> Step | None:
-    """The step to perform now; None if there is none, or not yet."""
+    """The step to perform now; None if no step is left or due."""
     if running.plan is None or running.state == "QUARANTINED" or now < running.retry_at:
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step
@@ -140,7 +141,7 @@ def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Run
 
 
 def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
-    """The job after the running step has failed: done steps are undone, and an undo that fails is tried again."""
+    """The job after the running step has failed: done steps are undone, and a failed undo is retried."""
     plan = running.plan
     assert plan is not None
     if not plan.undoing:

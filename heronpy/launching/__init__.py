@@ -1,1 +1,1 @@
-"""From a topology that was loaded, or is stored, to one that runs, or to nothing at all. Nothing is printed."""
+"""Starts a loaded or stored topology, or leaves nothing behind. Prints nothing."""

@@ -33,7 +33,8 @@ def check(submitted: Submitted, topology: topology_pb2.Topology) -> None:
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise PackageError(
-                f"the program was not imported within {LIMIT_S:g} s; let its modules only define"
+                f"the program was not imported within {LIMIT_S:g} s; make its modules only define classes and"
+                " functions when they are imported"
             ) from None
         if done.returncode:
             said = Path(folder) / SENTENCE_FILE

@@ -55,14 +55,14 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
     if submitted is None or submitted.engine != planned.engine:
         raise RequestError(
             f"pool '{name}' is on engine '{submitted.engine if submitted else ''}', but the topology is for"
-            f" '{planned.engine}'; set heron.engine.kind to that of the pool"
+            f" '{planned.engine}'; set heron.engine.kind to the engine of the pool"
         )
     own = settings_for(submitted, EngineSettings)
     fencing = fencing_of(own.fencing, reliability_mode(session.topology(name)), submitted.state_type == "local")
     if mode == "ATMOST_ONCE" and fencing is Fencing.EPOCH:
         raise TopologyError(
             f"topology '{planned.topology.name}' is ATMOST_ONCE, but pool '{name}' fences by epoch: a lost slot may run"
-            " on, so a tuple could come twice; use another reliability mode, or run it outside of the pool"
+            " on, so a tuple could come twice; use another reliability mode, or run the topology outside the pool"
         )
     problem = size_problem(requests, slot_sizes(session, name))
     if problem:
@@ -75,7 +75,7 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
     room = Size(pool.size.cpu * active, pool.size.ram_bytes * active)
     if (used + total).share_of(room) > 1:
         raise ClusterError(
-            f"topology '{planned.topology.name}' needs {_text(total)}, but pool '{name}' has {_text(room)}, of which"
+            f"topology '{planned.topology.name}' needs {_text(total)}, but pool '{name}' has {_text(room)}, and"
             f" {_text(used)} are taken; add slots: heron pool resize {session.target} {name} --slots N"
         )
 
@@ -123,7 +123,7 @@ def join(session: Session, record: plan_pb2.ExecutionState, pool: str) -> None:
     while session.scheduler_location(name) is None:
         pools.check_runs(session, pool)
         if time.monotonic() > deadline:
-            raise DeadlineError(f"pool '{pool}' has not taken in topology '{name}' within {JOIN_S:g} s; see its log")
+            raise DeadlineError(f"pool '{pool}' did not accept topology '{name}' within {JOIN_S:g} s; see its log")
         time.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""Removes old batch runs with their savepoints. What a running topology would be restored from stays."""
+"""Removes old batch runs with their savepoints. A savepoint from which a running topology would be restored stays."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from heronpy.storage.locations import open_store
 
 
 def forget(session: Session, folder: Path, topology: str, keep: int, besides: str) -> None:
-    """Remove what is too old below a folder of runs, and of one topology, whose lock the caller has, all but its newest
-    runs and one more.
+    """Remove old runs below a folder of runs.
 
-    What cannot be removed now is left for the next time.
+    Of one topology, whose lock the caller has, keep only the newest runs and one more. Runs that cannot be removed now
+    are left for the next time.
     """
     with suppress(HeronError, OSError):
         _forget(session, folder, topology, keep, besides)
@@ -50,9 +50,9 @@ def _forget(session: Session, folder: Path, topology: str, keep: int, besides: s
 def too_old(
     found: Sequence[tuple[RunRecord, Path]], topology: str, keep: int, now: float
 ) -> list[tuple[RunRecord, Path]]:
-    """The runs that history forgets by their age, and those of one topology beyond its newest ones.
+    """The runs that are too old for the history, and runs of one topology beyond its newest ones.
 
-    `found`: the newest of each topology first.
+    `found` has the newest run of each topology first.
     """
     aged = {
         one.path

@@ -97,8 +97,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
     if has_only_units(topology):
         if flags.like or flags.hold or flags.resume or flags.fresh:
             raise BatchRefusedError(
-                f"topology '{topology.name}' has pipelines of LogUnits, which go on by their own ledgers and have no"
-                " runs; leave out --as, --hold, --resume and --fresh"
+                f"topology '{topology.name}' has pipelines of LogUnits, which continue from their own ledgers and have"
+                " no runs; leave out --as, --hold, --resume and --fresh"
             )
         yield Begun(replace(loaded, topology=until_now(topology)), why=why, units=True)
         return
@@ -153,7 +153,9 @@ def _sinks_problem(topology: topology_pb2.Topology) -> str:
 
 
 def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool) -> None:
-    """BatchRefusedError if a SparkSink cannot run in a batch, ConfigError if Spark cannot; a held run needs none."""
+    """BatchRefusedError if a SparkSink cannot run in a batch, ConfigError if Spark cannot; a held run needs no
+    Spark.
+    """
     if problem := _sinks_problem(topology):
         raise BatchRefusedError(f"topology '{topology.name}' cannot run as a batch: {problem}")
     if spark_sinks(topology) and not hold:
@@ -173,7 +175,8 @@ def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resol
 
 
 def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings: BatchSettings) -> str:
-    """The ledger of a run on several hosts, "" on one host; TopologyError for what not all hosts have."""
+    """The ledger of a run on several hosts, "" on one host; TopologyError for a place that not all hosts share.
+    """
     if settings_for(resolved, EngineSettings).on_one_host:
         return ""
     shared = shared_folders(resolved)

@@ -68,7 +68,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
     if security["transport"] == "ipc":
         origin = resolved.origins["security.transport"]
         raise ConfigError(
-            f"heron.security.transport is ipc ({origin}), which does not leave a machine, but the containers of engine"
+            f"heron.security.transport is ipc ({origin}), which works on one machine only, but the containers of engine"
             f" '{kind}' are on several hosts; remove it"
         )
     security["transport"], resolved.origins["security.transport"] = "tcp", f"engine {kind}"
@@ -129,7 +129,7 @@ def _settle_place(resolved: Resolved, room: str, name: str, given: str) -> None:
 
 
 def store_problems(resolved: Resolved) -> Iterator[str]:
-    """Why checkpoints are not where all hosts reach them."""
+    """Why not all hosts can reach the checkpoints."""
     for folder in unshared_stores(resolved):
         yield (
             f"EFFECTIVELY_ONCE needs a checkpoint store that all hosts reach, but {folder} is a folder of this host;"

@@ -1,8 +1,8 @@
 """The settings that a submit makes for Spark: components whose tuples wait for Spark's batches anyway may send them
 less often.
 
-A frame costs the same whether it holds one tuple or hundreds, and whatever reaches only Spark waits there for up to a
-second or more. So those components wait as long for more tuples as in the profile `thrift`, unless somebody has chosen
+A frame costs the same whether it holds one tuple or hundreds, and tuples that reach only Spark wait there for up to a
+second or more. So these components gather tuples as long as in the profile `thrift`, unless the user has chosen
 otherwise.
 """
 
@@ -17,13 +17,13 @@ PROFILE = "thrift"
 
 
 def settle(topology: topology_pb2.Topology, logical: LogicalPlan, resolved: Resolved) -> None:
-    """Let the components that work for Spark alone send less often."""
+    """Let the components whose tuples go only to Spark send less often."""
     for component in sorted(only_for(logical, spark_sinks(topology))):
         prefer(resolved, component, PROFILE, "linger_max_us", "every tuple waits for a batch of Spark")
 
 
 def only_for(logical: LogicalPlan, sinks: frozenset[str]) -> set[str]:
-    """The sinks, and the components whose tuples end there and nowhere else (pure)."""
+    """The sinks, and the components whose tuples end only in these sinks (pure)."""
     found = set(sinks)
     growing = bool(found)
     while growing:

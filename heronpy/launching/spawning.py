@@ -1,4 +1,4 @@
-"""The scheduler of a topology as a daemon: its start, and why it did not come to run."""
+"""Starts the scheduler of a topology as a daemon, and says why a start failed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[byte
 
 
 def spawn_child(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
-    """The same, but the child ends when this process dies. Call it from the main thread."""
+    """Start the scheduler as a child that ends when this process dies. Call it from the main thread."""
     parent = os.getpid()
     return _spawn(spec, launch_file, lambda: die_with_parent(signal.SIGTERM, parent))
 

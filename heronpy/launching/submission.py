@@ -2,8 +2,8 @@
 
 Order: everything that can refuse comes first and has no side effects (validate, settings, pack); then the package is
 cached; then, under the lock of the topology's operations, the execution state reserves the name, the launch file and
-plans are written and the scheduler is started. It refuses what its host cannot hold before it publishes its location.
-Until then the CLI owns what it made; from then on `takedown.take_down` does.
+plans are written and the scheduler is started. The scheduler refuses a topology that does not fit its host before it
+publishes its location. Until then the CLI owns what it made; afterwards `takedown.take_down` does.
 """
 
 from __future__ import annotations
@@ -409,7 +409,7 @@ def keep(loaded: Loaded) -> Kept:
 
 
 def kept_here(kept: Kept, cure: str = "deploy the program again") -> Kept:
-    """The same; PackageError, with the cure, unless its package is stored on this host."""
+    """The stored package of a topology; PackageError, with the fix, unless it is stored on this host."""
     if kept.package is not None and not (packages_dir() / kept.package).is_dir():
         raise PackageError(f"package {kept.package[:12]} is not stored on this host; {cure}")
     return kept

@@ -1,7 +1,7 @@
 """Topologies of a load test: started and ended by the `heron` command, watched through RPC.
 
-A load test runs in a temporary HERON_HOME, unless it is told to use the
-user's cluster. Invariant: however the test ends, its topologies are killed.
+A load test runs in a temporary HERON_HOME, unless the user names a cluster. Invariant: however the test ends, its
+topologies are killed.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Topology:
         every_s: float = POLL_S,
         may_fail: Callable[[], bool] = bool,
     ) -> T:
-        """The first true value; LabError if there is none in time, or the topology fails meanwhile, unless it may."""
+        """The first true value; LabError if it comes too late, or if the topology fails unexpectedly meanwhile."""
         deadline = time.monotonic() + timeout_s
         next_look = time.monotonic() + FAILED_EVERY_S
         while not (value := condition()):

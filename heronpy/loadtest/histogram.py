@@ -20,7 +20,7 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that `share` of all do not exceed; None of none."""
+    """The smallest value that `share` of all values do not exceed; None without values."""
     return float(np.quantile(values, share, method="inverted_cdf")) if len(values) else None
 
 

@@ -1,7 +1,7 @@
 """The inputs of the load tests, the same for every run, every process and every peer.
 
 Words of the word counts; lines of the profile `aggregate`, in the shape of flights.csv of the flight demo; lines of the
-logs of work units, and what the functions of these write down.
+logs of work units, and the records that their functions write.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Flight(NamedTuple):
 
 
 def flight_lines(count: int, carriers: int, origins: int, delays: int) -> list[str]:
-    """`count` lines with this many different carriers, origins and delays; some are far more frequent than others."""
+    """`count` lines with these numbers of different carriers, origins and delays; some are far more frequent than
+    others.
+    """
     chooser = random.Random(FLIGHT_SEED)
     lines = []
     for number in range(count):

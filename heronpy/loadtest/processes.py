@@ -4,8 +4,8 @@ The tree below the scheduler holds every process of a local topology: scheduler,
 executors, topology master, stream managers, tasks and the Spark gateway with its JVM. An ended process
 keeps its last known CPU, so totals never decrease.
 
-A wake-up costs several times more on one machine than on another, so it is counted besides CPU seconds. Those are read
-to the nanosecond where clock ticks of 10 ms are too coarse: for processes that hardly run.
+A wake-up costs several times more on one machine than on another, so it is counted in addition to CPU seconds. CPU
+seconds of processes that hardly run are read in nanoseconds, because clock ticks of 10 ms are too coarse.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def voluntary_of(status: str) -> int | None:
 
 
 def voluntary_by_thread(pid: int, proc: Path = Path("/proc")) -> dict[int, int]:
-    """The voluntary context switches of each thread of a process; those that have ended are left out."""
+    """The voluntary context switches of each thread of a process; ended threads are left out."""
     found = _by_thread(proc / str(pid) / "task", "status", voluntary_of)
     return {thread: count for thread, count in found.items() if count is not None}
 
 
 def ran_by_thread(pid: int, proc: Path = Path("/proc")) -> dict[int, float]:
-    """CPU seconds of each thread of a process; without those that have ended, or that the kernel does not tell."""
+    """CPU seconds of each thread of a process, without ended threads and threads that the kernel does not report."""
     return _by_thread(proc / str(pid) / "task", "schedstat", lambda text: int(text.split()[0]) * 1e-9)
 
 

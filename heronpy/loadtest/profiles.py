@@ -84,7 +84,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Load:
-    """A profile by name; ConfigError if there is none or it is invalid."""
+    """A profile by name; ConfigError if it is missing or invalid."""
     import yaml
 
     path = folder() / f"{name}.yaml"
@@ -124,7 +124,7 @@ def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Lo
 
 
 def scenes_of(profile: Load) -> list[Load]:
-    """The runs of a profile: one per scene, or that of the parameter `scene`; without scenes the profile itself."""
+    """The runs of a profile: one per scene, or only the parameter `scene`; without scenes the profile itself."""
     chosen = profile.parameters.get("scene")
     if chosen and chosen not in profile.scenes:
         raise ConfigError(f"profile '{profile.name}' has no scene '{chosen}'{_nearest(chosen, profile.scenes)}")

@@ -5,9 +5,9 @@ At every rate: `passthrough` at given rates in given modes, each for some second
 Each step is a separate topology, so its counts are final and exact. One spout emits at the given rate; 0 is as fast
 as it can.
 
-Single features: the CPU of the word count with a feature, relative to that without it. CPU per word of one run depends
-as much on the machine's other users as on the feature; so every variant is compared with the plain runs right before
-and right after it, and the order differs in each round.
+Single features: the CPU of the word count with a feature, relative to the CPU without it. CPU per word of one run
+depends as much on the machine's other users as on the feature; so every variant is compared with the plain runs right
+before and right after it, and the order differs in each round.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOT_MEASURED = "not measured"
 def rates_of(text: str) -> tuple[float, ...]:
     """The rates of a comma-separated list, in its order; `max` and 0 are as fast as possible.
 
-    ConfigError for what is not a rate, or twice in the list.
+    ConfigError for an invalid or repeated rate.
     """
     found: list[float] = []
     for word in text.split(","):

@@ -214,7 +214,7 @@ class MetricsCache:
                     steps.expire(now - self._keep_s)
 
     def forget(self, process: str, now: float) -> None:
-        """Record that a process is no longer part of the topology; a little later its totals join those of its
+        """Record that a process is no longer part of the topology; soon afterwards its totals are added to its
         component.
         """
         gone = self._processes.get(process)
@@ -257,7 +257,7 @@ class MetricsCache:
                 summed.parts.setdefault(part, _Steps()).raise_by(steps.base + steps.raw)
 
     def tasks(self) -> set[str]:
-        """The names of the tasks of which there are figures."""
+        """The names of the tasks that have figures."""
         return {name for name, process in self._processes.items() if process.report.task_id}
 
     def ledger(self, topology_id: str) -> control_pb2.MetricsLedger:
@@ -275,7 +275,7 @@ class MetricsCache:
         return ledger.write(topology_id, counted)
 
     def take_over(self, kept: control_pb2.MetricsLedger | None, topology_id: str, now: float) -> None:
-        """Continue with a predecessor's counts; those of another topology are left out."""
+        """Continue with a predecessor's counts, without those of another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
         sound = list(ledger.read(kept))

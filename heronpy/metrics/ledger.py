@@ -73,7 +73,7 @@ def write(topology_id: str, processes: Iterable[CountedProcess]) -> control_pb2.
 
 
 def read(ledger: control_pb2.MetricsLedger) -> Iterator[CountedProcess]:
-    """The processes of a message; a process whose values do not fit its series is left out."""
+    """The processes of a message; a process with values that do not fit its series is left out."""
     for told in ledger.processes:
         found = CountedProcess(control_pb2.MetricsReport(**{name: getattr(told, name) for name in _HEAD}))
         try:

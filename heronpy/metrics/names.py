@@ -63,7 +63,7 @@ _INSTANCE = (
         _C,
         "",
         "source",
-        "Tuples processed, or given up as dead letters; of one edge of the graph, because the label is its source.",
+        "Tuples processed, or given up as dead letters; counted per edge of the graph, by its source.",
     ),
     Metric(
         "__execute-latency",
@@ -81,8 +81,8 @@ _INSTANCE = (
         _H,
         "ns",
         "source",
-        "Time from the emit of a tuple at its spout to the end of the call of process that emitted nothing for it any"
-        " more, of a sample of tuples (heron.trace.per_s).",
+        "Time from the emit of a tuple at its spout to the end of the last call of process for it, for a sample of"
+        " tuples (heron.trace.per_s).",
     ),
     Metric(
         "__busy-time-ns",
@@ -233,7 +233,7 @@ _DAEMON = (
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
 _TMASTER = (
-    Metric("__tmaster/__discarded_spans", _C, "", "", "Calls of traces that have too many of them."),
+    Metric("__tmaster/__discarded_spans", _C, "", "", "Calls left out of traces with too many calls."),
     Metric(
         "__tmaster/__timeline_bytes", _G, "bytes", "", "Memory of the minutes that it keeps; only in `heron metrics`."
     ),
@@ -246,12 +246,12 @@ _SPARK = (
     Metric("spark-seconds", _C, "seconds", "component", "Time that Spark worked on micro-batches with an outcome."),
     Metric("spark-wait-seconds", _H, "seconds", "component", "Time a micro-batch waited for Spark, once written."),
     Metric("spark-run-seconds", _H, "seconds", "component", "Time in the function of the sink, over all attempts."),
-    Metric("spark-publish-seconds", _H, "seconds", "component", "Time to make what a micro-batch wrote visible."),
+    Metric("spark-publish-seconds", _H, "seconds", "component", "Time to make the output of a micro-batch visible."),
     Metric("spark-lag-seconds", _G, "seconds", "component", "Age of the oldest micro-batch without outcome."),
     Metric("spark-batches-running", _G, "", "component", "Micro-batches that Spark works on now."),
     Metric("spark-batches-waiting", _G, "", "", "Micro-batches without outcome."),
     Metric("spark-batches-refused", _C, "", "", "Micro-batches of replaced processes that were refused."),
-    Metric("spark-messages-refused", _C, "", "", "Messages and connections to the Spark gateway from no sink."),
+    Metric("spark-messages-refused", _C, "", "", "Messages and connections to the gateway that no sink has sent."),
     Metric("spark-ui-port", _G, "", "", "Port of Spark's own pages; 0 when they are off."),
 )
 
@@ -279,7 +279,7 @@ _UNITS = (
             ("units-site-bytes", "bytes", "Bytes of log files that a site has, up to its last line ends."),
             ("units-site-workers", "", "Workers of a site that were seen lately."),
             ("units-site-leased", "", "Units that workers of a site process."),
-            ("units-site-silent-seconds", "seconds", "Since when no process of a site was seen."),
+            ("units-site-silent-seconds", "seconds", "Time since a process of a site was last seen."),
         )
     ),
     Metric("units-published", _C, "", _PIPELINE, "Units whose rows became visible."),
@@ -294,7 +294,7 @@ _UNITS = (
         _C,
         "",
         _PIPELINE,
-        "Attempts, backups included, whose unit another attempt committed first.",
+        "Attempts, including backups, at units that another attempt committed first.",
     ),
     Metric(
         "batch-tuples-failed", _C, "", "component", "Tuples that bolts of a batch run failed; they are not repeated."

@@ -141,7 +141,8 @@ def bring(cluster: str, text: str) -> int:
         found = json.loads(text)
         if found["cluster"] != cluster:
             raise ConfigError(
-                f"this is the access to cluster {str(found['cluster'])[:80]!r}, not to {cluster!r}; give it that name"
+                f"this is the access to cluster {str(found['cluster'])[:80]!r}, not to {cluster!r}; give the cluster"
+                " that name"
             )
         public, secret = (str(key).encode() for key in found["client"])
         origin = str(found["origin"])
@@ -161,7 +162,7 @@ def bring(cluster: str, text: str) -> int:
     folder = folder_of(cluster)
     if client_of(cluster) is not None and not origin_of(cluster):
         raise ConfigError(
-            f"topologies are submitted to cluster {cluster} from this host, which has a key of its own in {folder};"
+            f"topologies are submitted to cluster {cluster} from this host, which has its own key in {folder};"
             " give the cluster another name here, or remove the folder"
         )
     draft = folder.with_name(f".{cluster}.{os.getpid()}")

@@ -61,8 +61,8 @@ def is_loopback(host: str) -> bool:
 def page_host(wanted: str, address: str, bind_host: str) -> str:
     """The address of metrics pages with heron.executor.metrics_host `wanted`.
 
-    `address` is the address of this host for other hosts, if it has one; `bind_host` is that of a topology on one
-    machine.
+    `address` is the address of this host for other hosts, if it has one; `bind_host` is the address of a topology on
+    one machine.
     """
     return (address or bind_host) if wanted == PAGE_ON_HOST else wanted
 

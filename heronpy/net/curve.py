@@ -79,7 +79,7 @@ def generate(working_dir: str) -> None:
 
 
 def save(folder: Path, server: Pair, client: Pair) -> None:
-    """Write both pairs into a folder, which is made, private to this user."""
+    """Write both pairs into a new folder that is private to this user."""
     make_private(folder)
     for name, pair in zip(_NAMES, (server, client), strict=True):
         replace_file(folder / name, pair_text(pair))

@@ -51,7 +51,9 @@ class EndpointKeys:
 
 
 def folder_of(working_dir: str) -> Path:
-    """The folder of the endpoint's keys: below that of the others, so that `curve.remove` removes them too."""
+    """The folder of the endpoint's keys: below the folder of the other keys, so that `curve.remove` removes them,
+    too.
+    """
     return curve.folder_of(working_dir) / "endpoint"
 
 

@@ -98,7 +98,7 @@ class EndpointLink:
         return self._calls.opened
 
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
-        """Send a request and wait for the answer; StateAwayError when none comes."""
+        """Send a request and wait for the answer; StateAwayError without an answer."""
         if len(self._calls.under_way) >= CALLS_MAX:
             raise FullError(f"{CALLS_MAX} calls wait for the scheduler's control endpoint at {self.address} already")
         patience_s = self.patience()

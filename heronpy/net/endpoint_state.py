@@ -1,4 +1,4 @@
-"""State at the control endpoint of the scheduler: for containers on hosts that do not reach its files.
+"""State at the control endpoint of the scheduler: for containers on hosts that cannot reach its files.
 
 The root is the file of the join token; the container's session credential lies next to it (`join_token.py`). A killed
 process loses its ephemerals and locks after the session timeout; a process that closes its manager loses them at once.

@@ -82,7 +82,7 @@ class Watches:
             return place.stamp if place is not None else -1
 
     def unasked(self) -> list[tuple[str, int]]:
-        """The nodes for which the endpoint must be asked now, with their stamps."""
+        """The nodes to request from the endpoint now, with their stamps."""
         with self._mutex:
             found = [(path, one) for path, one in self._places.items() if not one.armed and not one.asked]
             for _, place in found:

@@ -132,7 +132,7 @@ class ControlServer:
         return self._send(identity, wrap(body))
 
     def send_all(self, identities: Iterable[bytes], body: Message) -> list[bytes]:
-        """Send a one-way message to many peers, serialized once; returns those that did not get it."""
+        """Send a one-way message to many peers, serialized once; returns the peers that did not get it."""
         data = seal(wrap(body))
         missed = [identity for identity in identities if not self._socket.send([identity, data])]
         self.undelivered += len(missed)

@@ -1,8 +1,6 @@
-"""The state manager of a topology's processes: that of the configuration, or the one at the scheduler's control
-endpoint.
+"""The state manager of a topology's processes: the configured one, or the one at the scheduler's control endpoint.
 
-The second is named by the launch file on hosts that cannot reach the files of the scheduler's host, and not by a
-setting.
+The launch file, not a setting, names the second one on hosts that cannot reach the files of the scheduler's host.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def transport_of(launch: HasPlace) -> Transport:
         return choose(settings)
     if settings.transport == "ipc":
         raise ConfigError(
-            "heron.security.transport is ipc, which does not leave a machine, but the containers are on several hosts;"
+            "heron.security.transport is ipc, which works on one machine only, but the containers are on several hosts;"
             " set it to tcp"
         )
     return Transport.TCP
@@ -99,8 +99,8 @@ def check(settings: SecuritySettings) -> None:
     if choose(settings) is Transport.IPC:
         if not address.is_loopback:
             raise ConfigError(
-                f"heron.security.bind_host is {host} but heron.security.transport is ipc, which does not leave this"
-                " machine; set heron.security.transport to auto, or remove bind_host"
+                f"heron.security.bind_host is {host} but heron.security.transport is ipc, which works on one"
+                " machine only; set heron.security.transport to auto, or remove bind_host"
             )
 
 
@@ -138,7 +138,7 @@ def endpoint_of(launch: HasPlace, name: str) -> str:
     """The address at which this incarnation of a stream manager or topology master listens for others.
 
     `name` is unique to this incarnation, as a port would be: a peer of the previous incarnation must not reach this
-    one, which lacks what the peer counts as delivered.
+    one, which lacks frames that the peer counts as delivered.
     """
     if transport_of(launch) is Transport.IPC:
         return f"{_IPC}{launch.sockets_dir}/{name}"
@@ -148,7 +148,7 @@ def endpoint_of(launch: HasPlace, name: str) -> str:
 
 
 def remove_stale(sockets_dir: str, name: str) -> None:
-    """Remove the sockets `<name>.<incarnation>.*` that have no listener any more."""
+    """Remove the sockets `<name>.<incarnation>.*` that no longer have a listener."""
     ours = re.compile(re.escape(name) + r"\.[0-9a-f]+\.\w+")
     for path in Path(sockets_dir).iterdir():
         if ours.fullmatch(path.name) and _is_dead(path):
@@ -179,7 +179,7 @@ def authenticator_of(keys: Keys | None) -> Authenticator | None:
 def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> str:
     """Bind and return the actual endpoint; non-ipc endpoints accept only holders of the client key.
 
-    The port of a TCP endpoint may be * or a range first-last, of which any that is free is taken.
+    The port of a TCP endpoint may be * or a range first-last; any free port of it is taken.
     Keys stay with a socket, so bind ipc endpoints first. An ipc socket lies in a private folder of the user,
     replaces the file of a dead predecessor, and has mode 0600; the kernel names the user of each client
     (SO_PEERCRED), and other users are refused. ConfigError for TCP without keys, and when all ports are taken.

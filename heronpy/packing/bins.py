@@ -277,7 +277,7 @@ class Change(Struct):
 
 
 class Packing(Protocol):
-    """An algorithm that decides which container an instance goes to."""
+    """An algorithm that assigns instances to containers."""
 
     #: Its name in `packing.algorithm`.
     name: ClassVar[str]

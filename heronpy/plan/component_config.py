@@ -141,7 +141,7 @@ def reliability_mode(topology: topology_pb2.Topology) -> str:
 
 
 def drop_policy(config: Mapping[str, Any]) -> str:
-    """What a topology discards instead of stopping its spouts, "" for nothing; true is Apache Heron's value."""
+    """The tuples that a topology discards instead of stopping its spouts, "" for none; true is Apache Heron's value."""
     value = config.get(TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE)
     return DROP_NEWEST if value is True else str(value or "")
 
@@ -210,8 +210,7 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
 
 
 def add_our_names(topology: topology_pb2.Topology) -> None:
-    """Copy entries whose key has another name in Apache Heron to heronpy's name, for the topology and its
-    components.
+    """Copy entries under Apache Heron's name of a key to heronpy's name, for the topology and its components.
     """
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}

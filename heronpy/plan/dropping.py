@@ -9,10 +9,11 @@ SAMPLED_MAX = 2.0
 
 
 class DropPolicy:
-    """Decides by task which tuples are kept. Up to the queue's limit all are kept.
+    """Decides by task which tuples are kept.
 
-    DROP_NEWEST keeps none beyond the limit. SAMPLE keeps a share that falls from 1 at the limit to 0 at twice the
-    limit, and spreads it evenly: with a share of 1/4 every fourth tuple is kept.
+    Up to the queue's limit all tuples are kept. DROP_NEWEST keeps no tuple beyond the limit. SAMPLE keeps a share that
+    falls from 1 at the limit to 0 at twice the limit, and spreads it evenly: with a share of 1/4 every fourth tuple is
+    kept.
     """
 
     def __init__(self, name: str) -> None:

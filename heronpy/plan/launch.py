@@ -236,7 +236,7 @@ def settings_anywhere(settings: Settings, checkpoints: str) -> Settings:
 
 
 def checkpoints_dir(cluster: str) -> Path:
-    """The folder of a cluster's checkpoints if its settings name none."""
+    """The folder of a cluster's checkpoints if its settings name no folder."""
     return heron_home() / "checkpoints" / cluster
 
 
@@ -287,7 +287,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """Room to field to value, with the folders of this host where none is given."""
+        """The values by room and field, with the folders of this host as defaults."""
         return settings_here(self.submitted.settings, self.here.checkpoints)
 
     @property

@@ -137,7 +137,9 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return sum(component.parallelism for component in self.components.values())
 
     def topological_order(self) -> list[str]:
-        """Every component after all that feed it, spouts first; the components of a cycle stay together."""
+        """The components, each after all components that feed it, spouts first; the components of a cycle stay
+        together.
+        """
         order = [name for group in self.groups() for name in group]
         return sorted(order, key=lambda name: not self.components[name].is_spout)
 

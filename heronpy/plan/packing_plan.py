@@ -170,7 +170,7 @@ def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
 
 
 def union(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """The packing plan with all tasks of `old` in their place, and those that `new` adds."""
+    """The packing plan with all tasks of `old` in their place, and the tasks that `new` adds."""
     result = copy_of(old)
     result.id = new.id
     result.version = new.version

@@ -6,8 +6,8 @@ message timeout must be longer than that, or tuples are replayed and counted aga
 `topology.max.spout.pending` should allow for all tuples that are pending in that time, or the spouts stall until
 a window ends: that is slow, and leads to a warning, because such topologies run.
 
-Streamlets anchor the results of a window. A user's own window bolt may or may not, which is not visible
-here: windows downstream of one lead to a warning where those of streamlets lead to a refusal.
+Streamlets anchor the results of a window. A user's own window bolt may or may not, which is not visible here: windows
+downstream of it only lead to a warning, while those of streamlets lead to a refusal.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def duration_problems(component: ComponentDef) -> Iterator[str]:
 
 
 def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
-    """Spout to the hold of the windows downstream, for spouts that have any.
+    """How long the downstream windows of each spout hold its tuples, for spouts with such windows.
 
     `certain` leaves out windows that matter only if a user's own window bolt anchors its results.
     """

@@ -3,7 +3,7 @@
 The load of a slot is its share of the slot in the dimension in which that is larger. Levelling begins when a slot is
 more than a tenth away from the mean and ends when all are within half of that; a slot beyond its capacity comes first.
 Invariants: no move takes a slot beyond its capacity; each step lowers the larger of the two loads that it changes as
-far as a move or a swap between the hottest and the coldest slot can; never more moves than the budget.
+far as a move or a swap between the hottest and the coldest slot can; the number of moves never exceeds the budget.
 """
 
 from __future__ import annotations

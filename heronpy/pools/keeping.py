@@ -1,8 +1,10 @@
-"""The decisions of a pool's keeper: which slot gets which shard, and which slot has to be ended. Pure.
+"""The decisions of a pool's keeper: which slot gets which shard, and which slot must be ended. Pure.
 
-All is level-triggered: a map says what should be, a slot answers with the number of the newest map that it has carried
-out, and no message can be lost. Invariants: a shard is given to another slot only after its owner has answered the map
-that told it to drop it, or when nobody may act for its owner any more; the number of a map is never used twice.
+Everything is level-triggered: a map states the goal, and a slot answers with the number of the newest map that it has
+carried out, so no lost message does harm.
+
+Invariants: a shard is given to another slot only after its owner has answered the map that took the shard away, or when
+no process may act for the owner; the number of a map is never used twice.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ OWN_STALL_S: Final = 5.0
 
 
 class SlotView(Struct, frozen=True):
-    """What placement knows of a slot, and what the slot has answered."""
+    """Placement's facts about a slot, and the answer of the slot."""
 
     epoch: int = 0
     """The epoch in which the slot acts, or is about to act; 0: it does not act."""
     over: int = 0
-    """The highest epoch in which nobody can act for it any more."""
+    """The highest epoch in which no process can act for it."""
     is_silent: bool = False
     """Nobody knows whether it still acts."""
     answer: Answer | None = None
@@ -81,9 +83,10 @@ def first_map(pool: Pool) -> Map:
 
 
 class Keeper:
-    """`decide` at least once a second; what it returns is written before the next call, or never.
+    """Call `decide` at least once a second; write its result before the next call, or never.
 
-    A call that changes nothing costs by the number of slots, not of shards: the shards are grouped once for each map.
+    The cost of a call that changes nothing depends on the number of slots, not of shards: the shards are grouped once
+    for each map.
     """
 
     def __init__(self, obey_s: float = OBEY_S, balance_s: float = BALANCE_S) -> None:
@@ -110,9 +113,10 @@ class Keeper:
         new: frozenset[int] = frozenset(),
         ready: Collection[int] | None = None,
     ) -> Decision:
-        """`loads` by shard; `new`: shards whose containers nobody runs yet, so they may go to any slot for nothing.
+        """`loads` by shard; `new`: shards whose containers do not run yet, so they may go to any slot at no
+        cost.
 
-        `ready`: shards with which nothing is lost when they move; None: all of them.
+        `ready`: shards that can move without a loss; None means all.
         """
         paused = self._last_now is not None and now - self._last_now > OWN_STALL_S
         self._last_now = now
@@ -138,7 +142,7 @@ class Keeper:
         used: Collection[int],
         ready: Collection[int] | None,
     ) -> None:
-        """Let shards that somebody runs something in stay where they are until they are ready to move."""
+        """Let shards with running containers stay in their slots until they are ready to move."""
         for shard in self._leaving.keys() | {one for one in used if owners[one] is not known.owners[one]}:
             old, new = known.owners[shard], owners[shard]
             owner, to = self._leaving.pop(shard, (old, 0))
@@ -161,7 +165,7 @@ class Keeper:
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         slots: Mapping[int, SlotView], loads: Mapping[int, Size], pool: Pool, notes: list[str],
     ) -> None:  # fmt: skip
-        """Give away what was dropped, and what has no owner any more."""
+        """Give away dropped shards, and shards without an owner."""
         free, lost = list[int](), dict[int, int]()
         for (slot, epoch), group in groups.items():
             view = slots.get(slot)
@@ -294,7 +298,7 @@ def _fill(
 
 
 def spread(known: Map, loads: Mapping[int, Size], pool: Pool) -> dict[int, tuple[int, float]]:
-    """By slot: how many shards it has, and the share of it that they use."""
+    """For each slot, the number of its shards, and the share of the slot that they use."""
     found = _fill(known.owners, sorted({owner.slot for owner in known.owners} - {0}), loads, pool)
     counts: dict[int, int] = {}
     for owner in known.owners:

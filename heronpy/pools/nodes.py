@@ -39,7 +39,7 @@ def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) 
             continue
         except NoNodeError:
             break
-    raise NoNodeError(f"there is no pool '{name}' any more, or too many change it at once")
+    raise NoNodeError(f"pool '{name}' no longer exists, or too many processes change it at once")
 
 
 def read_map(state: StateManager, name: str) -> tuple[Map, int] | None:
@@ -49,7 +49,7 @@ def read_map(state: StateManager, name: str) -> tuple[Map, int] | None:
 
 
 def read_specs(state: StateManager, name: str, known: Map) -> dict[str, Spec]:
-    """Topology id to its published specification."""
+    """The published specifications by topology id."""
     specs: dict[str, Spec] = {}
     for bucket in (one for one in range(BUCKETS) if known.buckets[one]):
         found = state.get(paths.pool_specs(name, bucket))

@@ -1,8 +1,8 @@
-"""The documents of a pool: what it should be, what its topologies need, and which slot has which shard. Pure.
+"""The documents of a pool: its specification, the needs of its topologies, and the slot of each shard. Pure.
 
-A container belongs to a shard for good, by its name; a shard belongs to a slot, as the map says. So a topology that
-comes or goes touches no table. Container 0, the topology master's, is in the shard of container 1. Each document has
-one writer, but for `Pool`, whose writers compare and set.
+The name of a container determines its shard, which never changes; the map assigns a shard to a slot. So a topology that
+comes or goes changes no table. Container 0, the topology master's, is in the shard of container 1. Each document has
+one writer, except `Pool`: its writers compare and set.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Size(Struct, frozen=True):
         return Size(self.cpu - other.cpu, self.ram_bytes - other.ram_bytes)
 
     def share_of(self, slot: Size) -> float:
-        """Of a slot, in the dimension in which it is the larger one."""
+        """The share of a slot, in the dimension with the larger share."""
         return max(self.cpu / slot.cpu, self.ram_bytes / slot.ram_bytes)
 
 
 class Pool(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a pool should be."""
+    """The specification of a pool."""
 
     slots: int
     shards: int
@@ -62,7 +62,7 @@ class Pool(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Spec(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a slot has to know of a topology."""
+    """A slot's information about a topology."""
 
     topology: str
     topology_id: str
@@ -75,7 +75,7 @@ class Spec(Struct, frozen=True, forbid_unknown_fields=True):
     package_sha256: bytes = b""
 
     def loads(self, shards: int) -> dict[int, Size]:
-        """What its containers reserve, by shard."""
+        """The reservations of its containers, by shard."""
         found: dict[int, Size] = {}
         for container, size in self.containers.items():
             shard = shard_of((self.topology_id, container), shards)
@@ -133,7 +133,7 @@ class Run(Struct, frozen=True):
         return self.spec.containers[self.container].ram_bytes
 
     def epoch(self, start: int, life: int = 0) -> int:
-        """Of its executor at this start in this process of its slot: nobody has to be asked for it."""
+        """The epoch of its executor at this start in this process of its slot; it needs no request."""
         return (self.number << LIVES_BITS | life) << STARTS_BITS | start
 
 
@@ -155,7 +155,7 @@ def name_of(key: Key) -> str:
 
 
 def runs_of(held: Map, specs: Iterable[Spec], slot: int, epoch: int) -> dict[Key, Run]:
-    """What a slot that acts in this epoch is to run."""
+    """The containers that a slot must run in this epoch."""
     found: dict[Key, Run] = {}
     for spec in specs:
         for container in spec.containers:
@@ -167,7 +167,7 @@ def runs_of(held: Map, specs: Iterable[Spec], slot: int, epoch: int) -> dict[Key
 
 
 def loads_of(specs: Iterable[Spec], measured: Mapping[str, Size], shards: int) -> dict[int, Size]:
-    """The load of each shard that has one: what was measured, else what is reserved."""
+    """The load of each shard that has one: the measured load, otherwise the reserved one."""
     found: dict[int, Size] = {}
     for spec in specs:
         for container, size in spec.containers.items():

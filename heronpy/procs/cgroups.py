@@ -6,8 +6,7 @@ from pathlib import Path, PurePosixPath
 
 
 def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
-    """The smallest remaining number of processes in the group and its parents; None if none of them sets a
-    limit (F26).
+    """The smallest remaining number of processes in the group and its parents; None without a limit (F26).
     """
     found = []
     for folder in _folders(cgroup_file, Path(root), "pids"):
@@ -18,7 +17,7 @@ def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgrou
 
 
 def memory_max_bytes(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
-    """The smallest limit on memory of the group and its parents, in bytes; None if none of them sets one."""
+    """The smallest limit on memory of the group and its parents, in bytes; None without a limit."""
     found = []
     for folder in _folders(cgroup_file, Path(root), "memory"):
         found += [_number(folder / name) for name in ("memory.max", "memory.limit_in_bytes")]

@@ -105,7 +105,7 @@ class ChildLog:
         return last_line_of(self._tail, routine=False)
 
     def note(self, text: str) -> None:
-        """Add a supervisor's record about an ended child; it does not count as the child's last line."""
+        """Add a supervisor's record about an ended child; it is not treated as the child's last line."""
         data = f"{format_record(time.time(), 'WARN', self._name, ENDS_LOGGER, text)}\n".encode()
         self._log.write(data)
         if self._echo is not None:

@@ -1,9 +1,9 @@
 """Announcements by which the runtime of a process with user code says that it ends on purpose, and with which exit
 code.
 
-User code can end its process with any exit code (`os._exit(7)`), also with one that means something to the
-supervisor. So the fork server gives such a process a pipe, and the process's runtime writes each exit code to it
-just before it ends with that code. An exit code that was not announced is the user code's.
+User code can end its process with any exit code (`os._exit(7)`), even with one that has a meaning for the supervisor.
+So the fork server gives such a process a pipe, and the process's runtime writes each exit code to it just before it
+ends with that code. An exit code that was not announced belongs to the user code.
 
 Invariants: only the process that the fork server started announces, not a copy of it that user code forked; no
 program that user code starts gets the pipe; an announcement counts only for the exit code that it names.

@@ -1,7 +1,7 @@
 """Child processes, descriptors, threads and log of tasks, the CPU use of process trees, and the room on the disk.
 
 Each task is examined every `LOOK_S`, by the process that measures its processes anyway. This reads a bounded number of
-small files: the children of `SAMPLED` processes below a task, and the memory of as many.
+small files: the children and the memory of `SAMPLED` processes below a task.
 """
 
 from __future__ import annotations

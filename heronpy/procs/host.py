@@ -192,7 +192,7 @@ class ProcessHost:
         self._arm()
 
     def reported(self, name: str, number: int, loop_age_s: float, ready: bool = False) -> None:
-        """Record a sign of life. It only moves deadlines later, so the timer stays."""
+        """Record a sign of life. It only postpones deadlines, so the timer is unchanged."""
         effects = self._supervisor.handle(Reported(name, number, loop_age_s, ready), time.monotonic())
         for effect in effects:
             self._apply(effect)

@@ -57,7 +57,7 @@ class RestartLimits(Struct, frozen=True):
 
 
 def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:
-    """The setting heron.executor.restart_budgets; ConfigError names what is wrong."""
+    """The setting heron.executor.restart_budgets; ConfigError names the invalid entry."""
     known = {reason.value: reason for reason in COUNTED}
     for name, number in values.items():
         if name not in known:

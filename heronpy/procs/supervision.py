@@ -217,7 +217,7 @@ class GiveUp(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """A process that should run has ended, for this reason; report it (F11)."""
+    """A process that should run has ended for this reason; report the reason (F11)."""
 
     spec: ProcessSpec
     reason: ExitReason

@@ -133,7 +133,7 @@ def allot(
     """The allotment of each job, by its name.
 
     `slots`: the sizes of the slots that are not drained. `quotas`: limits for the jobs of a role together; other roles
-    have no limit. `now`: the same clock for all calls. It is not checked whether each container fits into a slot.
+    have no limit. `now`: the same clock for all calls. Whether each container fits into a slot is not checked.
     """
     whole = sum(slots, Amount())
     room = _Room(whole.times(1 - RESERVE), quotas)

@@ -83,7 +83,7 @@ class Known(Struct, frozen=True):
         return self.measured * self.ratio
 
     def believing(self, per_thread: float) -> Known:
-        """The same with this value of P."""
+        """A copy with this value of P."""
         ratio = per_thread / self.measured if self.measured else 1.0
         return replace(self, ratio=min(RATIO_MAX, max(RATIO_MIN, ratio)))
 
@@ -143,7 +143,7 @@ def growth(known: Known) -> float:
 
 
 def left_s(look: Look, known: Mapping[str, Known]) -> float | None:
-    """When the sources have no backlog any more, if it continues to fall at its rate; None if it does not fall."""
+    """Seconds until the sources have no backlog, if it continues to fall at its rate; None if it does not fall."""
     spouts = [one for one in look.components if one.is_spout]
     waits = [one.backlog for one in spouts if one.backlog is not None]
     grows = sum(growth(known[one.name]) for one in spouts)
@@ -166,7 +166,7 @@ def asked_for(look: Look, known: Mapping[str, Known]) -> dict[str, float] | None
 def with_backlog(
     asked: Mapping[str, float], look: Look, known: Mapping[str, Known], drain_s: float
 ) -> dict[str, float]:
-    """X + (B + X r) / t of each component: the rate at which nothing waits any more after `drain_s`."""
+    """X + (B + X r) / t of each component: the rate at which the backlog is gone after `drain_s`."""
     waits = {one.name: one.backlog or 0.0 for one in look.components}
     comes = {
         one.name: asked[one.name] + (waits[one.name] + asked[one.name] * look.rescale_s) / drain_s

@@ -125,7 +125,7 @@ class History:
         return {name: past for name, (_, past) in self._pasts.items()}
 
     def kept(self, since: float) -> tuple[float, float]:
-        """How long the lag has been known since then, and how long it was too high."""
+        """How long the lag has been known since that time, and how long it was too high."""
         with self._said():
             found = self._database.execute("SELECT sum(measured), sum(broken) FROM looks WHERE at >= ?", (since,))
             measured_s, broken_s = found.fetchone()
@@ -154,7 +154,7 @@ class History:
 
 
 def recorded_since(file: Path, since: float) -> Iterator[bytes]:
-    """What was seen from then on, the oldest first, by a reader that changes nothing; nothing without a file."""
+    """The looks since that time, oldest first, for a reader that changes nothing; empty without a file."""
     if not file.exists():
         return
     try:

@@ -1,4 +1,4 @@
-"""Decides after a look what to change for a job and what not, and why. Pure.
+"""Decides after a look what to change for a job, and why. Pure.
 
 Three verdicts of `heronpy.health` lead to changes: too few tasks, too little memory, and more tasks than needed. So
 does a lag above the promise while a component is fully and evenly busy. All other verdicts open an alert. While an
@@ -472,7 +472,7 @@ class _Round:
             self.found.append(Alert(missing[0] if missing else "", "figures", text))
 
     def _alert(self, pressed: list[str]) -> None:
-        """Find the most urgent cause that scaling does not solve; if there is none, use the scaler's own causes."""
+        """Find the most urgent cause that scaling does not solve; without one, use the scaler's own causes."""
         others = [one for one in self.look.findings if one.verdict not in CALM and not self._is_acted_on(one)]
         alerts = []
         full = {host for one in self.look.findings if one.verdict is Verdict.MACHINE for host in one.names}

@@ -24,7 +24,7 @@ class Minute(Struct, frozen=True, omit_defaults=True):
 
 
 def timeline_of(minutes: Iterable[bytes], promised_s: float | None) -> Timeline:
-    """Recorded minutes as lines: tasks of each component and what it is asked for, lag and what is promised."""
+    """Recorded minutes as lines: tasks of each component and the demand on it, lag and promised lag."""
     seen = [msgspec.json.decode(one, type=Minute) for one in minutes]
     looks, asked = [one.look for one in seen], [_asked(one) for one in seen]
     lags = [lag_of(look) if look.components else None for look in looks]

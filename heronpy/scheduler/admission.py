@@ -83,7 +83,7 @@ class Renewals:
         return answer
 
     def received_at(self, who: tuple[int, int]) -> float | None:
-        """When its open request came; None if there is none."""
+        """When its open request came; None without one."""
         found = self._open.get(who)
         return found.received_at if found is not None else None
 
@@ -95,7 +95,7 @@ class Renewals:
         why: str = "",
         after: endpoint_pb2.Cause | None = None,
     ) -> bool:
-        """Answer the open request of a submission; False if there is none."""
+        """Answer the open request of a submission; False without one."""
         found = self._open.pop(who, None)
         if found is None or found.answer.done():
             return False
@@ -172,7 +172,7 @@ class Admission:
             except OSError as error:
                 raise ConfigError(
                     f"heron.engine.shared names {folder}, where this host cannot write ({error.strerror}); name a"
-                    " folder that all hosts reach by the same path, or none"
+                    " folder that all hosts reach at the same path, or leave the setting empty"
                 ) from None
         self._package.start()
 
@@ -195,8 +195,9 @@ class Admission:
 
     # ---- answers ----------------------------------------------------------------------------
     def answer(self, effect: Activate | Grant | Fence) -> None:
-        """Answer the last request of a submission. Does nothing if there is none, or if the permit does not allow a
-        grant.
+        """Answer the last request of a submission.
+
+        Does nothing without a request, or if the permit does not allow a grant.
         """
         who = effect.container, effect.submission
         received_at = self._renewals.received_at(who)
@@ -233,7 +234,7 @@ class Admission:
         effects = self._handle(Heard(*who, host=host))
         for effect in effects:
             if isinstance(effect, Fence) and (effect.container, effect.submission) == who:
-                raise FencedError(f"container {who[0]}, submission {who[1]}, is not wanted: {effect.why}")
+                raise FencedError(f"container {who[0]}, submission {who[1]}, is not expected: {effect.why}")
         if self.entry_of(who[0]) is None:
             raise RetryableRpcError("the scheduler has no plan of its containers yet; ask again")
         await self._bindings.bind(who, hello.nonce)
@@ -392,7 +393,7 @@ class Admission:
         return entry.holder if entry is not None else 0
 
     def has_stopped(self, who: Who) -> bool:
-        """Whether a submission has reported that none of its processes runs any more."""
+        """Whether a submission has reported that all of its processes have ended."""
         return self.stopped(*who)
 
 

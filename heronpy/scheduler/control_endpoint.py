@@ -74,8 +74,9 @@ class Handlers(Protocol):
         """The submission of a container that was activated last; 0 if there is none."""
 
     def has_stopped(self, who: Who) -> bool:
-        """Whether a submission has reported that none of its processes runs any more. Later messages of it were already
-        on their way.
+        """Whether a submission has reported that all of its processes have ended.
+
+        Later messages of it were already in flight.
         """
 
 
@@ -166,7 +167,7 @@ class ControlEndpoint:
             )
         if field not in _WITH_DATA and body.ByteSize() > SMALL_MAX_BYTES:
             self.oversized += 1
-            raise InvalidRpcError(f"a request {field!r} has {SMALL_MAX_BYTES >> 10} KiB at most")
+            raise InvalidRpcError(f"a request {field!r} has at most {SMALL_MAX_BYTES >> 10} KiB")
         if field == "hello":
             if body.topology_id != self._topology_id:
                 self.unknown += 1

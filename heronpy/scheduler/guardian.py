@@ -129,7 +129,7 @@ class Watchman:
         self.lived = self.ends = False
 
     def hangs(self, signs: bytes, now: float) -> bool:
-        """Takes the signs since the last call, which was about `_LOOK_S` ago."""
+        """Whether the scheduler hangs, given the signs of life since the last call, about `_LOOK_S` ago."""
         slept, self._looked_at = now - self._looked_at, now
         if signs or slept > 3 * _LOOK_S:
             self._alive_at = now

@@ -1,7 +1,7 @@
 """The ends of logs that containers of other hosts send when they end, in the topology's own folder of logs.
 
-Each process has one file, `<process>.log`, where `heron logs` looks for it; no process of this host but the scheduler
-writes there. The end of a log is appended after a line that names the host. A file that would grow beyond
+Each process has one file, `<process>.log`, where `heron logs` looks for it; the scheduler is the only process of this
+host that writes there. The end of a log is appended after a line that names the host. A file that would grow beyond
 `FILE_MAX_BYTES` is emptied first. A container may send the logs of its own processes only. Each line that is not a
 record of the named process is escaped and marked as raw output, as the supervisor of a child does.
 """
@@ -46,7 +46,7 @@ class KeptLogs:
             raise InvalidRpcError(f"{process} is not a process of container {container}")
         if len(data) > END_MAX_BYTES:
             raise InvalidRpcError(
-                f"the end of a log has {format_bytes(len(data))}; send {format_bytes(END_MAX_BYTES)} at most"
+                f"the end of a log has {format_bytes(len(data))}; send at most {format_bytes(END_MAX_BYTES)}"
             )
         what = "the end of the log" if cut else "the log"
         where = f"on host {host or 'unknown'}, container {container}, submission {submission}"

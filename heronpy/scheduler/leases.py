@@ -1,4 +1,4 @@
-"""The scheduler's view of who may act for a container: grants, and the permit of the scheduler. Pure.
+"""The scheduler's view of which process may act for a container: grants, and the permit of the scheduler. Pure.
 
 `heronpy.engines.lease` says how leases work. A scheduler proves that its permit, an ephemeral node, is still the node
 that it created, before it records a new activation. This proves that no container was told in the meantime that there
@@ -27,7 +27,7 @@ def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
         )
     if asked == "epoch" and mode == "ATMOST_ONCE":
         raise ConfigError(
-            "fencing 'epoch' lets a lost container run on, so ATMOST_ONCE could deliver a tuple twice;"
+            "fencing 'epoch' lets a lost container keep running, so ATMOST_ONCE could deliver a tuple twice;"
             " use fencing 'auto', or another reliability mode"
         )
     if asked != "auto":
@@ -52,7 +52,7 @@ class Grants:
         self._heard[container] = max(now, self._heard.get(container, now))
 
     def release(self, container: int) -> None:
-        """Record that none acts for the container: it was stopped, or its end is confirmed."""
+        """Record that no process acts for the container: it was stopped, or its end is confirmed."""
         self._heard.pop(container, None)
 
     def is_free(self, container: int, now: float) -> bool:
@@ -70,7 +70,7 @@ class Grants:
 
 
 class Permit:
-    """The right of one scheduler to grant. It counts from the time at which the last question that proved it was sent.
+    """The right of one scheduler to grant. It counts from the time of the last request that proved it.
 
     `alone`: all earlier schedulers are known to have ended. A scheduler records `is_alone` in the node of its permit,
     so that its successor knows whether schedulers before it may still run.

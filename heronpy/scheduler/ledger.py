@@ -1,6 +1,6 @@
 """The permit and the ledger of a scheduler whose containers run on an engine, in the state manager.
 
-The permit is the ephemeral node of the scheduler's location. The ledger is another node, written with the version that
+The permit is the ephemeral node of the scheduler's location. The ledger is another node, written over the version that
 this scheduler has read or written last. A scheduler that takes the permit writes the ledger at once, so that later
 writes of its predecessor are refused. All calls block, so call them in a thread.
 
@@ -79,7 +79,7 @@ class LedgerStore:
         found = self._state.get(paths.scheduler(self._topology))
         holder = plan_pb2.SchedulerLocation.FromString(found[0]) if found is not None else None
         if holder is None or holder.permit != self._location.permit:
-            who = f"process {holder.pid} of {holder.host}" if holder is not None else "nobody"
+            who = f"process {holder.pid} of {holder.host}" if holder is not None else "no process"
             raise FencedError(f"this scheduler of {self._topology} has lost its permit; {who} has it")
 
     # ---- ledger -----------------------------------------------------------------------------

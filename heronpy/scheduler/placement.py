@@ -167,7 +167,7 @@ class Placement:
         return sorted(found.submissions) if found is not None else []
 
     def has_stopped(self, container: int, submission: int) -> bool:
-        """Whether a submission that acted has reported that none of its processes runs any more."""
+        """Whether a submission that acted has reported that all of its processes have ended."""
         found = self._containers.get(container)
         return found is not None and found.last_word == submission
 
@@ -187,7 +187,7 @@ class Placement:
 
     @property
     def is_killed(self) -> bool:
-        """Whether all containers are to end."""
+        """Whether all containers must end."""
         return self._killed_at is not None
 
     def left(self) -> tuple[str, ...]:

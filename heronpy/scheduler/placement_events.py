@@ -136,7 +136,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The engine refused a submission: permanently, or for now, in which case it may exist."""
+    """The engine refused a submission: permanently, or temporarily; after a temporary refusal it may exist."""
 
     container: int
     submission: int
@@ -191,7 +191,7 @@ class MoveEnded:
 class RestartAsked:
     """Replace these containers (all if empty); their budgets are reset.
 
-    With `force` an unconfirmed predecessor counts as ended: on the user's word.
+    With `force` an unconfirmed predecessor counts as ended, at the user's risk.
     """
 
     containers: tuple[int, ...] = ()

@@ -97,7 +97,7 @@ class Member:
         self._on_change()
 
     def spec(self) -> Spec | None:
-        """The specification for slots; None while it is unknown, or if the topology is to end."""
+        """The specification for slots; None while it is unknown, or if the topology must end."""
         if self._plan is None or self._archive is None or self.is_killed:
             return None
         if self._spec is None:

@@ -1,7 +1,7 @@
-"""Gets topologies ready for the move of their containers to other slots: see `heronpy.tmaster.operations.Move`.
+"""Prepares topologies for the move of their containers to other slots: see `heronpy.tmaster.operations.Move`.
 
-Their spouts wait, and a checkpoint is taken or nothing is on its way any more, when a slot is told to drop a container.
-Invariant: a topology that cannot be got ready, or not in time, moves all the same.
+When a slot is ordered to drop a container, the spouts wait, and a checkpoint is complete or no tuple is in flight.
+Invariant: a topology that does not get ready in time moves anyway.
 """
 
 from __future__ import annotations
@@ -88,6 +88,6 @@ class PoolMoves:
                 client.close()
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Send no more requests."""
         for task in self._asking.values():
             task.cancel()

@@ -279,7 +279,7 @@ class PoolScheduler(EngineScheduler):
         log.info("topology %s runs in the pool", name)
 
     async def _end_members(self, slots: dict[int, SlotView]) -> None:
-        """Remove the topologies that were killed and run in no slot any more."""
+        """Remove killed topologies that no longer run in any slot."""
         for id_, member in list(self._members.items()):
             if member.holders is None:
                 continue

@@ -426,7 +426,7 @@ class EngineScheduler:
                 return control_pb2.KillUnderWay(left=placement.left(), engine_away=placement.away_why)
         if self._removal is None or (self._removal.done() and self._removal.exception() is not None):
             for one in placement.left():
-                log.warning("the end of %s is not confirmed; a user removes the topology all the same", one)
+                log.warning("the end of %s is not confirmed; a user removes the topology anyway", one)
             self._removal = asyncio.create_task(self._remove())
         await asyncio.shield(self._removal)
         asyncio.get_running_loop().call_later(linger_s, self._end.set)
@@ -473,7 +473,7 @@ class EngineScheduler:
 
     async def _answer_drain(self, host: str, wait_s: float, by: str) -> control_pb2.Ok:
         if not host:
-            raise RpcError("the host to drain has no name; give one that heron status shows")
+            raise RpcError("the host to drain is not named; give a name that heron status shows")
         if not traits_of(self._setup.engine).avoids_hosts:
             raise RpcError(
                 f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; take the host out"

@@ -124,7 +124,7 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
 def sizes_of(
     launch: LaunchSpec, plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology
 ) -> dict[int, ResourceRequest]:
-    """The request of each container; that of container 0 includes its Spark driver."""
+    """The request of each container; the request of container 0 includes its Spark driver."""
     heap = 0
     if launch.needs_spark:
         from heronpy.spark.tuning import driver_bytes
@@ -134,7 +134,7 @@ def sizes_of(
 
 
 def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
-    """The topology as submitted; ConfigError when the state manager has none."""
+    """The topology as submitted; ConfigError when the state manager has no topology."""
     found = state.get(paths.topology(name))
     if found is None:
         raise ConfigError(f"the state manager holds no topology {name!r}; submit it again")

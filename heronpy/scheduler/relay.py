@@ -115,15 +115,15 @@ class Relay:
         kind = relay.WhichOneof("to") or ""
         if len(relay.request) > REQUEST_MAX_BYTES:
             self.oversized += 1
-            raise InvalidRpcError(f"a request to pass on has {REQUEST_MAX_BYTES >> 20} MB at most")
+            raise InvalidRpcError(f"a forwarded request has at most {REQUEST_MAX_BYTES >> 20} MB")
         envelope = parse(relay.request)
         field = body_of(envelope)[0] if envelope is not None else ""
         if envelope is None or field not in PASSED_ON.get(kind, ()):
             self.forbidden += 1
-            raise InvalidRpcError(f"the control endpoint does not pass request {field!r} on to {kind or 'nobody'!r}")
+            raise InvalidRpcError(f"the control endpoint does not forward request {field!r} to {kind or 'nobody'!r}")
         if not (math.isfinite(relay.timeout_s) and 0 < relay.timeout_s <= TIMEOUT_MAX_S):
             self.forbidden += 1
-            raise InvalidRpcError(f"a process is waited for up to {TIMEOUT_MAX_S:g} s")
+            raise InvalidRpcError(f"a request may wait for its answer for at most {TIMEOUT_MAX_S:g} s")
         return kind, envelope, len(relay.request)
 
     def _number_of(self, peer: bytes) -> int:

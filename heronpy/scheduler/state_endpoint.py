@@ -92,7 +92,7 @@ class StateEndpoint:
 
     # ---- what the endpoint calls ----------------------------------------------------------------
     def container_of(self, session: int) -> int | None:
-        """The container that opened a session; None when there is no such session (any more)."""
+        """The container that opened a session; None if the session does not exist or has ended."""
         return self._records.container_of(session)
 
     async def call(

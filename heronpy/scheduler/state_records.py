@@ -9,15 +9,16 @@ knows the session.
 
 Invariants:
 
-- A node is removed only when its session has ended: by its own word, or by `session_s` of silence to which this
-  endpoint has listened. Time in which the endpoint was stopped is no silence.
+- A node is removed only when its session has ended: by its own message, or after `session_s` of silence that this
+  endpoint has observed. Time in which the endpoint was stopped does not count as silence.
 - The nodes of a session of an earlier scheduler wait for `session_s` until its container opens it again.
-- A path has one owner at most. One that is listed without a node is harmless: only the endpoint makes such nodes.
-- Of one session's changes, those come in the order of their numbers, and none twice. A change below the latest is
-  refused, so a copy that was late on its way changes nothing.
-- The list is written at the version that this endpoint has read or written last: once another scheduler has written it,
-  this one serves nothing any more. The list names the endpoint that wrote it: after a write whose end is unknown, as
-  when the disk failed, an endpoint knows its own list again and goes on; nobody was told that it was written.
+- A path has one owner at most. A listed owner without a node is harmless: only the endpoint makes such nodes.
+- The changes of a session are carried out in the order of their numbers, and never twice. A change with a number below
+  the latest is refused, so a late copy changes nothing.
+- The list is written over the version that this endpoint has read or written last: once another scheduler has written
+  it, this one stops serving. The list names the endpoint that wrote it. After a write with an unknown outcome, for
+  example because the disk failed, an endpoint recognises its own list and continues; no client was told that it was
+  written.
 """
 
 from __future__ import annotations
@@ -319,7 +320,7 @@ class StateRecords:
 
     # ---- what sessions leave ------------------------------------------------------------------
     def owner_of(self, path: str) -> int | None:
-        """The session that owns the ephemeral at this path; None if there is none."""
+        """The session that owns the ephemeral at this path; None without an owner."""
         owner = self._owners.get(path)
         return owner.session if owner is not None else None
 
@@ -377,7 +378,7 @@ class StateRecords:
 
     def _check(self, number: int, use: Use, path: str) -> None:
         if len(path) > PATH_MAX_CHARS:
-            raise StateError(f"the path of a state node has {PATH_MAX_CHARS} letters at most, not {len(path)}")
+            raise StateError(f"the path of a state node has at most {PATH_MAX_CHARS} characters, not {len(path)}")
         container = self._session(number).container
         refusal = (self._client_rules if container == CLIENT else self._rules).refusal(use, path, container)
         if refusal:

@@ -220,7 +220,7 @@ class Container:
 
     @property
     def stays(self) -> Submission | None:
-        """The holder, or None if it is to end."""
+        """The holder, or None if it must end."""
         holder = self.holder
         leaves = holder is None or holder.phase in (Phase.UNCONFIRMED, Phase.LEAVING)
         return None if leaves else holder

@@ -87,7 +87,7 @@ class AckTracker:
                 self._end(tree, Outcome.FAILED)
 
     def expire(self, now: float) -> None:
-        """Time out the trees whose deadline has come."""
+        """Time out the trees that have reached their deadline."""
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             _, root = heapq.heappop(self._deadlines)
             self._end(self._trees[root], Outcome.TIMED_OUT)
@@ -103,7 +103,7 @@ class AckTracker:
         return self._pending.get(owner, 0)
 
     def next_deadline(self) -> float | None:
-        """When the next tree times out; None if none has a deadline."""
+        """When the next tree times out; None without deadlines."""
         while self._deadlines and self._deadlines[0][1] not in self._trees:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

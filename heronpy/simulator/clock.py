@@ -2,7 +2,7 @@
 
 While a simulation runs, the functions of the standard `time` module answer from the virtual clock
 (for the simulating thread only), so windows, rates and time-outs written with `time.time()` are
-deterministic. `time.sleep` costs no real time: the task sleeps, all others go on.
+deterministic. `time.sleep` costs no real time: only the task sleeps.
 Not covered: `datetime.now()`, and functions imported with `from time import ...` beforehand.
 """
 
@@ -28,7 +28,7 @@ real_monotonic = time.monotonic
 
 
 class VirtualClock:
-    """Seconds since the start of the simulation, plus what the running task has slept."""
+    """Seconds since the start of the simulation, plus the sleep of the running task."""
 
     __slots__ = ("now", "slept")
 

@@ -6,7 +6,7 @@ from heronpy.common.errors import TopologyError
 
 
 class SimulationError(TopologyError):
-    """User code failed in a simulated task, or the simulation cannot go on.
+    """User code failed in a simulated task, or the simulation cannot continue.
 
     `task` is the task ("count[0] (task 3)"), or None if no single task is the cause; `__cause__` is the
     original exception with its traceback.

@@ -1,8 +1,7 @@
 """The records of a simulation for the assertions of a test: tuples, and the metrics of user code. Pure.
 
-Values are kept encoded and decoded on each read, so a test sees them as they were emitted or
-received, whatever user code did to its objects afterwards. Each list keeps the newest
-`limit` entries.
+Values are kept encoded and decoded on each read, so a test sees them as they were emitted or received, even if user
+code changed its objects afterwards. Each list keeps the newest `limit` entries.
 
 `get_value_and_reset` of a metric returns each update once. Counts are added up here and other values kept, so reading
 twice gives the same answer.

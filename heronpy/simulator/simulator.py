@@ -62,7 +62,7 @@ class Simulator:
     order in which tasks take steps (user code that uses random numbers must seed them itself). With
     `run_spouts=False` spouts emit nothing until `activate`, so that a test can feed bolts alone with
     `inject`. With `sinks="collect"` the rows of each SparkSink are kept for `rows` instead of being handed
-    to Spark; "run" (default) starts them as they are, which needs a submitted topology.
+    to Spark; "run" (default) starts them unchanged, which needs a submitted topology.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class Simulator:
         """Run a topology as a batch, with the stages, units and files of a real batch run.
 
         A unit has the lines of about `unit_bytes` of a text file, or one split. `buckets` is the number of buckets of a
-        stage for which the data would decide it. With `records=False` the result has nothing in `emitted`, and the run
-        takes the same paths as a real one. Raises UserCodeError for the first unit that fails.
+        stage if the data would decide it. With `records=False` the result has nothing in `emitted`, and the run takes
+        the same paths as a real one. Raises UserCodeError for the first unit that fails.
         """
         from heronpy.simulator.batch import BatchRun
 

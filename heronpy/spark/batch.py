@@ -29,8 +29,8 @@ class Batch:
 
     id: permanent id, unique among all batches of all topologies that write to a table. component, task: the sink task
     it comes from. number: its number there, increasing and never reused. attempt: 1, then 2 ... when it is repeated.
-    rows: number of rows. options: as given to SparkSink.spec. For work units (`SparkBatches`), `component` is the
-    component of their keepers, `task` is 0, and `number` is that of the dispatch.
+    rows: number of rows. options: the options given to SparkSink.spec. For work units (`SparkBatches`), `component` is
+    the component of their keepers, `task` is 0, and `number` is that of the dispatch.
     """
 
     def __init__(

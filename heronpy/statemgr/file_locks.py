@@ -96,7 +96,7 @@ def claim_root(root: Path) -> None:
         _record(file, mine, os.replace)
         return
     raise OtherHostError(
-        f"the state below {root} belongs to host {found.name}, and locks on files do not hold between hosts, so host"
+        f"the state below {root} belongs to host {found.name}, and file locks do not work between hosts, so host"
         f" {mine.name} does not open it; set heron.statemgr.type to zookeeper, or heron.statemgr.root to a folder of"
         f" this host; if {found.name} no longer exists, remove {file}"
     )

@@ -1,9 +1,8 @@
 """State in ZooKeeper: for the processes of several machines.
 
-Invariants: a value of many pieces becomes visible in one transaction that names its new pieces, and
-pieces are removed only when nothing can name them any more, so a reader sees the complete old or new
-value; every write has a unique number, so a write whose answer was lost is recognised,
-and neither repeated nor mistaken for another one.
+Invariants: a value of many pieces becomes visible in one transaction that names its new pieces, and pieces are removed
+only when they can no longer be named, so a reader sees the complete old or new value; every write has a unique number,
+so a write whose answer was lost is recognised, and neither repeated nor mistaken for another one.
 
 Ephemerals belong to the session, which outlives a lost connection. Three rules make them live as long as the
 process: a process that closes its manager ends its session; the ephemeral of a killed process

@@ -48,7 +48,7 @@ class DeadLetterFile:
             os.close(descriptor)
 
     def last_number(self, topology_id: str) -> int:
-        """The `number` of the newest letter of this topology; 0 if there is none, or if the file cannot be read."""
+        """The `number` of the newest letter of this topology; 0 without a letter, or if the file cannot be read."""
         try:
             lines = self.path.read_bytes().splitlines()
         except OSError:

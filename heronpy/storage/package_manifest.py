@@ -1,4 +1,4 @@
-"""The manifest of a stored package, so that a later use can tell that it is unchanged.
+"""The manifest of a stored package, by which a later use can check that it is unchanged.
 
 The manifest is written with its entry, next to the cache's entries, where only their owner may write. It names each
 file with the hash of its content, and with its stamp from the kernel: inode, size and times; only root can set the

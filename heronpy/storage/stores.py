@@ -131,9 +131,9 @@ def replica_of(settings: CheckpointSettings) -> Place | None:
 
 
 def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | None:
-    """The folder for all hosts of a new topology, by policy and writable now; None if there is only one store.
+    """The folder for all hosts of a new topology, chosen by policy among writable ones; None with only one store.
 
-    StoreError if none can be written.
+    StoreError if no store can be written.
     """
     if len(settings.stores) < 2:
         return None
@@ -148,7 +148,7 @@ def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | N
 
 
 def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | None:
-    """Limits of this host's writes to a store; those of an object store are kept in HERON_HOME."""
+    """Limits of this host's writes to a store; the limits of an object store are kept in HERON_HOME."""
     if not isinstance(place, Url):
         return StoreLimits(place, writers, bytes_per_s)
     if not writers and not bytes_per_s:
@@ -157,8 +157,8 @@ def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | N
 
 
 def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointStore:
-    """The store that complete checkpoints of a topology are copied to, with its own limits; ConfigError if there is
-    none.
+    """The store that complete checkpoints of a topology are copied to, with its own limits; ConfigError without a
+    replica.
     """
     place = replica_of(settings)
     if place is None:

@@ -81,7 +81,7 @@ def digest_of(archive: Path) -> str:
 
 
 def wheels_of(archive: Path) -> list[str]:
-    """The names of the wheels; PackageError if the file has anything else, or more than is allowed."""
+    """The names of the wheels; PackageError if the file has other entries, or too many."""
     try:
         with zipfile.ZipFile(archive) as opened:
             entries = opened.infolist()

@@ -114,7 +114,9 @@ class ContextImpl(Context):
 
     def _source(self, call: str) -> Spout:
         if self._spout is None:
-            raise TopologyError(f"{call}() is for the generator of a source; an operator is called when elements come")
+            raise TopologyError(
+                f"{call}() is for the generator of a source; an operator is called when elements arrive"
+            )
         return self._spout
 
     def _tasks(self) -> list[int]:

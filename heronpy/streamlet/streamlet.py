@@ -73,7 +73,7 @@ class Streamlet(Generic[_T_co]):
     def set_num_partitions(self, num_partitions: int) -> Self:
         """Compute this streamlet in this many parallel tasks."""
         if isinstance(num_partitions, bool) or not isinstance(num_partitions, int) or num_partitions < 1:
-            raise StreamletError(f"the number of partitions is {num_partitions!r}; give an int from 1 on")
+            raise StreamletError(f"the number of partitions is {num_partitions!r}; give an int of 1 or more")
         self._num_partitions = num_partitions
         return self
 
@@ -223,7 +223,7 @@ class Streamlet(Generic[_T_co]):
     def _build(self, bldr: TopologyBuilder, stage_names: set[str]) -> None:
         # An explicit stack, children in order: long chains must not hit the recursion limit.
         if self._built:
-            raise StreamletError(f"streamlet {self.get_name()!r} was built before; a Builder builds only once")
+            raise StreamletError(f"streamlet {self.get_name()!r} is already built; a Builder can build only once")
         waiting: list[Streamlet[Any]] = [self]
         while waiting:
             stage = waiting.pop()

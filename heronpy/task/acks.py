@@ -138,7 +138,7 @@ class BoltAcks:
         self.flush()
 
     def flush(self, current: list[HeronTuple] | None = None) -> None:
-        """Send what was collected; `current` are the tuples of the frame just processed, if it is complete."""
+        """Send the collected acks; `current` are the tuples of the frame just processed, if it is complete."""
         if self._kept:
             self._flush_kept()
         if self._batches:

@@ -120,7 +120,7 @@ def compile_emit(
 
 def parts(refill: Callable[[], int], flush: Callable[[], int]) -> Callable[[], int]:
     """Counts down to each flush in parts: returns a function that gives the size of the next part, and flushes when
-    none is left.
+    no tuples are left.
     """
     left = refill()
 

@@ -154,7 +154,7 @@ class Emitter:
             self._go_round()
 
     def heed_nothing(self) -> None:
-        """Forget which tasks are full, because the information may be out of date."""
+        """Forget which tasks are full, because the information may be outdated."""
         self._full.clear()
         self.batches.limits.clear()
         self._go_round()

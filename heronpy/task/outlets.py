@@ -87,7 +87,7 @@ class Outlet:
         self.trace = None
 
     def shares(self, total: int, limits: Mapping[int, int] = NO_LIMITS) -> list[tuple[int, int]]:
-        """Cut `total` tuples into contiguous shares, one per destination, that differ by one at most.
+        """Cut `total` tuples into contiguous shares of nearly equal size, one per destination.
 
         The first destination rotates with each flush, so that small flushes spread evenly. A destination with a limit
         gets no more than its limit while another destination has no limit, and no share is larger than its limit.

@@ -58,7 +58,7 @@ class Arrived:
         )
 
     def next_part(self, part: list[Any], place: int) -> tuple[list[Any], bool]:
-        """The tuples to process next from `place` on, and whether they are the traced tuple alone."""
+        """The tuples to process next from `place` on, and whether they are only the traced tuple."""
         before = self.place - place
         if before > 0:
             return part[:before], False

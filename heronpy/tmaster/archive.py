@@ -25,7 +25,7 @@ CACHED_MAX = 64
 
 
 def _ignore(failure: Failed | None) -> None:
-    """The callback of a deletion whose end nobody waits for."""
+    """The callback of a deletion that no caller waits for."""
 
 
 class Archive:

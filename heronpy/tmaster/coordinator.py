@@ -42,8 +42,7 @@ class UnknownCheckpointError(InvalidRpcError):
 class WithdrawnCheckpointError(InvalidRpcError):
     """The topology was restored from an older checkpoint, and its sinks may have withdrawn the output of this one.
 
-    An attempt whose checkpoint proves damaged counts as well, because the first sink that restored has withdrawn its
-    output.
+    That includes an attempt with a damaged checkpoint, because the first sink that restored has withdrawn its output.
     """
 
     def __init__(self, checkpoint: int) -> None:
@@ -428,7 +427,7 @@ class Coordinator:
     def reserve_attempt(self, start: int) -> int:
         """The number of the next attempt, which starts from this checkpoint (0: none); no number is used twice.
 
-        Its sinks take back what was published after the start, so later checkpoints are abandoned.
+        Its sinks withdraw output that was published after the checkpoint, so later checkpoints are abandoned.
         """
         passed_over = self._abandon_after(start)
         attempt = max(1, self.log.next_attempt)

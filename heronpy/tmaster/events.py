@@ -67,7 +67,7 @@ class StateRequested(Struct, frozen=True):
     request: int
     active: bool
     end_input: bool = False
-    """Inactive for good: the bolts must finish."""
+    """Permanently inactive: the bolts must finish."""
 
 
 class RestartRequested(Struct, frozen=True):
@@ -120,7 +120,7 @@ class Written(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """Files could not be written or deleted; `reason` is for people alone."""
+    """Files could not be written or deleted; `reason` is only for people."""
 
     reason: str
 

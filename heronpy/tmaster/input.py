@@ -142,7 +142,7 @@ class Finisher:
             self._ask(now)
 
     def begin_again(self) -> None:
-        """Tasks went back to a checkpoint, so none counts as finished any more."""
+        """Tasks went back to a checkpoint, so no task counts as finished now."""
         if self._stages is not None:
             self._shared.note(f"{self._shared.book.topology.name} finishes again after a restore")
         self._stages, self._stage, self._finished_at = None, 0, None

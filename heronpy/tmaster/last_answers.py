@@ -1,7 +1,7 @@
 """The topology master's last answers, for requests after its end. Pure.
 
 Once a topology has finished, all its rates are 0. So its figures are kept as they were when it began to finish.
-Exceptions, tasks and minutes are left out, or cut, where they exceed their limits.
+Exceptions, tasks and minutes are left out, or cut, if they exceed their limits.
 """
 
 from __future__ import annotations

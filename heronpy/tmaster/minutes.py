@@ -92,7 +92,7 @@ class _Minute(Struct, frozen=True):
 
 
 class Minutes:
-    """See the module; `baseline` says which values were usual, and a successor gets the baseline too."""
+    """See the module; `baseline` has the usual values; a successor gets it, too."""
 
     def __init__(self, kept_max: int = KEPT_MAX, values_max: int = VALUES_MAX) -> None:
         self._kept_max = kept_max

@@ -46,7 +46,7 @@ class Ended(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """A task of a started region cannot be reached; `why` is for people alone."""
+    """A task of a started region cannot be reached; `why` is only for people."""
 
     name: str
     why: str
@@ -92,7 +92,7 @@ class Region(Struct):
         return self.record.started
 
     def watch(self, places: Mapping[int, int]) -> None:
-        """Replace its tasks; none of the new ones has restored yet."""
+        """Replace its tasks; the new tasks have not restored yet."""
         self.places = dict(places)
         self.missing = set(places)
 

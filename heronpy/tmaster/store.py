@@ -233,7 +233,7 @@ class Store:
         return None
 
     def write(self, node: Node, value: Message | None) -> None:
-        """Write or remove a node; FencedError if another process has written it since, else another StateError."""
+        """Write or remove a node; FencedError if another process has written it since, otherwise another StateError."""
         path, version = self._paths[node], self._versions.get(node, 0)
         try:
             if value is not None:

@@ -125,7 +125,7 @@ class TaskCounts(Struct):
             del reports[:unneeded]
 
     def totals_at(self, moment: float) -> tuple[int, ...]:
-        """The tuples emitted until this moment or slightly later; the other counters as of this moment."""
+        """The tuples emitted until this moment or slightly later; the other counters at this moment."""
         if not self.moments:
             return self.totals()
         counted = self.reports[max(0, bisect_right(self.moments, moment) - 1)]
@@ -191,7 +191,7 @@ class Totals(Struct):
         self.changes += bool(fresh)
 
     def take_plan(self, previous: plan_pb2.PhysicalPlan) -> None:
-        """Take from a predecessor's last plan the processes whose counts it may not have left."""
+        """Take processes from a predecessor's last plan whose counts it may not have stored."""
         # It is unknown which processes ran when that plan took effect: an older plan may have let them emit.
         self.let_emit(dict.fromkeys(emitters(previous), 0))
         for record in previous.stmgrs:
@@ -268,7 +268,7 @@ class Totals(Struct):
             known.keep(status.counted_at)
 
     def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0, ends: bool = False) -> None:
-        """Take the tuples that a stream manager has given up; with none, this only records its incarnation.
+        """Record the tuples that a stream manager has given up; without tuples, only its incarnation.
 
         `ends`: it has counted the tuples that it held, and this is its last report.
         """

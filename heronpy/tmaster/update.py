@@ -1,4 +1,4 @@
-"""Running topology, other packing plan: the steps of an update. Pure.
+"""The steps of an update, which gives a running topology another packing plan. Pure.
 
 The steps, each stored before it is announced:
 
@@ -7,8 +7,8 @@ The steps, each stored before it is announced:
                wait until all of them are registered
     SWITCHING  the physical plan has the new tasks and no removed ones; wait until every task has applied it
     DRAINING   removed tasks get no new tuples; wait until they are empty, or until the drain timeout. When tasks move
-               to other containers, the spouts wait, too, until the whole topology is empty: tuples on their way
-               to a removed stream manager would be lost
+               to other containers, the spouts wait, too, until the whole topology is empty: tuples in flight to a
+               removed stream manager would be lost
     SETTLING   the packing plan is the new one, so executors stop the removed processes; tasks that move
                to another container start there; wait for them
 
@@ -18,8 +18,8 @@ master resumes the update where the stored plans show it was. Packing plan versi
 v before, v+1 the union, v+2 the end (new, or old again after a rollback).
 With checkpoints, the switch restarts the regions whose tasks change, from that checkpoint: keyed state goes
 to the tasks that own its keys now, nothing is drained, and a rollback restores from it as well.
-Nothing here waits for a tuple to be processed except DRAINING, which has a deadline, so an update ends
-even while everything is clamped by backpressure.
+Only DRAINING waits for tuples to be processed, and it has a deadline. So an update ends even while all spouts are
+clamped by backpressure.
 """
 
 from __future__ import annotations

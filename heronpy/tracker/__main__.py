@@ -17,7 +17,7 @@ LOG_MAX_BYTES, LOGS_MAX = 1 << 20, 3
 
 
 def main() -> int:
-    """Serve until no request has come for a time."""
+    """Serve until the idle time has passed without a request."""
     parser = argparse.ArgumentParser(prog="heronpy.tracker", description="The tracker, as 'heron ui' starts it.")
     parser.add_argument("--idle-exit", type=float, required=True, help="seconds without request after which it ends")
     parser.add_argument("--config-path", help="folder with <cluster>/<room>.yaml files of settings")

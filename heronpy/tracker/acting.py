@@ -1,7 +1,7 @@
 """`POST /api/v1/.../actions/...`: the same changes as the command makes, with the same code.
 
-Each can be asked for with `dry_run`, which says what it would do, and with If-Match, which refuses when the plan has
-changed since the asker saw it. One change of a topology at a time.
+With `dry_run` a request only says what it would do. With If-Match it is refused when the plan has changed since the
+client saw it. A topology gets one change at a time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ table = Table()
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A change that somebody has asked for."""
+    """A requested change."""
 
     session: Session
     record: plan_pb2.ExecutionState
@@ -53,7 +53,7 @@ class Order:
         return self.record.topology
 
     def timeout_s(self, default: float = TIMEOUT_S) -> float:
-        """How long it may take; a Problem for a time that makes no sense."""
+        """The time limit; a Problem for an invalid one."""
         wanted = self.body.timeout_s if self.body.timeout_s is not None else default
         if not 0.1 <= wanted <= TIMEOUT_MAX_S:
             raise Problem(400, "bad-request", f"timeout_s is {wanted:g}; it must be from 0.1 to {TIMEOUT_MAX_S:g}")

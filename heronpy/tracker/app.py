@@ -1,4 +1,4 @@
-"""HTTP: every request passes the guard first, and every answer carries the same headers."""
+"""HTTP: every request passes the guard first, and every answer has the same headers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Routes: what each route needs, takes and returns, declared next to its function (no I/O here). Pure.
+"""Routes: the scope, the parameters and the answer of each route, declared next to its function. Pure.
 
-A route without a scope cannot be declared, a change cannot have the scope of reading: both fail when the module is
+A route without a scope cannot be declared, and a change cannot have the scope of reading: both fail when the module is
 imported. The guard, the checks of parameters and the OpenAPI document are made from these declarations.
 """
 
@@ -110,7 +110,7 @@ Answer = Callable[[Call], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method and path. The path has names in braces, as `/api/v1/topologies/{cluster}`."""
+    """One method and path. The path has names in braces, such as `/api/v1/topologies/{cluster}`."""
 
     method: str
     path: str
@@ -170,7 +170,7 @@ class Table:
         def declare(answer: Answer) -> Answer:
             summary = (inspect.getdoc(answer) or "").partition("\n")[0]
             if not summary:
-                raise TypeError(f"{method} {path} says nothing about itself")
+                raise TypeError(f"{method} {path} has no description")
             self.routes.append(Route(method, path, scope, answer, params, returns, takes, media, summary))
             return answer
 

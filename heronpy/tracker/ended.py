@@ -1,7 +1,7 @@
 """Topologies that have ended: the records in their working folders on this machine, see `scheduler.teardown`.
 
-A kept file holds what the topology master would have answered last. So the routes of an ended topology are those of one
-that runs, and ask the same questions; what was not kept is an `EndedError`.
+A kept file holds the last answers of the topology master. So the routes of an ended topology are those of a running
+one; data that was not kept is an `EndedError`.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class EndedTopology(Watched):
         return True
 
     async def refresh(self, fresh_s: float | None = None) -> None:
-        """Does nothing: the figures do not change any more."""
+        """Does nothing: the figures no longer change."""
 
     def summary(self) -> Topology:
         """The known facts about its end."""
@@ -187,7 +187,7 @@ class Ended:
         self._open: OrderedDict[Path, tuple[_Mark, EndedTopology]] = OrderedDict()
 
     def listed(self, clusters: Collection[str], running: Collection[str]) -> list[Topology]:
-        """The newest ones, the last first. `running` are ids of topologies that have not ended. Blocking."""
+        """The newest ones, newest first. `running` are ids of topologies that have not ended. Blocking."""
         marks = sorted(
             ((mark, path) for cluster in clusters for path, mark in _marked(cluster) if path.name not in running),
             key=lambda one: -one[0][1],

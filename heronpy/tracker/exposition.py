@@ -26,9 +26,7 @@ class Shown:
 
 
 def page(shown: Iterable[Shown], unreadable: Iterable[str], refused: int = 0) -> bytes:
-    """The page of these topologies, and of the clusters that cannot be read.
-
-    The tracker has refused `refused` requests.
+    """The page of these topologies and of the unreadable clusters; `refused` is the number of refused requests.
     """
     sums = _Sums()
     for cluster in unreadable:

@@ -1,7 +1,7 @@
 """Live streams: one poll for all viewers of a topology, and none without viewers.
 
-Bounded: `STREAMS_MAX` streams of one asker, see `guard`; a viewer has one message on its way, and is then brought to
-the newest state.
+Limits: `STREAMS_MAX` streams per client, see `guard`; a viewer has one message in flight, and then gets the newest
+state.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class Feed:
 
     @property
     def gone(self) -> str:
-        """Why there will be no more news; empty as long as there may be."""
+        """Why the feed has ended; empty while it continues."""
         return self._watched.gone if self._watched is not None else ""
 
     async def stream(self, last_id: str, who: str = "", *, values: bool) -> AsyncIterator[bytes]:
-        """Messages for one viewer, until it goes or the topology does; `values`: it may see values of users."""
+        """Messages for one viewer, until the viewer or the topology is gone; `values`: it may see values of users."""
         self.viewers += 1
         self.askers[who] += 1
         try:
@@ -121,7 +121,8 @@ class Feed:
                 return
             try:
                 async with asyncio.timeout(PING_S), self._changed:
-                    await self._changed.wait_for(lambda seen=seen: self.version != seen or bool(self.gone))  # type: ignore[misc]
+                    await self._changed.wait_for(lambda seen=seen: self.version != seen or bool(self.gone))  # type:
+                    ignore[misc]
             except TimeoutError:
                 yield live.PING
 
@@ -220,7 +221,7 @@ class Feeds:
         return sum(feed.viewers for feed in self._feeds.values())
 
     def streams_of(self, who: str) -> int:
-        """Viewers of all feeds that belong to this asker."""
+        """The number of viewers of all feeds that belong to this client."""
         return sum(feed.askers[who] for feed in self._feeds.values())
 
     def of_topology(self, cluster: ClusterSource, watched: Watched, level: str) -> Feed:

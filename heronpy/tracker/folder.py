@@ -1,6 +1,6 @@
 """The tracker's private folder in a HERON_HOME: its record, log and tokens.
 
-Apart from what reads the record: `heron ui` starts a tracker before it imports that.
+This module is separate because `heron ui` starts a tracker before it imports the modules that read the record.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _page(name: str, request: Request, pages: Mapping[str, Page]) -> Response:
 
 
 def path_of(request: Request) -> str:
-    """The path as it was sent: `request.url` is made with the Host header, which any client can write."""
+    """The path as it was sent: `request.url` uses the Host header, which any client can set."""
     path: str = request.scope["path"]
     return path
 
@@ -125,8 +125,8 @@ def _line(text: str) -> str:
 def problem_response(problem: Problem) -> Response:
     """A problem as `application/problem+json`.
 
-    Its sentences may quote what others wrote, as the topology master does with the error of a savepoint's user code:
-    each becomes one line of bounded length without control characters.
+    Its sentences may quote text from others, such as the error of user code in a savepoint: each becomes one line of
+    bounded length without control characters.
     """
     shape = ProblemShape(
         status=problem.status, type=problem.type, title=_line(str(problem)), detail=_line(problem.detail),

@@ -1,12 +1,12 @@
-"""Who may request what: one decision for every request, before anything else happens. Pure.
+"""Access control: one decision for every request, before anything else happens. Pure.
 
-Default deny: a route has a scope or is open, and nothing else is served. The uid of the asking socket on loopback, or a
-token, identifies the asker; there are no cookies, so another web site has nothing to borrow. Requests of a foreign host
-name (DNS rebinding) or from another site are refused for every route, and a change needs a header that a form cannot
-send.
+Default deny: a route has a scope or is open, and nothing else is served. The uid of the client's socket on loopback, or
+a token, identifies the client. There are no cookies that another web site could use. Requests of a foreign host name
+(DNS rebinding) or from another site are refused for every route, and a change needs a header that a form cannot send.
 
-A tracker without TLS has a new random name with each start, and answers browsers under that name only. Whoever has its
-port while it does not run can leave scripts in a browser, and they stay: but under names that no tracker has any more.
+A tracker without TLS has a new random name with each start, and answers browsers under that name only. A user who has
+its port while it does not run can leave scripts in a browser. They stay there, but under names that no tracker uses
+again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Asker:
 
     @property
     def may_all(self) -> bool:
-        """Whether the asker may see texts that quote users' values, and make changes."""
+        """Whether the client may see texts that quote users' values, and make changes."""
         return self.scope is Scope.ALL
 
 
@@ -117,7 +117,7 @@ class House:
 
 
 def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> Asker | Refusal:
-    """The asker, or why the request is refused. `holder` is the owner of the valid token in the request."""
+    """The client, or why the request is refused. `holder` is the owner of the valid token in the request."""
     foreign = _foreign(facts, house)
     if foreign is not None:
         return foreign
@@ -190,7 +190,7 @@ def _by_uid(facts: Facts, house: House) -> Asker | None:
 def _unknown(facts: Facts, house: House) -> Refusal:
     fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token view"
     if "authorization" in facts.headers:
-        return Refusal(401, "bad-token", "this token is not valid, or not any more", fix)
+        return Refusal(401, "bad-token", "this token is not valid, or no longer valid", fix)
     if house.behind_proxy or is_forwarded(facts.headers):
         return Refusal(401, "no-token", "a request through a proxy needs a token", fix)
     if not house.is_for_browsers(_host(facts)):
@@ -202,7 +202,7 @@ def _unknown(facts: Facts, house: House) -> Refusal:
 def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
     """Whether the tracker takes one more connection of a user or address, in addition to these (pure).
 
-    Others always leave room for the owner. `owner` is empty where a connection does not tell the user: with TLS, and
+    Others always leave room for the owner. `owner` is empty if the user of a connection is unknown: with TLS, and
     behind a proxy.
     """
     if peer == owner or len(connected) >= CONNECTIONS_MAX:

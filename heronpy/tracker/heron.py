@@ -1,7 +1,7 @@
 """Addresses and JSON of Apache Heron's tracker, for programs that were written for it.
 
 Minutes are kept by component, so timelines have one series `*` for all instances. Heron's metrics query language, and
-what its tracker passed on to a heron-shell, are not there.
+the requests that its tracker passed on to a heron-shell, are missing.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ _TIMELINE = (
 @table.route("GET", "/topologies/metricstimeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
 @table.route("GET", "/topologies/metrics/timeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
 async def metrics_timeline(call: Call) -> Json:
-    """The minutes of a component, all instances together."""
+    """The minutes of a component, summed over all instances."""
     wanted = call.query
     component, start, end = wanted["component"], wanted["starttime"], wanted["endtime"]
     if any(one != "*" for one in wanted["instance"]):

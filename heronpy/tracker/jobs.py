@@ -1,8 +1,8 @@
-"""`/api/v1/jobs/...` and `/api/v1/pools/...`: what `heron job show` and `heron pool show` tell, and changes of jobs.
+"""`/api/v1/jobs/...` and `/api/v1/pools/...`: the data of `heron job show` and `heron pool show`, and changes.
 
-A change of a layer names it in the path, and in If-Match the version of it that the asker has seen. What others have
-written since is kept, and refused where it is about the same key. The token 'view' sees numbers and names, but neither
-settings nor reasons, which may quote values.
+A change of a layer names the layer in the path, and in If-Match the version that the client has seen. Later changes by
+others are kept; a change of the same key is refused. The token 'view' shows numbers and names, but neither settings nor
+reasons, which may quote values.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _store(session: Session) -> Store:
     "GET", JOBS, Scope.VIEW, _CLUSTER, Param("job", "only this job, with all of it"), returns=list[dict[str, Any]]
 )
 async def jobs(call: Call) -> list[dict[str, Any]]:
-    """The jobs: state, tasks wanted and running, lag, promise and the last decision of each; none is no error."""
+    """The jobs: state, tasks wanted and running, lag, promise and the last decision of each. The list may be empty."""
 
     def asked(session: Session) -> list[dict[str, Any]]:
         store, only = _store(session), call.query["job"]
@@ -114,7 +114,7 @@ async def jobs(call: Call) -> list[dict[str, Any]]:
 
 @table.route("GET", JOB, Scope.VIEW, returns=dict[str, Any])
 async def job(call: Call) -> dict[str, Any]:
-    """What a job should be and is, its layers' versions and origins, changes, decisions, and what the scaler sees."""
+    """The intended and the actual state of a job: versions and origins of layers, changes, decisions, figures."""
     cluster, name = call.path["cluster"], call.path["job"]
     found = await _of(call, cluster, lambda session: _shown(session, name))
     return (await _seen(call, [{"cluster": cluster, **found}]))[0]
@@ -127,7 +127,7 @@ async def job(call: Call) -> dict[str, Any]:
     returns=Timeline,
 )  # fmt: skip
 async def minutes(call: Call) -> Timeline:
-    """What the scaler has seen of a job in its last day: load and tasks by component, and lag; on its host alone."""
+    """The scaler's figures of a job in the last day, only on its host: load and tasks by component, and lag."""
 
     def asked(session: Session) -> Timeline:
         from heronpy.jobs.manager import minutes_of
@@ -283,7 +283,7 @@ def _is_setting(path: Any) -> bool:
 
 @table.route("GET", POOLS, Scope.VIEW, _CLUSTER, returns=list[dict[str, Any]])
 async def pools(call: Call) -> list[dict[str, Any]]:
-    """The pools: slots, shards, the size of a slot, and the topologies in them; none is no error."""
+    """The pools: slots, shards, the size of a slot, and the topologies in them. The list may be empty."""
 
     def asked(session: Session) -> list[dict[str, Any]]:
         from heronpy.clusters.pools import listed

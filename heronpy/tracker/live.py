@@ -1,7 +1,7 @@
-"""What a live stream sends: a snapshot, then what has changed. Pure.
+"""The messages of a live stream: a snapshot, then changes. Pure.
 
-A viewer is always brought from what it has seen last to the newest state, whatever was in between: so a slow one skips
-states and never has more than one message waiting.
+A change always leads from the last state that a viewer has seen to the newest one, so a slow viewer skips states and
+never has more than one waiting message.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def rounded(name: str, value: Any) -> Any:
 
 
 def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
-    """`new` with the figures of `old` in its tables where they are as good as the same: less than STEP apart.
+    """`new`, with figures of `old` in its tables that differ by less than STEP.
 
-    A steady topology then sends little. What is shown is never farther than that from what is; to and from 0 is always
-    told, and so is the summary of the topology.
+    So a steady topology sends little, and a shown figure is never wrong by more than STEP. Changes to and from 0, and
+    the summary of the topology, are always sent.
     """
     if old is None or old.load is None or new.load is None:
         return new

@@ -1,8 +1,8 @@
 """The user at the other end of a TCP connection on this machine, as the kernel knows it (sock_diag(7), INET_DIAG).
 
 The kernel is asked for the one socket whose local end is the client's address and whose remote end is ours. Its answer
-counts only while that socket is established and belongs to a process: a socket in its last states has no owner, and the
-kernel then says uid 0.
+is used only if that socket is established and belongs to a process: a closing socket has no owner, and the kernel then
+reports uid 0.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _socket_id(family: int, client: Address, server: Address) -> bytes:
 
 
 def owner(answer: bytes, family: int, wanted: bytes) -> int | None:
-    """The uid in the kernel's answer; None unless it is about an established socket, of a process, with this id."""
+    """The uid in the kernel's answer; None unless it describes an established socket of a process with this id."""
     begin = _HEADER.size + _MESSAGE.size
     if len(answer) < begin + _ID_BYTES + _FIGURES.size:
         return None

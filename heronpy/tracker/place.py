@@ -1,4 +1,4 @@
-"""Which tracker of a HERON_HOME runs: the record in its folder.
+"""The record of the running tracker of a HERON_HOME, in its folder.
 
 The record names a process by pid and start time together, so a reused pid is never taken for it.
 """

@@ -1,4 +1,4 @@
-"""`GET /api/v1/...` of topologies: their figures, live too, and their past. And `GET /metrics`, all for Prometheus."""
+"""`GET /api/v1/...` of topologies: their current, live and past figures. Also `GET /metrics` for Prometheus."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def topologies(call: Call) -> Topologies:
     returns=History,
 )  # fmt: skip
 async def history(call: Call) -> History:
-    """The topologies that have ended, the last first; each is reached by its id in place of its name."""
+    """The topologies that have ended, newest first; use the id in place of the name."""
     clusters, wanted = call.tracker.clusters, call.query
     await asyncio.gather(*(cluster.refresh() for cluster in clusters.values()))
     running = {one.record.topology_id for cluster in clusters.values() for one in cluster.topologies.values()}
@@ -162,7 +162,7 @@ async def plan(call: Call) -> Plan:
 
 @table.route("GET", TOPOLOGY + "/load", Scope.VIEW, returns=Load)
 async def load(call: Call) -> Load:
-    """The present figures, by component and stream."""
+    """The current figures, by component and stream."""
     await call.watched.refresh()
     found = call.watched.load()
     if found is None:
@@ -182,7 +182,9 @@ async def tasks(call: Call) -> Tasks:
 
 @table.route("GET", TOPOLOGY + "/doctor", Scope.VIEW, returns=Doctor)
 async def doctor(call: Call) -> Doctor:
-    """What holds the topology back, and what to do next; of what has ended, what its last minutes and events tell."""
+    """What slows the topology down, and what to do next; after its end, a diagnosis from its last minutes and
+    events.
+    """
     watched = call.watched
     if watched.ended_at is not None:
         past = await watched.master.look(control_pb2.GetEvents(limit=EVENTS_MAX), Events)
@@ -210,7 +212,7 @@ async def doctor(call: Call) -> Doctor:
     returns=Timeline,
 )  # fmt: skip
 async def timeline(call: Call) -> Timeline:
-    """Series of the last day, one point a minute or more; of what has ended, of the day before its end."""
+    """Series of the last day, one point a minute or more; after the end of the topology, of its last day."""
     wanted, watched = call.query, call.watched
     now = watched.ended_at or time.time()
     since = wanted["since"] if wanted["since"] >= 0 else now + wanted["since"]
@@ -231,7 +233,7 @@ async def timeline(call: Call) -> Timeline:
     returns=Events,
 )  # fmt: skip
 async def events(call: Call) -> Events:
-    """What happened: restarts, backpressure, checkpoints, updates; the oldest first. And how long the start took."""
+    """Restarts, backpressure, checkpoints and updates, oldest first, and the duration of the start."""
     request = control_pb2.GetEvents(after=call.query["after"], limit=call.query["limit"])
     return await call.watched.master.look(request, Events)
 
@@ -261,7 +263,7 @@ async def slow(call: Call) -> Slow:
     returns=Traces,
 )  # fmt: skip
 async def traces(call: Call) -> Traces:
-    """Where the time of a sample of tuples went, from the spout on: each hop, and the slowest ones span by span."""
+    """Where the time of a sample of tuples went: each hop, and the slowest tuples span by span."""
     wanted = call.query
     since = wanted["since"] if wanted["since"] >= 0 else time.time() + wanted["since"]
     request = control_pb2.GetTraces(since=since, min_s=wanted["min_ms"] / 1000, limit=wanted["limit"])
@@ -270,7 +272,7 @@ async def traces(call: Call) -> Traces:
 
 @table.route("GET", TOPOLOGY + "/checkpoints", Scope.VIEW, returns=Checkpoints)
 async def checkpoints(call: Call) -> Checkpoints:
-    """The checkpoints, and what the one under way waits for."""
+    """The checkpoints, and what the checkpoint in progress waits for."""
     watched = call.watched
     plan = await watched.plan()
     count = sum(len(container.tasks) for container in plan.containers)
@@ -325,13 +327,13 @@ async def batches(call: Call) -> Batches:
 
 @table.route("GET", TOPOLOGY + "/units", Scope.VIEW, returns=Pipelines)
 async def units(call: Call) -> Pipelines:
-    """The pipelines of work units: backlog, units, what is bad, as their tasks report it."""
+    """The pipelines of work units: backlog, units and bad ranges, as their tasks report them."""
     return pipelines_of(await call.watched.master.ask(control_pb2.GetMetrics(names=UNIT_METRICS)))
 
 
 @table.route("GET", TOPOLOGY + "/progress", Scope.VIEW, returns=ShownProgress)
 async def progress(call: Call) -> ShownProgress:
-    """How far the work units are: the stages of a batch run, or the pipelines of a stream."""
+    """The progress of work units: the stages of a batch run, or the pipelines of a stream."""
     watched = call.watched
     await watched.plan()
     definition = watched.definition
@@ -357,7 +359,7 @@ async def progress(call: Call) -> ShownProgress:
     media="text/event-stream",
 )  # fmt: skip
 async def live(call: Call) -> AsyncIterator[bytes]:
-    """What changes, as it changes."""
+    """A live stream of changes."""
     tracker, wanted = call.tracker, call.query["topology"]
     who = call.asker.who
     if tracker.feeds.streams_of(who) >= STREAMS_MAX:
@@ -382,7 +384,7 @@ async def live(call: Call) -> AsyncIterator[bytes]:
 
 @table.route("GET", "/metrics", Scope.VIEW, media="text/plain")
 async def metrics(call: Call) -> Text:
-    """All topologies and their components for Prometheus, one target for all."""
+    """All topologies and their components, as one target for Prometheus."""
     from heronpy.tracker import exposition  # the library that writes it is of no use to a start
 
     tracker = call.tracker
@@ -403,5 +405,5 @@ async def _written(tracker: Tracker) -> bytes:
         findings = reply.findings if reply is not None else []
         shown.append(Shown(one.summary(), one.load() if reply is not None else None, findings))
     unreadable = [one.name for one in clusters if one.trouble]
-    # A hundred topologies take some tenths of a second, in which streams must go on.
+    # A hundred topologies take some tenths of a second, during which streams must continue.
     return await asyncio.to_thread(page, shown, unreadable, tracker.refused)

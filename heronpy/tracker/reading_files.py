@@ -1,4 +1,4 @@
-"""`GET /api/v1/.../logs`, `/letters` and `/config`: what lies in files, read through the executors' file services."""
+"""`GET /api/v1/.../logs`, `/letters` and `/config`: data in files, read through the executors' file services."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _hit(match: Match) -> LogHit:
     returns=Logs,
 )  # fmt: skip
 async def log(call: Call) -> Logs:
-    """A piece of one log; without an offset its end, as far as it is of the topology that was submitted last."""
+    """A piece of one log; without an offset the end of the log, limited to the topology that was submitted last."""
     process, wanted = call.path["process"], call.query
     name = f"log-files/{process}.log" + (f".{wanted['back']}" if wanted["back"] else "")
     begin, count = wanted["offset"], wanted["bytes"]
@@ -172,8 +172,8 @@ async def _read(call: Call, process: str, name: str, offset: int | None, count: 
 def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, int, int]:
     """Whole lines of a piece, and where they begin and end in the file.
 
-    The end of a line that began before the piece is left out, unless the caller knows that the piece begins one; so is
-    the beginning of a line that goes on after it, unless the piece has nothing else.
+    The end of a line that began before the piece is left out, unless the caller knows that the piece begins a line. The
+    beginning of a line that continues after the piece is left out, unless the piece has nothing else.
     """
     begin = 0
     if not begins_line and offset:
@@ -187,7 +187,7 @@ def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, 
 
 
 def of_last_run(data: bytes) -> int:
-    """Where the lines begin that no divider stands behind: those before it are of earlier topologies of the name."""
+    """The offset after the last divider: the lines before it are of earlier topologies of the name."""
     place = data.rfind(b"---- ")
     while place >= 0:
         begin, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
@@ -199,7 +199,7 @@ def of_last_run(data: bytes) -> int:
 
 
 def lines_of(data: bytes) -> list[LogLine]:
-    """The records, oldest first; lines that continue a record are part of it."""
+    """The records, oldest first, each with the lines that continue it."""
     found: list[LogLine] = []
     if not data:
         return found

@@ -1,8 +1,8 @@
-"""The last minutes of a topology as a tracker has seen them, every few seconds. Pure.
+"""Samples of the last minutes of a topology, taken every few seconds by a tracker. Pure.
 
-Looks that are further apart than `SAMPLE_S` are all kept, so a topology that somebody watches, or that is young, has a
-sample each two seconds, and another one each ten. Invariants: times increase; at most `SAMPLES_MAX` samples, none older
-than `KEPT_S` before the newest. NaN means unknown.
+Samples that are more than `SAMPLE_S` apart are all kept, so a topology that is watched or young has a sample every two
+seconds, and any other one every ten. Invariants: times increase; at most `SAMPLES_MAX` samples, none older than
+`KEPT_S` before the newest. NaN means unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Samples:
         self._spark: dict[str, float | None] = {}
 
     def see_batches(self, found: Batches, at: float) -> None:
-        """Note the batches of Spark, unless that was done just now; the next figures tell of them."""
+        """Note the batches of Spark, unless that was done just now; the next figures include them."""
         before = self._batches
         if before is not None and at - before[1] < BATCHES_S:
             return
@@ -87,8 +87,10 @@ class Samples:
     def timeline(
         self, since: float = 0.0, points: int = 0, components: Collection[str] = (), metrics: Collection[str] = ()
     ) -> Timeline:
-        """Samples from a time on, limited to this number including the newest; 0: all. Empty: all components,
-        all series. Its steps are not all of one length."""
+        """Samples since a time, limited to the newest ones by number; 0: all.
+
+        Empty lists mean all components and all series. The steps differ in length.
+        """
         first, count = bisect_left(self._times, since), len(self._times)
         step = ceil((count - first) / points) if points and first < count else 1
         first += (count - first - 1) % step if first < count else 0

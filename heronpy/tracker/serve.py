@@ -56,13 +56,13 @@ REQUEST_MAX_S = 10.0
 HEAD_MAX_BYTES = 32 * 1024
 KEEP_ALIVE_S = 30
 LOOK_S = 1.0
-#: For so long a thread that computes may keep the server from the interpreter, each time that the server has sent or
-#: received something. Threads read records, plans and histories, and import; they have time.
+#: A computing thread may keep the interpreter from the server for this time, each time that the server has sent or
+#: received something. Threads read records, plans and histories, and import; they are not urgent.
 SLICE_S = 0.0005
 
 
 class Protocol(H11Protocol):
-    """uvicorn's, with two limits that it lacks: connections, and the time for a request to arrive."""
+    """uvicorn's protocol with two more limits: connections, and the time for a request to arrive."""
 
     _timer: asyncio.TimerHandle | None = None
     #: The peer, a user or an address.
@@ -73,7 +73,7 @@ class Protocol(H11Protocol):
     refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection too many, of all or of its user, is closed at once."""
+        """Close a connection above the limit of all connections, or of its user, at once."""
         self.peer = _peer_of(transport)
         if not has_room(self.peer, self.owner, [one.peer for one in self.connections if isinstance(one, Protocol)]):
             transport.abort()
@@ -136,7 +136,7 @@ def check(options: Options, tokens: Tokens) -> None:
     if is_loopback(_address(options.host)) and not options.behind_proxy:
         if is_named(options) and _address(options.host) not in LOOPBACK:
             raise ConfigError(
-                f"the tracker would listen on {options.host}, where browsers do not look for it; leave --host out"
+                f"the tracker would listen on {options.host}, where browsers do not look for it; leave out --host"
             )
         return
     if options.tls is None and not options.behind_proxy:
@@ -155,15 +155,15 @@ def _address(host: str) -> str:
 
 
 def is_named(options: Options) -> bool:
-    """Whether the tracker has a random name, since no certificate tells it from others who listen at its port."""
+    """Whether the tracker has a random name, because no certificate identifies it."""
     return options.tls is None and not options.behind_proxy
 
 
 def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) -> list[socket.socket]:
     """Sockets that listen on one port of all these addresses; `::1` is left out where there is no IPv6.
 
-    The port is the wanted one, 0 is any. None: the last one, the usual one, or the next that is free. ConfigError if
-    none is.
+    The port is the wanted one; 0 means any. None means the last port, the usual one, or the next free one. ConfigError
+    if no port is free.
     """
     port = DEFAULT_PORT if wanted is None else wanted
     reason = ""
@@ -217,9 +217,9 @@ def hosts_of(options: Options, port: int) -> frozenset[str]:
 
 
 def run(options: Options, each_second: Callable[[], None] = lambda: None, say: Callable[[str], None] = log.info) -> int:
-    """Serve until a signal, or the idle time; returns the exit code. ConfigError when it cannot begin.
+    """Serve until a signal, or the idle time; returns the exit code.
 
-    `say` is told the address.
+    ConfigError when it cannot start. `say` is called with the address.
     """
     return run_loop(lambda: _run(options, each_second, say))
 
@@ -272,7 +272,7 @@ async def _work(
     idle_s: float,
     each_second: Callable[[], None],
 ) -> None:
-    """Give the server its app, and wait until nobody has asked for `idle_s`."""
+    """Give the server its app, and wait until there was no request for `idle_s`."""
     try:
         # Most of the time of a start, so the server runs already.
         await asyncio.to_thread(importlib.import_module, "heronpy.tracker.app")
@@ -327,7 +327,7 @@ def _end(server: uvicorn.Server) -> None:
 
 
 async def _watch(tracker: Tracker, idle_s: float, each_second: Callable[[], None]) -> None:
-    """Until nobody has asked or watched for that long."""
+    """Wait until there was no request and no viewer for that time."""
     while True:
         await asyncio.sleep(LOOK_S)
         each_second()

@@ -1,7 +1,7 @@
-"""What the tracker knows of its clusters: asked for only when somebody looks, once for all who look.
+"""The tracker's data about its clusters, requested only while there are viewers, once for all of them.
 
-A topology master that does not answer is asked less and less often, at last every 10 s, and nothing waits for it longer
-than one question takes.
+A topology master that does not answer is asked less and less often, down to every 10 s, and a caller waits for one
+request at most.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Diagnosis: TypeAlias = "tuple[Signals, list[Finding]]"
 
-#: How old an answer may be that is given to somebody else.
+#: The maximum age of an answer that is given to another caller.
 FRESH_S = 1.9
 ASK_S = 2.0
 #: The longest pause between two questions to a master that does not answer.
@@ -56,7 +56,7 @@ RECENT_S, RECENT_MAX = 10.0, 30
 
 
 class Shared(Generic[T]):
-    """A question that several ask: one is on its way at a time, and its answer serves all for a while."""
+    """A request that several callers share: one is in flight at a time, and its answer serves all for a while."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], fresh_s: float = FRESH_S) -> None:
         self._ask = ask
@@ -65,7 +65,7 @@ class Shared(Generic[T]):
         self._answer: tuple[float, T] | None = None
 
     async def get(self, fresh_s: float | None = None) -> T:
-        """The answer, at most `fresh_s` old, by default as usual; raises what the question raises."""
+        """The answer, at most `fresh_s` old (default: the usual age); raises the error of the request."""
         fresh_s = self._fresh_s if fresh_s is None else fresh_s
         if self._answer is not None and time.monotonic() - self._answer[0] < fresh_s:
             return self._answer[1]
@@ -122,7 +122,7 @@ class Watched:
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds since the topology master answered, 0 while it does; None: it never did."""
+        """Seconds since the last answer of the topology master, 0 while it answers; None if it never did."""
         if self._heard_at is None:
             return None
         age_s = time.monotonic() - self._heard_at
@@ -130,13 +130,13 @@ class Watched:
 
     @property
     def answers(self) -> bool:
-        """Whether the topology master has answered the last question."""
+        """Whether the topology master has answered the last request."""
         return self.reply is not None and not self._absent
 
     # ---- figures ----------------------------------------------------------------------------
 
     async def refresh(self, fresh_s: float | None = None) -> None:
-        """Ask the topology master for its figures, unless that was done just now or it is better left alone."""
+        """Ask the topology master for its figures, unless that was done just now, or it has not answered lately."""
         await self._load.get(fresh_s)
 
     async def _ask_load(self) -> None:
@@ -182,7 +182,7 @@ class Watched:
             runs = self.session.scheduler_location(self.name) is not None
         except HeronError as error:
             return absent, text if absent == NO_ANSWER else str(error)
-        return (NO_MASTER, text) if runs else (DEAD, f"nothing of topology '{self.name}' runs any more")
+        return (NO_MASTER, text) if runs else (DEAD, f"no process of topology '{self.name}' runs")
 
     async def _follow_plan(self, newer: bool) -> None:
         """Read the plan if it has changed: the end of an update changes its version, and no place."""
@@ -200,7 +200,7 @@ class Watched:
         return found[1] if found is not None else 0
 
     async def read_plan(self) -> Plan:
-        """The plan as the state manager has it now."""
+        """The current plan of the state manager."""
         definition = await asyncio.to_thread(self.session.topology, self.name)
         packing = await asyncio.to_thread(self.session.packing_plan, self.name)
         submitted = await asyncio.to_thread(self.session.submitted, self.name)
@@ -223,7 +223,7 @@ class Watched:
         self._recent_at = now
 
     async def _rates_before(self, at: float) -> list[float | None]:
-        """Points of `recent_per_s` before that time, when nobody looked: each is the mean of its minute."""
+        """Points of `recent_per_s` before that time, when there were no viewers: each is the mean of its minute."""
         asked = control_pb2.GetTimeline(components=[""], names=["emitted"], since=at - RECENT_MAX * RECENT_S)
         try:
             told = await self.master.look(asked, Timeline, ASK_S)
@@ -235,7 +235,7 @@ class Watched:
     # ---- what is shown ----------------------------------------------------------------------
 
     def summary(self) -> Topology:
-        """The summary, as far as it is known now."""
+        """The summary of the known facts."""
         return topology_of(
             self.record, self.reply, self.definition, self.packing,
             absent=self._absent, cause=self._cause, recent=list(self._recent), spark=self._spark,
@@ -250,7 +250,7 @@ class Watched:
         return self._plan
 
     def load(self) -> Load | None:
-        """The newest figures, the same object as long as they are the newest; None before the first."""
+        """The newest figures, as the same object until newer ones arrive; None before the first."""
         if self.reply is None:
             return None
         # A page compares it with that of the plan.
@@ -267,11 +267,11 @@ class Watched:
         metrics = control_pb2.GetMetrics(names=TASK_METRICS, interval_s=TASK_WINDOW_S)
         status, report = await asyncio.gather(self.master.ask(control_pb2.GetStatus()), self.master.ask(metrics))
         version = self.packing.version if self.packing is not None else 0
-        # Beside the loop, where what others wait for goes on meanwhile: of many tasks it takes long.
+        # Outside the loop, because it takes long for many tasks, and other requests must not wait.
         return await asyncio.to_thread(tasks_of, status, report, version, time.time())
 
     async def diagnosis(self) -> Diagnosis:
-        """What the doctor says; HeronError when the topology master does not answer."""
+        """The doctor's diagnosis; HeronError when the topology master does not answer."""
         return await self._diagnosis.get()
 
     async def _examine(self) -> Diagnosis:
@@ -305,7 +305,7 @@ class ClusterSource:
 
     @contextmanager
     def own_session(self) -> Iterator[Session]:
-        """A session for one change, which may hold locks that no other may see as its own; blocking."""
+        """A separate session for one change, because locks belong to a session; blocking."""
         session = Session(Target(self.name), self._common)
         try:
             yield session
@@ -314,7 +314,7 @@ class ClusterSource:
                 session.state.close()
 
     async def refresh(self) -> None:
-        """Read which topologies there are, unless that was done just now."""
+        """Read the list of topologies, unless that was done just now."""
         await self._records.get()
 
     async def _read(self) -> None:

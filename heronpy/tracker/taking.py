@@ -1,7 +1,7 @@
-"""`POST` and `GET /api/v1/.../tasks/{id}/{stacks|profile|heap}`: what a process does right now.
+"""`POST` and `GET /api/v1/.../tasks/{id}/{stacks|profile|heap}`: the current activity of a process.
 
-POST starts, GET gives what was asked for last: a profile takes longer than a request should. The executor of the
-process takes it, one per process at a time.
+POST starts a capture, and GET returns the last result, because a profile takes longer than a request should. The
+executor of the process captures, one at a time per process.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def _why_none(watched: Watched, process: Process, error: HeronError) -> st
 
 
 def why_down(status: control_pb2.StatusReply, what: str) -> str:
-    """The sentence that the named process has ended or is restarting; empty if it runs or does not exist."""
+    """A sentence if the named process has ended or is restarting; empty if it runs or does not exist."""
     for executor in status.executors:
         for one in executor.processes:
             if is_called(one.name, what) and one.state in _DOWN:
@@ -165,7 +165,7 @@ async def take_profile(call: Call) -> Evidence:
 
 @table.route("POST", TASK + HEAP, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_heap(call: Call) -> Evidence:
-    """Have the objects of a task, or another process, counted, for which it stops; needs `pause`."""
+    """Have the objects of a task, or another process, counted. The process stops meanwhile, so `pause` is required."""
     body: EvidenceBody = call.body
     _check(body)
     if not body.pause:

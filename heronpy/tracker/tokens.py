@@ -1,7 +1,7 @@
 """The two tokens: 256 bits each, shown once and kept as their SHA-256, in a file that only its user reads.
 
 A change is written to a new file, which is then renamed: a reader sees the old or the new one. The file is read again
-when it changed, so that a token that was made or removed counts at once.
+when it has changed, so a new or removed token takes effect at once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Tokens:
         return self._read[1]
 
     def create(self, scope: Scope) -> str:
-        """Make the token of a scope and return it: the only time that anybody sees it. The one before is void."""
+        """Make the token of a scope and return it; it is never shown again. The previous token becomes void."""
         secret = secrets.token_urlsafe(32)
         self._write(msgspec.structs.replace(self._digests(), **{scope.value: _digest(secret)}))
         return secret

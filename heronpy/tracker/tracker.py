@@ -1,4 +1,4 @@
-"""The tracker's state: its clusters, streams and tokens; apart from HTTP."""
+"""The tracker's state: its clusters, streams and tokens, without HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Tracker:
         self.ended = Ended()
         #: Topologies that are being changed, by id.
         self.changing: set[str] = set()
-        #: The page for Prometheus, once somebody has asked for it.
+        #: The page for Prometheus, once it was requested.
         self.page: Shared[bytes] | None = None
         #: Searches of logs that are under way.
         self.searches = 0
@@ -66,9 +66,9 @@ class Tracker:
         return found
 
     async def topology(self, cluster: str, role: str, environ: str, name: str) -> Watched:
-        """A topology.
+        """A topology by its name or id.
 
-        A name is also a topology's id. What runs goes before what has ended, and this before what ended earlier.
+        Running topologies come before ended ones, and those before topologies that ended earlier.
         """
         source = await self.cluster(cluster)
         mine = {one.name: one for one in source.topologies.values()}
@@ -98,7 +98,7 @@ class Tracker:
 
     @staticmethod
     def changed(who: Asker, action: str, place: str, outcome: str) -> None:
-        """Write to the log who changed what, or tried to, and what became of it; not what was given, as a setting."""
+        """Log who made or tried a change, and the outcome, but not the given values, such as a setting."""
         log.info("%s asked for %s of %s: %s", who.who, action, place, outcome[:OUTCOME_MAX])
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ def full_store(world: World, number: int) -> None:
     world.until_given_up("aborted", "failed")
     said = world.checkpoints().last_failure
     if "space" not in said:
-        raise LabError(f"the failed checkpoint does not say that there is no space: {said}")
+        raise LabError(f"the failed checkpoint does not name the full disk as its cause: {said}")
     _lives_on_and_recovers(world)
 
 

@@ -166,7 +166,7 @@ def read_endless(out: Path) -> InputSpec:
     """The specification of an endless input that waits for its end; LabError if it has one."""
     spec = spec_of(_noted(out))
     if spec.count or records.read_end(out):
-        raise LabError(f"the input of {out} has an end already: {spec.count or records.read_end(out):,} tuples")
+        raise LabError(f"the input of {out} already has an end: {spec.count or records.read_end(out):,} tuples")
     return spec
 
 

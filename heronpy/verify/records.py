@@ -189,5 +189,5 @@ def write_end(out: Path, partitions: int, rate: float) -> int:
     end = farthest + max(1, int(per_s * TAIL_S)) + TAIL_TUPLES
     write_atomically(out / END, end)
     if reached() > end:
-        raise LabError(f"the input of {out} went on beyond its end, {end:,} tuples; this host is too busy")
+        raise LabError(f"the input of {out} continued beyond its end, {end:,} tuples; this host is too busy")
     return end

@@ -71,7 +71,9 @@ class Run:
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} of a verification must be above 0, not {getattr(self, name)}")
         if not self.input.rate:
-            raise ConfigError("a verification needs a rate: recovery is the time until the rate is back")
+            raise ConfigError(
+                "a verification needs a rate, because recovery is the time until that rate is reached again"
+            )
         self.input.check()
         return self
 

@@ -54,15 +54,19 @@ _REPORT = ("fault", "what", "mode", "runs", "faults", "right", "tuples", "loss",
 
 _INTRODUCTION = """# What faults do
 
-Written by `heron verify report`. A seeded source emits tuples on a schedule; faults are injected into real processes; a
-separate process recomputes everything from the seed. **Loss**: tuples that never arrived, poison not counted.
-**Duplicates**: tuples that arrived more than once (exactly once: rows of committed transactions). **Keys wrong**: keys
-whose count or sum differs from the recomputation. **Order**: tuples that came after a later one of their key.
-**Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a
-fault until the victim's successor runs. **Max memory**: of the largest process. What each mode promises is in
-[guarantees.md](guarantees.md). For [work units](howto/verify.md#work-units) and [batch
-runs](howto/verify.md#batch-runs) a tuple is a line. A key of work units is a unit; a wrong one has other rows than its
-lineage says. Loss and keys are of runs whose input came to its end.
+Written by `heron verify report`. A seeded source emits tuples on a schedule, faults are injected into real processes,
+and a separate process recomputes everything from the seed. [Guarantees](guarantees.md) has the promises of each mode.
+
+- **Loss**: tuples that never arrived, without poison. Loss and wrong keys are of runs whose input has ended.
+- **Duplicates**: tuples that arrived more than once (effectively once: rows of committed transactions).
+- **Keys wrong**: keys with a count or sum that differs from the recomputation.
+- **Order**: tuples that came after a later one of their key.
+- **Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first fault.
+- **Restart**: from a fault until the victim's successor runs.
+- **Max memory**: memory of the largest process.
+
+For [work units](howto/verify.md#work-units) and [batch runs](howto/verify.md#batch-runs) a tuple is a line. A key of
+work units is a unit, and a wrong key is a unit with rows that differ from its lineage.
 """
 
 

@@ -59,7 +59,7 @@ def crash_loop(world: World, number: int) -> None:
     world.notes["cause"] = status.cause
     world.notes["cpu_share"] = used = _cpu_share(world, (f"executor-{victim.container}", "tmaster"))
     if used > RESTING_CPU:
-        raise LabError(f"{victim.name} stays down, but its executor and the master take {used:.0%} of a core")
+        raise LabError(f"{victim.name} stays down, but its executor and the topology master use {used:.0%} of a core")
     (world.out / CRASH_FILE).unlink()
     world.heron("restart", *world.address, "--task", victim.name.rpartition("_")[2])
     world.back(victim, fault)

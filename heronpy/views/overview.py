@@ -137,7 +137,7 @@ class Problem(Struct, kw_only=True):
 
 
 class Me(Struct, kw_only=True):
-    """`GET /me`: the identity and the rights of the client; a page hides what is not allowed."""
+    """`GET /me`: the identity and the rights of the client; a page hides forbidden actions."""
 
     #: `uid 1000` or `the token 'view'`.
     who: str

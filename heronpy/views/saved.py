@@ -216,7 +216,7 @@ def detail_of(metadata: checkpoint_pb2.Metadata, total_bytes: int, written_bytes
 def of_sinks(
     reply: control_pb2.MetricsReply,
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, list[control_pb2.Sample]]]]:
-    """By sink and metric: the counts and gauges, and the distributions; "" has those that belong to no sink."""
+    """The counts, gauges and distributions by sink and metric; "" is for metrics without a sink."""
     values: dict[str, dict[str, float]] = {}
     times: dict[str, dict[str, list[control_pb2.Sample]]] = {}
     for sample in (sample for report in reply.reports for sample in report.samples):

@@ -1,4 +1,4 @@
-"""The time of traced tuples by the parts of their way from one call to the next. Pure.
+"""The time of traced tuples, divided into the parts of their way from one call to the next. Pure.
 
 | hop | from | to |
 |---|---|---|

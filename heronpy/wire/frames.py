@@ -44,8 +44,9 @@ def count_of(runs: Runs) -> int:
 
 
 def only_run(runs: Runs) -> tuple[int, int] | None:
-    """First root and length if there is exactly one run, else None. Most messages have one run, for which arrays would
-    cost ten times as much.
+    """First root and length if there is exactly one run, otherwise None.
+
+    Most messages have one run, and arrays would cost ten times as much.
     """
     if len(runs[0]) != _FIRST.size or len(runs[1]) != _LENGTH.size:
         return None

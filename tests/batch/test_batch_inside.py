@@ -317,7 +317,7 @@ def test_a_list_that_differs_from_the_written_one_fails_the_run(
     other.write_text('{"bucket": 7}\n')
     run.start()
     with pytest.raises(
-        GaveUpError, match=r"2\.jsonl lists other units of work than before; give --fresh to begin .*run$"
+        GaveUpError, match=r"2\.jsonl lists different units of work than before; give --fresh to begin .*run$"
     ):
         run.to_the_end()
     run.close()

@@ -82,7 +82,7 @@ def test_history_as_a_batch_and_then_live_is_one_count(heron: Heron, logs: Path,
         file.write("visitor1 /unfin")
     said = batch(heron, logs, out, "follow=1").ok().out
     assert "batch run 1 of visits: " in said and " in 2 files" in said
-    assert f"{len(expected)} keys; to go on live: heron submit local" in said
+    assert f"{len(expected)} keys; to continue live: heron submit local" in said
     rows = rows_of(out)
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
     progress = heron("progress", "local", "visits", "--json").json()

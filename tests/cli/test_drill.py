@@ -75,7 +75,7 @@ def test_a_process_that_is_not_of_the_topology_is_left_alone(heron: Heron, wordy
     """The system may have given its number to another one."""
     other = start("stmgr-1", ours=False)
     result = heron("drill", "local", "wordy", "stmgr-1")
-    assert result.code == 1 and "stmgr-1 does not run now; see 'heron status local wordy'" in result.err
+    assert result.code == 1 and "stmgr-1 is not running; see 'heron status local wordy'" in result.err
     assert other.poll() is None
 
 

@@ -35,7 +35,7 @@ def test_containers_of_an_engine_talk_over_tcp() -> None:
 @pytest.mark.parametrize(
     ("rooms", "words"),
     [
-        ({"security": {"transport": "ipc"}}, "does not leave a machine"),
+        ({"security": {"transport": "ipc"}}, "works on one machine only"),
         ({"engine": {"fence_s": 59}}, "raise lost_s or lower fence_s"),
         ({"engine": {"fencing": "epoch"}}, "ATMOST_ONCE could deliver a tuple twice"),
         ({"engine": {"fencing": "lease"}}, "set heron.statemgr.type to zookeeper"),

@@ -89,7 +89,7 @@ def test_files_are_read_through_the_service(wordy: FakeTopology, sockets: Path) 
         assert ([hit.line for hit in found.hits], found.until, found.searched) == ([b"hello"], 0, 6)
         with pytest.raises(InvalidRpcError, match=r"no log '\.\./launch\.json'"):
             await master.ask_executor(1, control_pb2.SearchFile(name="../launch.json", text="ell"))
-        with pytest.raises(ClusterError, match="executor of container 2 of 'wordy' does not run now"):
+        with pytest.raises(ClusterError, match="executor of container 2 of 'wordy' is not running"):
             await master.ask_executor(2, control_pb2.ListFiles(), 60)  # without a socket nobody is waited for
         service.close()
         master.close()

@@ -174,7 +174,7 @@ def test_what_slurm_cannot_run_is_refused_before_anything_is_submitted(hpc: Hpc)
     for key, value, words in (
         ("heron.slurm.partition", "nowhere", "there is no partition 'nowhere'"),
         ("heron.packing.instance_ram_bytes", "2GB", "but the largest host of partition batch has 2 cores"),
-        ("heron.security.transport", "ipc", "does not leave a machine"),
+        ("heron.security.transport", "ipc", "works on one machine only"),
     ):
         assert words in hpc.run("submit", "hpc", str(hpc.program), "--config-property", f"{key}={value}", code=2)
     assert hpc.jobs() == [] and not (hpc.folder / "home" / "state" / "hpc" / "topologies" / "fish").exists()

@@ -84,7 +84,7 @@ def test_a_failure_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value) and file.name in str(raised.value)
         assert sorted(path.name for path in (home / "environments").iterdir()) == [".locks", ".tmp"]
         assert not list((home / "environments" / ".tmp").iterdir())
-    with pytest.raises(PackageError, match="another wheelhouse than was submitted"):
+    with pytest.raises(PackageError, match="is not the wheelhouse that was submitted"):
         build(home, incomplete, "0" * 64)
     with pytest.raises(PackageError, match="is not the digest"):
         build(home, incomplete, "../../etc")

@@ -197,7 +197,7 @@ def test_a_log_that_cannot_be_read_for_a_while_is_nobodys_fault(
     rows_there = [file.read_text().count("\n") for file in (tmp_path / "table").glob("unit=*/part-0.txt")]
     assert sum(rows_there) == 4_000
     assert not [said for said in running.delegate.said if "try " in said]
-    assert len([said for said in running.delegate.said if "cannot be read, it is tried again" in said]) == 1
+    assert len([said for said in running.delegate.said if "cannot be read, and will be retried" in said]) == 1
 
 
 def test_a_line_that_cannot_be_decoded_is_bad_also_if_the_function_catches_that(

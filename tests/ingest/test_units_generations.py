@@ -212,7 +212,7 @@ def test_a_store_notices_that_its_file_was_removed_or_replaced(tmp_path: Path) -
         store.pipelines()
         path.rename(path.with_name("away"))
         for _ in range(2):
-            with pytest.raises(RemovedLedgerError, match="was removed while this task worked with it"):
+            with pytest.raises(RemovedLedgerError, match="was removed while this task used it"):
                 store.pipelines()
         assert not path.exists(), "a new one would begin with nothing"
         path.with_name("away").rename(path)
@@ -242,7 +242,7 @@ def test_a_topology_whose_ledger_is_removed_says_so_and_goes_on_with_the_one_tha
     shutil.rmtree(tmp_path / "ledger")
     for _ in range(5):
         site.drive()
-    said = [text for text in site.delegate.said if "was removed while this task worked with it" in text]
+    said = [text for text in site.delegate.said if "was removed while this task used it" in text]
     assert len(said) == 2, "the worker and the keeper, once"
     assert not (tmp_path / "ledger").exists()
     rebuild(ledger, "lines", table)

@@ -179,7 +179,7 @@ def test_a_log_that_cannot_be_read_is_no_error_of_the_function(tmp_path: Path, m
 
     monkeypatch.setattr(chunks, "read_lines", stale)
     attempt = attempt_at(tmp_path / "a.log", Emits())
-    with pytest.raises(MovedError, match=r"a.log cannot be read, it is tried again: .* Stale file handle"):
+    with pytest.raises(MovedError, match=r"a.log cannot be read, and will be retried: .* Stale file handle"):
         attempt.go_on(0.0)
     attempt.discard()
 

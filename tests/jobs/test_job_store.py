@@ -170,13 +170,13 @@ class TestConsistent:
                 "does not have (did you mean 'work'?); its components are call, read",
             ),
             ("oncall", {"scale": {"min": {"work": 41}}}, "but scale.min would be 41 and scale.max 40; change both"),
-            ("oncall", {"definition": "a" * 64}, "definition aaaaaaaaaaaa is not there or damaged; deploy the program"),
+            ("oncall", {"definition": "a" * 64}, "definition aaaaaaaaaaaa is missing or damaged; deploy the program"),
             ("scaler", tasks(41), "'parallelism.work' of layer scaler is 41; it must be from 1 to 40"),
             ("scaler", {"parallelism": {"call": 2}}, "since 'call' has no maximum; set scale.max.call"),
             (
                 "oncall",
                 {"concurrency": {"read": 2}},
-                "is for asynchronous bolts, and 'read' is none; set parallelism.read",
+                "is for asynchronous bolts, and 'read' is not one; set parallelism.read",
             ),
             ("oncall", {}, "nothing is given for layer oncall of job 'Day'"),
         ],
@@ -461,7 +461,7 @@ class TestDefinitions:
     def test_one_that_is_damaged_says_what_to_do(self, store: Store, state: MemoryStateManager) -> None:
         digest = store.define(definition_of("work"))
         state.set(paths.definition(digest), b"other")
-        with pytest.raises(DamagedStateError, match="is not there or damaged; deploy the program again"):
+        with pytest.raises(DamagedStateError, match="is missing or damaged; deploy the program again"):
             store.definition(digest)
 
     def test_a_sweep_removes_what_nobody_names_twice(self, store: Store, state: MemoryStateManager) -> None:

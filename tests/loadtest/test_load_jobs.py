@@ -44,7 +44,7 @@ def test_a_missed_goal_fails_the_load_test(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_it_makes_its_jobs_in_no_cluster_of_others() -> None:
-    with pytest.raises(ConfigError, match="leave --cluster out"):
+    with pytest.raises(ConfigError, match="leave out --cluster"):
         run_jobs(SimpleNamespace(temporary=False), SMALL, 1, lambda text: None)  # type: ignore[arg-type]
 
 

@@ -154,7 +154,7 @@ def test_how_processes_reach_each_other(wanted: str, host: str, chosen: Transpor
 @pytest.mark.parametrize(
     ("wanted", "host", "words"),
     [
-        ("ipc", "192.0.2.77", "does not leave this machine"),
+        ("ipc", "192.0.2.77", "works on one machine only"),
         ("auto", "0.0.0.0", "not an address that others can connect to"),
         ("auto", "224.0.0.1", "not an address that others can connect to"),
         ("auto", "*", "IPv4 address"),

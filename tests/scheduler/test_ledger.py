@@ -111,7 +111,7 @@ def test_who_has_lost_the_permit_writes_nothing(state: StateManager) -> None:
     first = store(state)
     first.take()
     release(state)
-    with pytest.raises(FencedError, match="has lost its permit; nobody has it"):
+    with pytest.raises(FencedError, match="has lost its permit; no process has it"):
         first.write(LEDGER)
     second = store(state, "two")
     second.take()

@@ -274,7 +274,7 @@ def test_two_streamlets_of_one_name_and_two_builds() -> None:
     builder = Builder()
     builder.new_source(Items(1)).map(lambda x: x)
     Runner().build("x", Config(), builder)
-    with pytest.raises(StreamletError, match="builds only once"):
+    with pytest.raises(StreamletError, match="can build only once"):
         Runner().build("x", Config(), builder)
 
 

@@ -303,7 +303,7 @@ def test_a_taken_port_is_said(tmp_path: Path) -> None:
         listen(LOOPBACK, port)
     with pytest.raises(ConfigError, match="cannot listen"):
         listen(["192.0.2.1"], 0)
-    with pytest.raises(ConfigError, match="leave --host out"):
+    with pytest.raises(ConfigError, match="leave out --host"):
         check(Options(host="127.0.0.2"), Tokens(tmp_path))
 
 

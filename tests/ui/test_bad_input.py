@@ -107,8 +107,8 @@ def test_a_token_says_what_it_lacks_and_one_that_is_gone_asks_for_another(site: 
     page.locator("h1", has_text="marked").wait_for()
     site.heron("ui", "token", "view", "--remove").ok()
     page.reload()
-    page.get_by_role("heading", name="Who asks?").wait_for()
-    page.get_by_text("this token is not valid, or not any more").wait_for()
+    page.get_by_role("heading", name="Sign in").wait_for()
+    page.get_by_text("this token is not valid, or no longer valid").wait_for()
     page.get_by_label("token").wait_for()
 
 

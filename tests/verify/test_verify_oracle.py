@@ -249,7 +249,7 @@ def test_an_input_without_a_count_ends_where_the_verifier_says(tmp_path: Path) -
     end = 70 + int(records.TAIL_S * 10) + records.TAIL_TUPLES
     assert records.write_end(tmp_path, endless.partitions, 10.0) == records.read_end(tmp_path) == end
     assert read_spec(tmp_path)[0] == replace(endless, count=end)
-    with pytest.raises(LabError, match=f"has an end already: {end:,} tuples"):
+    with pytest.raises(LabError, match=f"already has an end: {end:,} tuples"):
         read_endless(tmp_path)
 
 

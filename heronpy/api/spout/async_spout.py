@@ -109,5 +109,5 @@ class AsyncSpout(BaseSpout):
         return None
 
     def deactivate(self) -> Awaitable[None] | None:
-        """Called when the topology is paused; may be a coroutine. `emit` waits until `activate`; `run` goes on."""
+        """Called when the topology is paused; may be a coroutine. `emit` waits until `activate`; `run` continues."""
         return None

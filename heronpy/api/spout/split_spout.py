@@ -89,12 +89,12 @@ class SplitSpout(Spout, StatefulComponent):
         """The State with which stream task `index` of `tasks` continues after a batch run has read these splits.
 
         Define it, and `follow`, if the stream continues elsewhere, such as in a log behind an offset that the splits
-        name. A task with a State lists no splits any more. Without it the stream skips these splits by itself.
+        name. A task with a State no longer lists splits. Without it the stream skips these splits by itself.
         """
         return {}
 
     def follow(self) -> Any:
-        """The next item behind the splits, or None if there is none now; a stream calls it when its splits are read.
+        """The next item after the splits, or None if none is available; a stream calls it when its splits are read.
 
         The position is `self.state`, which begins as `follow_state` has it: change it with each item.
         """
@@ -126,7 +126,7 @@ class SplitSpout(Spout, StatefulComponent):
         self._failed: deque[tuple[str, int, int]] = deque()
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the position in the present split into the state."""
+        """Puts the position in the current split into the state."""
         if self._split is not None:
             self._positions[self._split.name, 0] = self._count
 
@@ -240,7 +240,7 @@ def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
         if not isinstance(split.name, str) or not split.name or split.name in names:
             raise ConfigError(f"a split needs a name of its own, not {split.name!r:.100}; give each split another name")
         if not isinstance(split.bytes, int) or split.bytes < 0:
-            raise ConfigError(f"split {split.name!r:.100} has {split.bytes!r} bytes; give a whole number from 0 on")
+            raise ConfigError(f"split {split.name!r:.100} has {split.bytes!r} bytes; give a whole number, 0 or more")
         try:
             line = msgspec.json.encode(split) + b"\n"
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -259,5 +259,5 @@ def split_of(line: str) -> Split:
 
 
 def done_state(splits: Iterable[Split]) -> dict[tuple[str, int], int]:
-    """The partitioned state of a stream that begins behind these splits."""
+    """The partitioned state of a stream that begins after these splits."""
     return {(split.name, 0): DONE for split in splits}

@@ -205,7 +205,7 @@ class KeyedState(MutableMapping[Any, Any]):
         if not self._allow_pickle and type(value) not in PLAIN:
             raise TopologyError(
                 f"keyed state {self.name!r} got a value of type {type(value).__name__}, which needs pickle, and this"
-                " topology forbids it (heron.instance.allow_pickle: false); put a plain scalar"
+                " topology forbids it (heron.instance.allow_pickle: false); store a plain scalar"
             )
         self._will_change(key)
         self._values[key] = value

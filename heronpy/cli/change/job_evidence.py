@@ -25,8 +25,8 @@ LINE_BYTES_MAX: Final = 1 << 20
 
 
 def explain(target: Target, job: str, record: Path | None, as_json: bool, common: Common) -> None:
-    """Print the newest evidence and decision for each component; with `record`, write the looks of the last day into a
-    file.
+    """Print the newest evidence and decision for each component; with `record`, write the scaler's inputs of the
+    last day into a file.
     """
     session, store = opened(target, common)
     if record is not None:
@@ -88,7 +88,7 @@ def _scaler_at(session: Session) -> str:
 
 
 def replay(file: BinaryIO, as_json: bool) -> None:
-    """Print the scaler's decisions on recorded looks."""
+    """Print the scaler's decisions on recorded inputs."""
     found = [{"at": at, **msgspec.to_builtins(decision)} for at, decision in replayed(_read(file))]
     if as_json:
         print_json(found)
@@ -121,7 +121,8 @@ def _read(file: BinaryIO) -> Iterator[Minute]:
             yield msgspec.json.decode(line, type=Minute)
         except msgspec.MsgspecError as error:
             raise RequestError(
-                f"line {number} of {file.name} is no recorded look ({error}); make such a file with heron job explain"
+                f"line {number} of {file.name} is not a line of a recording ({error}); make such a file with heron job"
+                " explain"
                 " CLUSTER JOB --record FILE"
             ) from None
     if not number:

@@ -124,7 +124,7 @@ def _once(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
-        raise ConfigError(f"the key {twice!r:.200} is there twice; remove one of the two")
+        raise ConfigError(f"the key {twice!r:.200} is given twice; remove one of them")
     return made
 
 

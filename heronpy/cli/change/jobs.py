@@ -83,7 +83,7 @@ def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, 
 
 
 def check_tasks(session: Session, store: Store, job: str, before: View, after: View) -> None:
-    """RequestError if a job is given numbers of tasks with which it would not run, because its pool has not room."""
+    """RequestError if a job gets numbers of tasks for which its pool has no room."""
     old, new = before.document.parallelism, after.document.parallelism
     more = [one for one, count in new.items() if count > old.get(one, 0)]
     if more and after.document.place.pool:
@@ -367,7 +367,7 @@ def _unit(session: Session, properties: Iterable[str]) -> str:
     variables = [json.dumps(f"{key}={value}").replace("%", "%%") for key, value in given.items() if value]
     return f"""\
 # Save it as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {name}@{SYNCER}
-# So that it runs while nobody is logged in: loginctl enable-linger
+# So that it runs while you are not logged in: loginctl enable-linger
 [Unit]
 Description=Manager of the jobs of heron cluster {session.target.cluster}, %i
 
@@ -376,7 +376,7 @@ Environment={" ".join(variables)}
 ExecStart={" ".join(words).replace("$", "$$")}
 Restart=on-failure
 RestartSec=5
-# Topologies run on when the manager ends; the manager runs on when a task exceeds its memory.
+# Topologies keep running when the manager ends; the manager keeps running when a task exceeds its memory.
 KillMode=process
 OOMPolicy=continue
 

@@ -28,7 +28,7 @@ def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: 
     """Make a pool and start its scheduler."""
     size = Size(cpu, parse_bytes(ram))
     if not (0 < cpu < 1e6 and size.ram_bytes > 0):
-        raise RequestError(f"a slot cannot have {cpu:g} cores and {ram} of memory; give more than 0 of both")
+        raise RequestError(f"a slot cannot have {cpu:g} cores and {ram} of memory; give more than 0 of each")
     session = Session(target, common)
     if not settings_for(session.resolve(), EngineSettings).kind:
         own = "heron.engine.kind=local"
@@ -62,7 +62,7 @@ def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
 
 
 def resize(target: Target, pool: str, slots: int, common: Common) -> None:
-    """Give a pool another number of slots."""
+    """Change the number of slots of a pool."""
     session = Session(target, common)
     pools.find(session, pool)
     pools.check_runs(session, pool)

@@ -141,7 +141,7 @@ def _print(one: BadRange, record: BadRecord | None, logs: str, whole: bool) -> N
 
 def _shown(record: BadRecord) -> str:
     if record.data is None:
-        return "they could not be read any more"
+        return "they could no longer be read"
     text = clean(_text(record.data.removesuffix(b"\n")))
     if len(text) <= SHOWN_CHARS and not record.cut:
         return text

@@ -22,7 +22,7 @@ def show_batches(target: Target, topology: str, retry: bool, as_json: bool, comm
     session = Session(target, common)
     record = session.find(topology)
     if retry and session.tmaster_location(topology) is None:
-        raise exits.Failure(f"topology '{clean(topology)}' does not run, so nothing can try its batches again")
+        raise exits.Failure(f"topology '{clean(topology)}' is not running, so its batches cannot be retried")
     records = _records(session, record)
     found = failed(records)
     if retry:

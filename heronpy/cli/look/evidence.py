@@ -88,7 +88,7 @@ class NewFile:
 
 
 def look_line(signals: Signals, at: float) -> str:
-    """One look, redacted. `of_key` and the limit of a component with such a name are not secrets, and stay."""
+    """One measurement, redacted. `of_key` and the limit of a component with such a name are not secrets, and stay."""
     found = {"at": round(at, 1), "signals": redacted_texts(recording.to_json(signals))}
     return json.dumps(found, separators=(",", ":"))
 

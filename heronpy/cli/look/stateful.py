@@ -71,7 +71,7 @@ def _last(reply: control_pb2.CheckpointsReply, now: float) -> str:
 
 
 def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str]:
-    """The `lines` of the topology master's present report."""
+    """The `lines` of the topology master's current report."""
     reply = ask(session, status)
     if reply is None:
         return []

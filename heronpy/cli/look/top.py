@@ -40,7 +40,7 @@ WIDE = 176
 FRAMES_FIT = 100
 #: A topology master may be restarting; longer silence ends `heron top`, and is reported by `heron submit --wait`.
 SILENCE_MAX_S = 30.0
-#: The guardian restarts a dead scheduler; longer absence means that nothing runs any more.
+#: The guardian restarts a dead scheduler; longer absence means that no process runs.
 ABSENCE_MAX_S = 20.0
 
 

@@ -95,7 +95,7 @@ def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[s
 
 
 def batch(names: tuple[str, ...], size: str, preemptions: int, **output: Any) -> int:
-    """Measure what batch runs cost, and how they stand failures."""
+    """Measure what batch runs cost, also under failures."""
     wanted = _bytes(size)
     return _measure(lambda where, repeat: run_batch(where, names, wanted, preemptions, repeat, say), **output)
 

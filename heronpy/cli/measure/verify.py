@@ -92,7 +92,7 @@ def _end(found: list[tuple[str, list[str]]]) -> int:
             warn(f"  {name}: {line}")
     if wrong:
         names = ", ".join(name for name, _ in wrong)
-        raise exits.Failure(f"{counted(len(wrong), 'run')} did not keep what the mode promises: {names}")
+        raise exits.Failure(f"{counted(len(wrong), 'run')} broke a promise of the mode: {names}")
     return exits.OK
 
 

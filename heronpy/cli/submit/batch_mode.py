@@ -81,7 +81,7 @@ class BatchSubmit:
         if begun.run is None:
             return
         record = begun.run.record
-        what = "goes on" if begun.goes_on else f"takes the input of {record.like}" if record.like else ""
+        what = "continues" if begun.goes_on else f"takes the input of {record.like}" if record.like else ""
         counts = f"{counted(len(begun.stages), 'stage')}, {counted(begun.workers, 'worker')}"
         say(f"  batch:  run {record.number} of {record.topology}{f', which {what}' if what else ''}; {counts}")
 
@@ -98,7 +98,7 @@ class BatchSubmit:
             say(f"finished in {took}{keys}; nothing is published; to compare it: heron compare RUN {record.run}")
         elif record.savepoint:
             live = command("heron", "submit", session.target, *self._words, "--restore", "latest")
-            say(f"finished in {took}{keys}; to go on live: {live}")
+            say(f"finished in {took}{keys}; to continue live: {live}")
         else:
             say(f"finished in {took}{keys}")
 

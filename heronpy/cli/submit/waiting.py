@@ -35,7 +35,7 @@ STARTING_S = 0.5
 
 
 class TopologyFailed(exits.Failure):
-    """The last status of the topology is FAILED: nothing can start or finish any more."""
+    """The last status of the topology is FAILED: it can neither start nor finish."""
 
     def __init__(self, text: str, status: control_pb2.StatusReply, report: str) -> None:
         super().__init__(text, report=report)

@@ -45,7 +45,7 @@ def activate_command(**flags: Any) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="On an engine: submit the containers again, at their present size, even if it cannot be confirmed that the"
+    help="On an engine: submit the containers again, at their current size, even if it cannot be confirmed that the"
     " old ones have ended.",
 )
 @timeout_flag(90.0, "Seconds to wait until it is done.")
@@ -194,8 +194,8 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
 def clean_command(**flags: Any) -> None:
     """Remove the logs and working folders of topologies that have ended, from this machine.
 
-    With TOPOLOGY, only those of this name. The folders are below HERON_HOME. What 'heron logs', 'heron events' and
-    'heron dead-letters' show of the last run is removed with them. A topology that runs, or has not been killed, is
+    With TOPOLOGY, only those of this name. The folders are below HERON_HOME. Afterwards, the last run is no longer
+    shown by 'heron logs', 'heron events' and 'heron dead-letters'. A topology that runs, or has not been killed, is
     left alone. Checkpoints stay, as do batches not yet handed to Spark: 'heron submit --restore' needs them.
     """
     from heronpy.cli.change.clean import clean

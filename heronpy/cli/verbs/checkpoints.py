@@ -99,7 +99,8 @@ def trigger_command(**flags: Any) -> None:
 def restore_command(**flags: Any) -> None:
     """Rewind a running topology to one of its checkpoints and wait until every task has resumed from there.
 
-    Output that two-phase sinks have committed since then stays visible, and is committed a second time.
+    The file sink and the Spark sink remove output that they have published since then, because its rows come again. A
+    two-phase sink of your own must do the same in pre_restore.
     """
     from heronpy.cli.change.checkpoints import restore
 

@@ -39,8 +39,8 @@ def check_command(**flags: Any) -> None:
     """Test the requirements of a cluster: one line each, with a fix for each failure.
 
     The last test runs a container: does a host of the cluster run it, have the same Python and heronpy, see the shared
-    folders, and reach this host? Nothing of it stays. `wait` means that the cluster has no room now; `skip` means that
-    this host cannot test it; the line says why. Exit code 0: no test failed; 1: a test failed.
+    folders, and reach this host? The test leaves nothing behind. `wait` means that the cluster has no room now; `skip`
+    means that this host cannot test it; the line says why. Exit code 0: no test failed; 1: a test failed.
     """
     from heronpy.cli.change.cluster import check
 

@@ -182,10 +182,10 @@ def slo_command(**flags: Any) -> None:
 @verb("replay", job_command, target=lambda function: function, topology=None, common=False)
 @click.argument("file", type=click.File("rb"))
 def replay_command(file: BinaryIO, as_json: bool) -> None:
-    """Print the scaler's decisions on a file of 'heron job explain --record'.
+    """Print the scaler's decisions for a file from 'heron job explain --record'.
 
-    The decisions equal those at that time if the release is the same. Each line of the file has the limits and the
-    promise of that time: change them to see other decisions.
+    The same release prints the same decisions as were made then. Each line of the file has the limits and the
+    promise of its time: change them to see other decisions.
     """
     from heronpy.cli.change.job_evidence import replay
 
@@ -243,7 +243,7 @@ def delete_command(**flags: Any) -> None:
 
 @click.group("manager")
 def manager_command() -> None:
-    """The processes of a cluster that apply its jobs, syncer and scaler; topologies keep running without them."""
+    """The syncer and the scaler, which apply the jobs of a cluster; topologies keep running without them."""
 
 
 @verb("start", manager_command, topology=None, json=False)

@@ -71,8 +71,8 @@ def list_command(**flags: Any) -> None:
 
 
 @load_test_command.command("startup")
-@click.option("--tasks", type=click.IntRange(2, 5000), default=10, show_default=True, help="Idle tasks to measure.")
-@click.option("--containers", type=click.IntRange(min=1), help="Containers of the idle tasks (default: one per 50).")
+@click.option("--tasks", type=click.IntRange(2, 5000), default=10, show_default=True, help="Number of idle tasks.")
+@click.option("--containers", type=click.IntRange(min=1), help="Number of containers (default: one per 50 tasks).")
 @_output_flags
 def startup_command(**flags: Any) -> int:
     """Measure submit, restart, kill and idle tasks."""
@@ -100,10 +100,10 @@ def batch_command(**flags: Any) -> int:
 
 @load_test_command.command("batch_handover")
 @click.option("--keys", type=click.IntRange(1000, 100_000_000), default=1_000_000, show_default=True,
-              help="Keys of the state.")  # fmt: skip
+              help="Number of keys in the state.")  # fmt: skip
 @_output_flags
 def batch_handover_command(**flags: Any) -> int:
-    """Measure how soon a stream goes on where a batch run has ended, and what the savepoint takes."""
+    """Measure how soon a stream continues after the end of a batch run, and the share of the savepoint."""
     from heronpy.cli.measure.load_test import batch_handover
 
     return batch_handover(**flags)
@@ -111,7 +111,7 @@ def batch_handover_command(**flags: Any) -> int:
 
 @load_test_command.command("batch_straggler")
 @click.option("--workers", type=click.IntRange(6, 100), default=8, show_default=True,
-              help="Workers, each in its own container.")  # fmt: skip
+              help="Number of workers, each in its own container.")  # fmt: skip
 @_output_flags
 def batch_straggler_command(**flags: Any) -> int:
     """Measure what a slow process, and a heavy unit, cost a batch run."""
@@ -122,7 +122,7 @@ def batch_straggler_command(**flags: Any) -> int:
 
 @load_test_command.command("checkpoint")
 @click.option("--keys", type=click.IntRange(100, 100_000_000), default=1_000_000, show_default=True,
-              help="Keys of the state.")  # fmt: skip
+              help="Number of keys in the state.")  # fmt: skip
 @click.option("--value-bytes", type=click.IntRange(1, 10_000_000), default=8, show_default=True, metavar="BYTES",
               help="Size of a value; 10,000 keys of 100,000 bytes are 1 GB.")  # fmt: skip
 @click.option("--store", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
@@ -137,9 +137,9 @@ def checkpoint_command(**flags: Any) -> int:
 
 @load_test_command.command("control-plane")
 @click.option("--containers", type=click.IntRange(1, 100_000), default=1000, show_default=True,
-              help="Containers to register.")  # fmt: skip
+              help="Number of containers to register.")  # fmt: skip
 @click.option("--tasks", type=click.IntRange(2, 1_000_000), default=10_000, show_default=True,
-              help="Tasks in all containers together.")  # fmt: skip
+              help="Number of tasks in all containers together.")  # fmt: skip
 @_output_flags
 def control_plane_command(**flags: Any) -> int:
     """Measure packing and registration of a simulated topology too large for one machine."""
@@ -150,7 +150,7 @@ def control_plane_command(**flags: Any) -> int:
 
 @load_test_command.command("costs")
 @click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True,
-              help="Containers of the word count.")  # fmt: skip
+              help="Number of containers of the word count.")  # fmt: skip
 @click.option("--duration", "duration_s", type=click.FloatRange(min=1), default=8.0, show_default=True, metavar="S",
               help="Seconds to emit, for each variant.")  # fmt: skip
 @_output_flags
@@ -163,17 +163,17 @@ def costs_command(**flags: Any) -> int:
 
 @load_test_command.command("jobs")
 @click.option("--changed", type=click.IntRange(1, 100_000), default=1000, show_default=True,
-              help="Jobs with a change each, in one round of the syncer.")  # fmt: skip
+              help="Number of changed jobs in one round of the syncer.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 100_000), default=10_000, show_default=True,
-              help="Jobs without a change, in one round of the syncer.")  # fmt: skip
+              help="Number of unchanged jobs in one round of the syncer.")  # fmt: skip
 @click.option("--idle", type=click.IntRange(1, 1000), default=100, show_default=True,
-              help="Jobs of the manager whose CPU and memory are measured.")  # fmt: skip
+              help="Number of jobs of the manager that is measured.")  # fmt: skip
 @click.option("--slots", type=click.IntRange(20, 2000), default=2000, show_default=True,
-              help="Slots of the simulated pool.")  # fmt: skip
+              help="Number of slots of the simulated pool.")  # fmt: skip
 @click.option("--scenarios", type=click.IntRange(1, 100_000), default=200, show_default=True,
-              help="Random scenarios of the scaler.")  # fmt: skip
+              help="Number of random scenarios for the scaler.")  # fmt: skip
 @click.option("--days", type=click.IntRange(1, 14), default=3, show_default=True,
-              help="Simulated days of the scaler.")  # fmt: skip
+              help="Number of days of the scaler to simulate.")  # fmt: skip
 @_output_flags
 def jobs_command(**flags: Any) -> int:
     """Measure the costs of jobs, pools and the scaler, and how often the scaler is wrong.
@@ -201,7 +201,7 @@ def jobs_command(**flags: Any) -> int:
     multiple=True,
     default=profiles.MODES,
     show_default=True,
-    help="Guarantee; repeatable.",
+    help="Reliability mode; repeatable.",
 )
 @click.option(
     "--seconds",
@@ -241,7 +241,7 @@ def rates_command(**flags: Any) -> int:
     help="How long 'latency', 'straggler', 'ledger' and 'quiet' measure; 'recovery' kills every 2.5 s.",
 )
 @click.option(
-    "--files", type=click.IntRange(1, 100_000), default=10_000, show_default=True, metavar="N", help="Files of 'quiet'."
+    "--files", type=click.IntRange(1, 100_000), default=10_000, show_default=True, metavar="N", help="Files in 'quiet'."
 )
 @click.option(
     "--lines",
@@ -249,7 +249,7 @@ def rates_command(**flags: Any) -> int:
     metavar="N",
     default=1_000_000,
     show_default=True,
-    help="Lines of 'bad'.",
+    help="Number of lines in 'bad'.",
 )
 @click.option(
     "--units",
@@ -258,7 +258,7 @@ def rates_command(**flags: Any) -> int:
     metavar="N",
     default=10_000,
     show_default=True,
-    help="Units of 'rebuild'.",
+    help="Number of units in 'rebuild'.",
 )
 @_output_flags
 def units_command(**flags: Any) -> int:
@@ -287,7 +287,7 @@ def _profile_command(load: profiles.Load) -> click.Command:
     words = ", ".join(f"{key}={value}" for key, value in load.parameters.items())
     options = (
         click.option("--containers", type=click.IntRange(min=1), help=f"Containers.  [default: {load.containers}]"),
-        click.option("--mode", type=click.Choice(profiles.MODES), help=f"Guarantee.  [default: {load.mode}]"),
+        click.option("--mode", type=click.Choice(profiles.MODES), help=f"Reliability mode.  [default: {load.mode}]"),
         click.option("--rate", type=click.FloatRange(min=0), metavar="N",
                      help=f"Tuples per second of each spout task; 0: as fast as possible.  [default: {load.rate:g}]"),
         click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), metavar="S",
@@ -296,7 +296,7 @@ def _profile_command(load: profiles.Load) -> click.Command:
         click.option("--payload", "payload_bytes", type=click.IntRange(min=0), metavar="BYTES",
                      help=f"Size of the payload.  [default: {load.payload_bytes}]"),
         click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), metavar="S",
-                     help=f"Seconds at the start that the steady figures leave out.  [default: {load.warmup_s:g}]"),
+                     help=f"Seconds at the start that the steady figures exclude.  [default: {load.warmup_s:g}]"),
         click.option("--max-spout-pending", type=click.IntRange(min=1), metavar="N",
                      help=f"Unacked tuples per spout task.  [default: {load.max_spout_pending}]"),
         click.option("--set", "parameters", multiple=True, metavar="KEY=VALUE",

@@ -86,7 +86,7 @@ def progress_command(**flags: Any) -> None:
 @click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
               help="Also pack signals, events, status, settings and the ends of the logs into a new file, without"
               " passwords and keys. Without FILE, the file is made in this folder and its name is printed. With"
-              " --watch, each look is added.")  # fmt: skip
+              " --watch, each measurement is appended.")  # fmt: skip
 def doctor_command(**flags: Any) -> None:
     """Find what slows a topology down, with evidence and the next step.
 
@@ -204,7 +204,7 @@ def exceptions_command(**flags: Any) -> None:
 @click.option("--otlp", metavar="URL", help="Also send the traces to an OpenTelemetry collector, as JSON over HTTP, for"
               " example http://127.0.0.1:4318.")  # fmt: skip
 def trace_command(**flags: Any) -> None:
-    """Trace tuples from the spout on, and show where their time goes: median and 99th percentile of each hop, and the
+    """Trace tuples through a topology, and show where their time goes: median and 99th percentile of each hop, and the
     slowest tuple call by call.
 
     \b
@@ -252,7 +252,7 @@ def batches_command(**flags: Any) -> None:
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new dead letters; Ctrl-C ends it.")
 def dead_letters_command(**flags: Any) -> None:
-    """Show the tuples that were given up, with payload, traceback, task and tries.
+    """Show the tuples that were given up, with payload, traceback, task and attempts.
 
     A tuple is given up when its processing raised, hung or crashed the task heron.instance.poison_tries
     times; under ATMOST_ONCE, where nothing is retried, the first time. Also works after the topology was

@@ -26,7 +26,7 @@ def pool_command() -> None:
 @click.option("--cpu", type=float, default=2.0, show_default=True, metavar="N", help="Cores of each slot.")
 @click.option("--ram", default="4GB", show_default=True, metavar="SIZE", help="Memory of each slot.")
 def create_command(**flags: Any) -> None:
-    """Create a pool of empty slots; the cluster's engine runs them, or the engine 'local' where it has none."""
+    """Create a pool of empty slots, run by the cluster's engine, or by the engine 'local' if the cluster has none."""
     from heronpy.cli.change.pools import create
 
     create(**flags)
@@ -43,7 +43,7 @@ def show_command(**flags: Any) -> None:
 @verb("resize", pool_command, topology=_pool, json=False)
 @_slots
 def resize_command(**flags: Any) -> None:
-    """Give a pool another number of slots; removed slots hand over their topologies first."""
+    """Change the number of slots of a pool; topologies leave removed slots first."""
     from heronpy.cli.change.pools import resize
 
     resize(**flags)
@@ -54,7 +54,7 @@ def resize_command(**flags: Any) -> None:
 @click.option("--lift", is_flag=True, help="Let the slot run containers again.")
 @timeout_flag(120.0, "Seconds to wait until the slot is empty; the slot continues to empty after that.")
 def drain_command(**flags: Any) -> None:
-    """Let a slot hand over its topologies, and give it none until --lift."""
+    """Move the topologies of a slot to other slots, and place none on it until --lift."""
     from heronpy.cli.change.pools import drain
 
     drain(**flags)

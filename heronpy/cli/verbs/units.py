@@ -93,7 +93,7 @@ def site_command(**flags: Any) -> None:
     """Take a site out of service, put it back, or remove it.
 
     down: the workers of the site get no more units. Other sites that have the bytes may take over its units at once;
-    what the site finishes first still counts. A silent site loses its units the same way after 30 s.
+    units that it finishes first still count. A silent site loses its units the same way after 30 s.
 
     gone: the site will not come back. Its copies of the files are ignored from now on. Refused while it is active.
     """
@@ -111,7 +111,7 @@ def site_command(**flags: Any) -> None:
 @_ledger
 @json_flag
 def partition_command(**flags: Any) -> None:
-    """Show which ledgers hold which files of a pipeline, or add an entry: the ledgers URLS from a time on.
+    """Show which ledgers hold which files of a pipeline, or add an entry: the ledgers URLS, from a given time.
 
     All sites may keep running: each process uses the new entry at its next request. The time must be in the future.
     """

@@ -36,7 +36,7 @@ _run_flags = together(
                  help="Tasks of each component, and partitions of the input."),
     click.option("--times", type=click.IntRange(min=1), metavar="N",
                  help="How often a run injects its fault.  [default: 1; with --full as listed]"),
-    click.option("--full", is_flag=True, help="Faults of full length and number: minutes instead of seconds."),
+    click.option("--full", is_flag=True, help="Inject faults at full length and number: minutes instead of seconds."),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
                  help="A setting such as heron.checkpoint.interval_s=1; repeatable."),
     click.option("--seed", type=int, default=1, show_default=True, help="Seed of input and faults."),
@@ -69,7 +69,7 @@ def list_command(**flags: Any) -> None:
 
 @verify_command.command("run")
 @click.option("--mode", type=click.Choice(RUN_MODES), default="ATLEAST_ONCE", show_default=True,
-              help="Guarantee; batch: a batch run, and then the stream that goes on from its savepoint.")  # fmt: skip
+              help="Reliability mode; batch: a batch run, then the stream that continues from its savepoint.")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("none",),
               help="A fault of 'heron verify list'; F01 means all F01-..., 'all' every one; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
@@ -102,7 +102,7 @@ def end_command(**flags: Any) -> int:
 @click.option("--payload", "payload_bytes", type=click.IntRange(min=8), metavar="BYTES", help="Size of a payload.")
 @click.option("--hot-share", type=click.FloatRange(0, 1), help="Share of the tuples with the hot key.")
 @click.option("--zipf", type=click.FloatRange(min=0), help="Exponent of the frequency of keys.")
-@click.option("--mode", type=click.Choice(MODES), help="Guarantee to judge by.")
+@click.option("--mode", type=click.Choice(MODES), help="Reliability mode to judge by.")
 @click.option("--loss-max", type=click.IntRange(min=0), default=0, show_default=True,
               help="Tuples that may be lost under ATMOST_ONCE.")  # fmt: skip
 @click.option("--unordered", is_flag=True, help="The topology does not keep the order of keys.")
@@ -117,7 +117,7 @@ def check_command(**flags: Any) -> int:
 @verify_command.command("report")
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each fault and mode.")
 @click.option("--mode", "modes", type=click.Choice(RUN_MODES), multiple=True,
-              help="Guarantee; repeatable.  [default: those that matter for a fault]")  # fmt: skip
+              help="Reliability mode; repeatable.  [default: those that matter for a fault]")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("all",), help="Fault; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Markdown file to write.")

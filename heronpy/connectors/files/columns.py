@@ -76,7 +76,7 @@ class ColumnWriter:
 
     @property
     def bytes(self) -> int:
-        """Of the open file, and in front of it."""
+        """Bytes of the open file and of the gathered rows."""
         return self._files.bytes + self._gathered_bytes
 
     def row(self, values: Sequence[Any]) -> None:
@@ -161,6 +161,6 @@ def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa
     if any(not schema.equals(found[0]) for schema in found[1:]):
         raise ConfigError(
             f"{component} writes one schema to its files, but those of its inputs and of schema= differ; give each"
-            " schema its own sink, or cast before the sink"
+            " schema its own sink, or cast the columns before the sink"
         )
     return found[0]

@@ -63,7 +63,7 @@ class FileOptions(Struct, frozen=True):
             if self.schema is not None:
                 raise ConfigError(
                     f"schema of a FileSink works with the formats {' and '.join(COLUMNS)}, not with {self.format};"
-                    " drop it, or give one of these"
+                    " remove the schema, or use one of these formats"
                 )
             return
         if self.schema is None:

@@ -39,7 +39,7 @@ class FileSink(TwoPhaseSink):
     names that begin with a dot are unfinished, and readers skip them. `fields` makes each line a JSON
     object; without it a line is an array; `format="text"` joins the values by tabs. `format="parquet"` and
     `format="arrow"` (Arrow's file format, also known as Feather) write columns. Their Arrow schema is declared by the
-    input streams or given as `schema=`. Record batches are written as they came; other values are converted.
+    input streams or given as `schema=`. Record batches are written unchanged; other values are converted.
 
     **EFFECTIVELY_ONCE**: a file per checkpoint. It is prepared (flushed, synced, renamed to a hidden name)
     when the checkpoint is taken, and published when the checkpoint is complete. After a failure, the files of

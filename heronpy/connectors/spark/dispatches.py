@@ -87,7 +87,7 @@ class DispatchFolder:
         return self._folder.outcome(stem)
 
     def tables(self, stem: str) -> list[list[str]]:
-        """What is published of a dispatch: pairs [staged, published]."""
+        """The published output of a dispatch: pairs [staged, published]."""
         decision = self._folder.decision(stem)
         return decision.tables if decision is not None else []
 

@@ -323,7 +323,7 @@ class SinkFolder:
         return True
 
     def decision(self, stem: str) -> Decision | None:
-        return _record(self.objects, self.key("fates", f"{stem}.json"), Decision, "decide anew")
+        return _record(self.objects, self.key("fates", f"{stem}.json"), Decision, "decide again")
 
     def decide(self, stem: str, decision: Decision) -> Decision:
         """Decide the fate of a batch unless it is decided; returns the final decision."""
@@ -331,7 +331,9 @@ class SinkFolder:
             return decision
         stands = self.decision(stem)
         if stands is None:
-            raise StateError(f"the fate of batch {stem} of {self} is gone; another program removes records there")
+            raise StateError(
+                f"the record of the outcome of batch {stem} of {self} is gone; another program removes records there"
+            )
         return stands
 
     def overrule(self, stem: str, decision: Decision) -> None:

@@ -51,7 +51,7 @@ class SinkRows(Struct, frozen=True):
 
 
 def shuffle_partitions(size_bytes: int) -> int:
-    """How many partitions a shuffle of a dispatch of this size begins with (pure)."""
+    """The first number of partitions of a shuffle in a dispatch of this size (pure)."""
     return min(PARTITIONS_MAX, max(PARTITIONS_MIN, math.ceil(size_bytes / PARTITION_BYTES)))
 
 
@@ -65,8 +65,8 @@ def hand_over(
 ) -> dict[str, str]:
     """Give Spark the rows of all sinks and wait until their output is published; returns the tables of each sink.
 
-    `folder`: of the run. `run`: its id. `component`: the one that hands over. `wait(seconds)` is called meanwhile.
-    Raises DispatchFailedError if a function of a sink fails; nothing is published then.
+    `folder`: the folder of the run. `run`: its id. `component`: the component that hands over. `wait(seconds)` is
+    called meanwhile. Raises DispatchFailedError if a function of a sink fails; nothing is published then.
     """
     given = {name: one for name, one in sinks.items() if one.files}
     if not given:

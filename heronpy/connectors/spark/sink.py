@@ -73,8 +73,8 @@ class SparkSink(TwoPhaseSink):
 
     **Under EFFECTIVELY_ONCE** a batch ends at each checkpoint (and earlier when it is full). It is prepared with
     the checkpoint, and handed over once the checkpoint is complete. After a failure, batches of the restored
-    checkpoint are handed over and later ones are dropped. So every row is in exactly one published batch. A
-    batch that fails finally is missing from the table; its rows are kept in the folder `failed`. The number of
+    checkpoint are handed over and later ones are dropped. So every row is in exactly one published batch. A batch that
+    has failed for the last time is missing from the table; its rows are kept in the folder `failed`. The number of
     tasks of this component cannot be changed while it runs.
 
     **When the process of a sink task restarts** in another mode, batches of its predecessor may be in the inbox. Under

@@ -72,7 +72,7 @@ def find_files(patterns: list[str], may_be_gone: bool = False) -> list[str]:
         matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
         if not matches and not may_be_gone:
             raise TextFileError(
-                f"no file matches {pattern}; check the path, it must be readable "
+                f"no file matches {pattern}; check the path, which must be readable "
                 "on every machine that runs the topology"
             )
         files.update(matches)
@@ -128,7 +128,7 @@ class LineShare:
                 )
 
     def divide(self) -> None:
-        """Continue with the reader's present lanes; lanes that it has begun keep their positions."""
+        """Continue with the reader's current lanes; lanes that it has begun keep their positions."""
         self.close()
         self._left = None
         self._blocks = self._walk()

@@ -128,7 +128,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> dict[str, Any]:
-        """The answer as JSON. EngineAwayError if there is none in time, and for temporary refusals."""
+        """The answer as JSON. EngineAwayError if it does not come in time, and for temporary refusals."""
         text = self.text(method, path, query, body, kind)
         try:
             found = json.loads(text)

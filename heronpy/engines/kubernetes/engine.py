@@ -93,7 +93,7 @@ class KubernetesEngine:
 
     # ---- what is asked for ------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        """Create a pod and its secret for each request; if one is refused, none is left. See `Engine.submit`."""
+        """Create a pod and its secret for each request; if one is refused, remove all of them. See `Engine.submit`."""
         others = self._nodes() if any(one.avoid for one in requests) else []
         done: dict[tuple[int, int], str] = {}
         for one in requests:
@@ -265,7 +265,7 @@ class KubernetesEngine:
         try:
             return Explained(words_of(self._api.call("GET", self._path(name=engine_id))))
         except GoneError:
-            return Explained("Kubernetes does not list it any more")
+            return Explained("Kubernetes no longer lists it")
 
     def termination_report(self, engine_id: str) -> str:
         """The end of a pod's log; after the pod is gone, the end that its status kept."""

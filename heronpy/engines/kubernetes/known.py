@@ -52,7 +52,7 @@ class Listing:
 
 
 class KnownPods:
-    """`wall` is wall time, with which pods are marked; `now` is monotonic."""
+    """`wall` is the wall time in the marks of pods; `now` is monotonic."""
 
     def __init__(self, gone_s: float = GONE_S) -> None:
         self._gone_s = gone_s

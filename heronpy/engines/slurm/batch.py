@@ -36,7 +36,7 @@ OWNED = {
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """An operator's settings for a cluster; ConfigError where they contradict heronpy's own."""
+    """An operator's settings for a cluster; ConfigError if they contradict heronpy's own."""
 
     #: Partition; empty for the cluster's default.
     partition: str = ""
@@ -83,7 +83,7 @@ def job_name(topology_id: str, submission: int) -> str:
 
 
 def look_command(topology_id: str) -> str:
-    """A command that lists the jobs of a topology, including those that Slurm has given up with their hosts."""
+    """A command that lists the jobs of a topology, including jobs that Slurm has given up with their hosts."""
     return f"squeue --all --me --array --states=all --noheader --format='%i %j %T %N' | grep -F {PREFIX}{topology_id}."
 
 

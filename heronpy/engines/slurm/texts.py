@@ -174,8 +174,8 @@ def parse_boots(text: str) -> dict[str, float]:
 def closed_nodes(text: str, partition: str) -> str:
     """`n1 is drained, n2 is down*` if no node of the partition accepts a job, from sinfo's output in the format PLACES.
 
-    Empty if a node accepts jobs, or none is listed. `partition`: one or several, separated by commas; empty for the
-    default.
+    Empty if a node accepts jobs, or if the list is empty. `partition`: one or several, separated by commas; empty for
+    the default.
     """
     fields = [line.strip().split("|") for line in text.splitlines()]
     chosen = set(partition.split(","))
@@ -192,7 +192,7 @@ def closed_nodes(text: str, partition: str) -> str:
 
 
 def was_rebooted(job: Job, boots: Mapping[str, float]) -> bool:
-    """Whether its node was booted after the job began, so that none of its processes is left."""
+    """Whether its node was booted after the job began, so that all of its processes are gone."""
     return 0 < job.started_at < boots.get(job.host, 0.0) - CLOCKS_S
 
 
@@ -260,7 +260,7 @@ def parse_start(text: str) -> Explained:
     reason, _, rest = text.strip().partition("|")
     starts = rest.partition("|")[0].strip()
     if not text.strip():
-        return Explained("Slurm does not list it any more")
+        return Explained("Slurm no longer lists it")
     reason = reason.strip()
     return Explained("" if reason in _NO_REASON else reason, float(starts) if starts.isdigit() else None)
 

@@ -1,6 +1,6 @@
 """One driver of Spark as a child process: the commands to it, and its last report.
 
-It runs `heronpy.spark.host` in its own Python process, so that a JVM, or code that hangs in it, is not part of a
+It runs `heronpy.spark.host` in its own Python process, so that neither a JVM nor code that hangs in it is part of a
 scheduler. Commands go to its standard input as lines of JSON. The first has its properties, and the join tokens follow;
 none of them is an argument or a variable. The driver ends when its standard input is closed, for example because this
 process ends.

@@ -97,7 +97,7 @@ class SparkEngine:
         }  # fmt: skip
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """The control endpoint tells a running container to end; Spark can only kill, so that comes after a wait."""
+        """The control endpoint tells a running container to end. Spark can only kill it, and does so after a wait."""
         for who in filter(None, map(who_of, engine_ids)):
             for one in [one for one in self._waiting if (one.container, one.submission) == who]:
                 self._waiting.remove(one)

@@ -187,8 +187,8 @@ class RetryBad(Request[Retried], frozen=True):
 class RetryFailed(Request[Retried], frozen=True):
     """Retry all failed units, or one of them, from the start.
 
-    Without `unit`, units of failed dispatches go to Spark again in a dispatch with a new id, because nothing of the
-    failed one can be published any more.
+    Without `unit`, units of failed dispatches go to Spark again in a dispatch with a new id, because the failed one can
+    no longer be published.
     """
 
     unit: int | None = None

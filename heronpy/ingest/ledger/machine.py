@@ -100,7 +100,7 @@ _KEPT = {
 def handle(view: View, request: Request[A], who: Who, number: int, now: float) -> tuple[Changes, A]:
     """Carry out a request of a process; `number` is 0 for an idempotent request.
 
-    Raises LedgerError for an invalid request; then nothing is changed.
+    Raises LedgerError for an invalid request, and then changes nothing.
     """
     if len(who.name) > TEXT_MAX or "#" in who.task:
         raise LedgerError(f"the name of a task must have no # and at most {TEXT_MAX} characters: {who.task[:100]!a}")

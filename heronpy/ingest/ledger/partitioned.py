@@ -63,7 +63,7 @@ class PartitionedLedger:
         return cast(A, rule(self, request))
 
     def each(self, request: Request[A]) -> dict[str, A]:
-        """URL to the answer of each ledger; an entry is drained if none of its ledgers has open units."""
+        """The answer of each ledger by URL; an entry is drained if none of its ledgers has open units."""
         return {url: ledger.ask(request) for url, ledger in self._ledgers.items()}
 
     def _of_urls(self, urls: Iterable[str]) -> dict[str, Ledger]:
@@ -125,7 +125,7 @@ class PartitionedLedger:
             if (parts and opened.ledger != name) or found.entries != mine.entries:
                 raise LedgerError(
                     f"{url} has this pipeline with other ledgers than {next(iter(self._ledgers))}; give all sites the"
-                    " same ledgers, or this one a name of its own"
+                    " same ledgers, or give this pipeline another name"
                 )
             name = opened.ledger
             if opened.part in parts:

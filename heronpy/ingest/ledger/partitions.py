@@ -103,9 +103,9 @@ class Partitions(Struct, frozen=True):
         return [{**time, "urls": list(one.urls)} for time, one in zip(times, self.entries, strict=True)]
 
     def with_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """The next version, in which other ledgers hold the files born from a time on.
+        """The next version, in which other ledgers hold the files born at or after a time.
 
-        Raises LedgerError if that time is over at `now` (seconds since 1970), because a ledger may have such files.
+        Raises LedgerError if that time is before `now` (seconds since 1970), because a ledger may have such files.
         """
         begin = _seconds(since)
         if begin <= now:
@@ -135,7 +135,7 @@ def partitions_of(text: str) -> Partitions:
 
 
 def newest(known: str, given: str, keys: Iterable[str]) -> str:
-    """The map from now on in a ledger with the files `keys`; "" for no map.
+    """The new map of a ledger with the files `keys`; "" for no map.
 
     Raises LedgerError if one of the files would belong to another ledger.
     """

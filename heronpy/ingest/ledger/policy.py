@@ -113,7 +113,7 @@ def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int
 
 
 def ready_max(config: Config, workers: int) -> int:
-    """No units are cut while this many are ready."""
+    """No units are cut while this number of units is ready."""
     return config.ready_per_worker * max(1, workers)
 
 
@@ -146,7 +146,7 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
 
 
 def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
-    """The containers whose present unit takes `SLOW_FACTOR` times as long as its bytes let expect, and how many times.
+    """The containers whose current unit takes at least `SLOW_FACTOR` times as long as expected, with the factor.
 
     A unit that has a backup is in the container of the backup.
     """
@@ -161,7 +161,7 @@ def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -
 
 
 def try_again_s(tries: int) -> float:
-    """How long a unit rests after this many tries."""
+    """How long a unit rests after this number of tries."""
     return TRY_AGAIN_S[min(tries, len(TRY_AGAIN_S)) - 1]
 
 

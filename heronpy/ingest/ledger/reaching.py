@@ -156,7 +156,7 @@ class Reached:
         return answer
 
     def add_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """Set other ledgers for files born from a time on; see `Partitions.with_entry`. Every process of the pipeline
+        """Set the ledgers for files born at or after a time; see `Partitions.with_entry`. Every process of the pipeline
         uses the new map at its next request."""
         config = next(
             msgspec.json.decode(found.config, type=Config)
@@ -281,7 +281,7 @@ def _everything(view: View, now: float) -> tuple[Changes, None]:
 
 
 def afters_of(text: str) -> dict[str, tuple[str, ...]]:
-    """Pipeline of an existing ledger to the pipelines for which it waits."""
+    """The pipelines for which each pipeline of an existing ledger waits."""
     found: dict[str, tuple[str, ...]] = {}
     for _, store in _existing(text):
         with closing(store):

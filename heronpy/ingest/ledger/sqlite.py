@@ -246,13 +246,13 @@ class SqliteStore:
         if (status.st_dev, status.st_ino) != self._inode:
             self._close()
             raise RemovedLedgerError(
-                f"the ledger {self._path} was replaced by another file while this task worked with it; the task checks"
-                " whether the new one knows everything in the table"
+                f"the ledger {self._path} was replaced by another file while this task used it; the task checks"
+                " whether the new ledger knows everything in the table"
             )
 
     def _removed(self) -> RemovedLedgerError:
         return RemovedLedgerError(
-            f"the ledger {self._path} was removed while this task worked with it; put it back, or kill the topology and"
+            f"the ledger {self._path} was removed while this task used it; put it back, or kill the topology and"
             " run: heron units rebuild"
         )
 

@@ -98,7 +98,7 @@ class View(Protocol):
         """Leased units whose `until` is not later, ordered by root and id."""
 
     def orphans(self, before: float, limit: int) -> Sequence[Unit]:
-        """Leased units whose holder was not seen since, ordered by root and id."""
+        """Leased units whose holder was not seen since that time, ordered by root and id."""
 
     def held(self, task: str) -> Sequence[Unit]:
         """Leased units of all incarnations of a task, ordered by id."""
@@ -132,19 +132,19 @@ class View(Protocol):
         """The number of processes of that kind that were seen after that time."""
 
     def last(self, kind: Kind) -> Client | None:
-        """The process of that kind that was seen last; None if there is none."""
+        """The process of that kind that was seen last; None without one."""
 
     def site_seen(self, site: str) -> float:
         """When a worker of a site was last seen; -inf: never."""
 
     def worker_sites(self, after: float) -> Sequence[str]:
-        """The sites whose workers were seen since, ordered by name."""
+        """The sites whose workers were seen since that time, ordered by name."""
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
         """Figures of each site that has files or processes. Only for users, because it reads all copies."""
 
     def has_other(self, site: str, container: str, after: float) -> bool:
-        """Whether a worker of that site in another container was seen since."""
+        """Whether a worker of that site in another container was seen since that time."""
 
     def sites(self) -> Sequence[Site]:
         """All sites, ordered by name."""
@@ -173,7 +173,7 @@ class Sums(Struct, frozen=True):
 
 
 class SiteSums(Struct, frozen=True):
-    """See `View.site_sums`; only workers and keepers seen since then are counted."""
+    """See `View.site_sums`; only workers and keepers seen since that time are counted."""
 
     files: int = 0
     bytes: int = 0

@@ -302,7 +302,7 @@ class Pace(Struct, frozen=True):
 
 
 class Tally(Struct, frozen=True):
-    """Counts since the ledger was made or rebuilt, for facts that no row shows any more."""
+    """Counts since the ledger was made or rebuilt, for facts that no row shows."""
 
     KEY: ClassVar[int] = 0
     #: Published units, and those won by a backup.

@@ -24,7 +24,7 @@ class Others:
 
         A pipeline is past a time if its sites have scanned their files since, and its oldest unpublished byte is
         younger. `after`: it must be past the time when the unit was cut. `after_all`: it must be past the time when
-        both had begun.
+        both pipelines had begun.
         """
         for name in self._config.after:
             # Bytes that the first scan finds may have any age.
@@ -37,7 +37,7 @@ class Others:
             yield from self._not_past(name, self._begun(name))
 
     def views(self) -> Iterator[AfterView]:
-        """All pipelines, for display; the state of an `after` pipeline is that for bytes that come now."""
+        """All pipelines, for display; the state of an `after` pipeline is the one for bytes that arrive now."""
         for name in self._config.after:
             yield AfterView(name, False, next(iter(self._not_past(name, self._draft.now, fresh=True)), ""))
         for name in self._config.after_all:

@@ -85,7 +85,9 @@ class SparkBatches(ParquetTable):
                 f"dispatch_bytes of SparkBatches is {dispatch_bytes!r}; give an amount of bytes such as 256MB"
             )
         if not isinstance(dispatch_wait_s, int | float) or not 0 <= dispatch_wait_s < float("inf"):
-            raise ConfigError(f"dispatch_wait_s of SparkBatches is {dispatch_wait_s!r}; give seconds from 0 on")
+            raise ConfigError(
+                f"dispatch_wait_s of SparkBatches is {dispatch_wait_s!r}; give a number of seconds, 0 or more"
+            )
         self.dispatch_wait_s = float(dispatch_wait_s)
 
     def of_pipeline(self, pipeline: str) -> Output:

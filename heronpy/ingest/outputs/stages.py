@@ -110,7 +110,8 @@ class Stages:
     def finish(self, stage: Path, lineage: Lineage) -> None:
         """Write the lineage and sync all files of the stage, which may then be published.
 
-        Raises ValueError if an output has left anything but plain files, which would be neither synced nor copied.
+        Raises ValueError if an output has left anything but plain files, because only plain files are synced and
+        copied.
         """
         for name in os.listdir(stage):
             if name.startswith("_") or not S_ISREG(os.lstat(stage / name).st_mode):
@@ -185,7 +186,9 @@ class Stages:
         except FileNotFoundError:
             return False  # removed by a rebuild or a faster keeper
         except OSError as error:
-            raise StageGoneError(f"{source} cannot be copied to {stage.parent} ({error}); it is tried again") from None
+            raise StageGoneError(
+                f"{source} cannot be copied to {stage.parent} ({error}); the copy will be retried"
+            ) from None
         if not source.exists():
             shutil.rmtree(made, ignore_errors=True)
             return target.is_dir()
@@ -281,10 +284,10 @@ class Stages:
         return sorted((self.home / _BAD).glob("*.json"))
 
     def begin(self, generation: int) -> None:
-        """Begin a generation: nothing is staged or published for older generations from now on, and no other ledger
-        gets this generation, even if this ledger is lost before anything is staged.
+        """Begin a generation: nothing is staged or published for older generations from now on.
 
-        Otherwise a process that slept meanwhile would mistake units of the next ledger for its own.
+        No other ledger gets this generation, even if this ledger is lost before anything is staged. Otherwise a process
+        that slept meanwhile would mistake units of the next ledger for its own.
         """
         folder = self.home / f"g{generation}"
         make_folders(folder)

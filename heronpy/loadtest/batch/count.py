@@ -47,7 +47,7 @@ class Count:
 
     @contextmanager
     def running(self, *flags: str, work: str = "", settings: Any = None, **parameters: Any) -> Iterator[Topology]:
-        """The topology, whose parse or count does `work`; killed in the end."""
+        """The topology, in which parse or count does `work`; killed at the end."""
         settings = {"heron.checkpoint.interval_s": 2.0, **(settings or {})}
         load = Load(self.name, "", "keyed_count", mode="EFFECTIVELY_ONCE", max_spout_pending=10_000, settings=settings)
         own = {"work": work, "logs": f"{self.logs}/*.log", "table": str(self.table), **parameters}
@@ -82,12 +82,12 @@ class Count:
 
     @property
     def run_folder(self) -> Path:
-        """Of its newest batch run."""
+        """The folder of its newest batch run."""
         folder = self.cluster.home / "batch" / self.cluster.name / self.name
         return max((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
 
     def of_run(self, name: str) -> Any:
-        """A record of its newest batch run; empty if there is none yet."""
+        """A record of its newest batch run; empty without a run."""
         with suppress(FileNotFoundError):
             return json.loads((self.run_folder / name).read_text(encoding="utf-8"))
         return {}

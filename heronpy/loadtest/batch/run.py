@@ -1,6 +1,6 @@
 """Runs the profiles of batch runs, and builds the result documents.
 
-Sleeping work makes the figures of slow processes those of the runtime, and not of a busy machine.
+Work that sleeps makes the figures of slow processes show the runtime, not a busy machine.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def run_straggler(where: Cluster, workers: int, repeat: int, say: Say) -> dict[s
 
 def run_handover(where: Cluster, keys: int, repeat: int, say: Say) -> dict[str, Any]:
     """The result document of `batch_handover`."""
-    about, options = "from a batch run to the stream that goes on", {"keys": keys}
+    about, options = "from a batch run to the stream that continues", {"keys": keys}
     return _document("batch_handover", about, options, repeat, say, lambda number: handover(where, keys, number))
 
 
@@ -251,7 +251,7 @@ def straggler(where: Cluster, workers: int, number: int) -> Found:
 
 
 def handover(where: Cluster, keys: int, number: int) -> Found:
-    """A batch that leaves a savepoint, and the stream that goes on from it, with one more line."""
+    """A batch that leaves a savepoint, and the stream that continues from it, with one more line."""
     count = Count(where, f"handover-{number}")
     lines, _ = write_logs(count.logs, keys * 24, keys)
     count.run(*BATCH, work="live")

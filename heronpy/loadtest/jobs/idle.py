@@ -1,4 +1,4 @@
-"""What a manager costs with many jobs that rest: one topology runs, and stands for that of each job."""
+"""What a manager costs with many idle jobs: one running topology represents the topology of each job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOKED_S, MEASURED_S = 150.0, 60.0
 
 
 class Costs(Struct, frozen=True):
-    """Of the processes of a manager, with their guardians."""
+    """Costs of the processes of a manager, with their guardians."""
 
     percent: float
     """Of one core."""
@@ -38,7 +38,7 @@ class Costs(Struct, frozen=True):
 
 
 def costs(where: Cluster, jobs: int) -> Costs:
-    """The CPU and memory of the managers while they look at this number of idle jobs."""
+    """The CPU and memory of the managers while they watch this number of idle jobs."""
     out = where.scratch / "jobs"
     load = Load("load-jobs", "", "startup", containers=1, max_spout_pending=100, message_timeout_s=30)
     spec = {**load.spec("load-jobs", str(out)), "parameters": {"tasks": 2, "beat": False}}

@@ -1,8 +1,8 @@
-"""A topology as a fluid: what its figures would be, and how far behind it would be, whatever is decided.
+"""A fluid model of a topology: its figures and its lag under any decision.
 
-Rates, queues and CPU are real numbers, and backpressure holds all spouts in the same step. What each thread can do is
-known here, so what the scaler believes and decides can be compared with it. `heronpy.health` diagnoses the model's
-figures as it does those of a topology; what goes wrong is a `Fault`.
+Rates, queues and CPU are real numbers, and backpressure holds all spouts in the same step. The capacity of each thread
+is known here, so the scaler's beliefs and decisions can be compared with it. `heronpy.health` diagnoses the model's
+figures like those of a topology. Problems are `Fault`s.
 """
 
 from __future__ import annotations
@@ -58,8 +58,10 @@ class Part(Struct, kw_only=True):
 
 
 class Fault(Struct, frozen=True):
-    """Something that goes wrong for a time. `much` is what is left of a rate, a share, or how many foreign threads
-    compute all the time on each host; with a part that is a host's name, on that one alone.
+    """A problem for a time.
+
+    `much` is the rest of a rate, a share, or the number of foreign threads that compute all the time on each host; if
+    the part is a host's name, on that host only.
     """
 
     kind: str
@@ -83,7 +85,7 @@ class Minutes(Protocol):
     """The history of a job, as `heronpy.scaling.history` keeps it."""
 
     def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
-        """Remember what each component was asked for."""
+        """Remember the demand on each component."""
 
     def past(self, components: list[str], now: float) -> dict[str, Past]:
         """What they were asked for on other days."""
@@ -124,7 +126,7 @@ class Model:
 
     @property
     def lag_s(self) -> float:
-        """How long a tuple that comes now would wait in its source, as things are."""
+        """How long a tuple that arrives now would wait in its source."""
         last = self._steps[-1].rates if self._steps else {}
         return max(
             (self.backlog[name] / max(1e-9, sum(last.get(name, [0.0]))) for name in self.backlog if self.backlog[name]),
@@ -237,7 +239,7 @@ class Model:
         return [sum(values) / len(steps) for values in zip(*steps, strict=True)]
 
     def look(self, past: Mapping[str, Past]) -> Look:
-        """Its figures and findings now, as a topology master would tell them; a minute has passed."""
+        """Advance a minute; returns the figures and findings that a topology master would report."""
         signals = self._signals()
         self.findings = diagnose(signals, self.findings)
         if all(one.verdict in CALM for one in self.findings):
@@ -383,7 +385,7 @@ def _spread(rates: list[float]) -> float | None:
 def run(
     model: Model, goal: Goal, times: Times, for_s: float, minutes: Minutes | None = None, state: State | None = None
 ) -> Iterator[tuple[Look, Outcome]]:
-    """Let the model run under the scaler; each look, and what came of it."""
+    """Run the model under the scaler; returns each look and its outcome."""
     state = state or State()
     until = model.now + for_s
     while model.now < until:

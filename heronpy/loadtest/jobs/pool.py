@@ -33,7 +33,7 @@ class Costs(Struct, frozen=True):
 
 
 def costs(slots: int, containers: int, lost: int) -> Costs:
-    """Of a keeper whose slots answer each map at once."""
+    """Costs of a keeper whose slots answer each map at once."""
     before = psutil.Process().memory_info().rss
     pool = Pool(slots, SHARDS_PER_SLOT * slots, SLOT)
     specs = [

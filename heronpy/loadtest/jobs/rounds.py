@@ -1,4 +1,4 @@
-"""Rounds of the syncer over jobs of which no topology runs: a stub is what the driver sees."""
+"""Rounds of the syncer over jobs without running topologies: the driver observes a stub."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MORE: Final = 3
 
 
 class Stub:
-    """Topologies that are at once what a step says."""
+    """Topologies on which each step takes effect at once."""
 
     def __init__(self) -> None:
         self.seen: dict[str, Seen] = {}
@@ -38,7 +38,7 @@ class Stub:
         return self.seen[job]
 
     def perform(self, job: str, step: Step) -> Mapping[str, int]:
-        """As `heronpy.jobs.syncer.Driver`; these jobs only change their numbers of tasks."""
+        """See `heronpy.jobs.syncer.Driver`; these jobs only change their numbers of tasks."""
         assert isinstance(step, plans.Update), step
         seen = self.seen[job]
         new = {one.path: one.new for one in step.differences if one.new is not None}

@@ -42,7 +42,7 @@ class Sizes(Struct, frozen=True):
 def run_jobs(where: Cluster, sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
     """The result document; ConfigError in a cluster that is not made for the test, because it gets jobs."""
     if not where.temporary:
-        raise ConfigError("load-test jobs runs in a cluster of its own; leave --cluster out")
+        raise ConfigError("load-test jobs runs in its own cluster; leave out --cluster")
 
     def once(number: int, begin: str) -> dict[str, Any]:
         values: dict[str, float] = {}

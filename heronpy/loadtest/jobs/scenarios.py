@@ -79,7 +79,7 @@ class Scene:
 
 
 class Drawn:
-    """A scenario: a chain of bolts that does what is asked at first, and what becomes of it after half an hour."""
+    """A scenario: a chain of bolts that can process its load at first, and its change after half an hour."""
 
     def __init__(self, seed: int) -> None:
         self.draw = draw = random.Random(seed)
@@ -128,7 +128,7 @@ class Drawn:
 
     @property
     def fullest(self) -> float:
-        """What is asked at the end of the bolt that can do it least, as a share of what it can do."""
+        """The final demand on the most loaded bolt, as a share of its capacity."""
         return max(self.load * self.grows / part.tasks / part.per_s for part in self.parts[1:])
 
     def offered(self, at: float) -> float:
@@ -143,7 +143,7 @@ class Drawn:
 
 
 def is_wrong(drawn: Drawn, scene: Scene) -> bool:
-    """Whether the scaler has named another cause than the fault, or has scaled what more tasks do not cure."""
+    """Whether the scaler has named a wrong cause, or has scaled a component that more tasks do not help."""
     ups, causes = scene.changes(up=True), [one.cause for one in scene.alerts]
     if drawn.kind == "load":
         # Where all can do it, nothing is wrong; at the edge either is right.

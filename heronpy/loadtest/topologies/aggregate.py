@@ -3,8 +3,8 @@
     lines x2 -> parse x2 -> by_carrier x2 (hold 5,000 tuples) -> totals
                          \\-> by_origin x2 (hold 5,000 tuples) -/
 
-A counting bolt emits one tuple per key and delay, anchored to all tuples that it stands for, and acknowledges
-those key by key: in another order than they came.
+A counting bolt emits one tuple per key and delay, anchored to all tuples that it represents, and acknowledges those key
+by key, not in the order of arrival.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class SlowParse(Parse):
 
 
 class Count(Bolt):
-    """Emits at the end, or at each tick what has changed if a stream goes on."""
+    """Emits all counts at the end, or changed counts at each tick if a stream continues."""
 
     outputs = ["user", "count"]
 
@@ -93,7 +93,7 @@ class Count(Bolt):
 
 
 class LiveCount(Count):
-    """Writes down when a live line has come."""
+    """Records the arrival time of a live line."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)

@@ -1,9 +1,10 @@
-"""A pipeline of work units, whose function is one of those below.
+"""A pipeline of work units with one of these functions.
 
-`click`: a line becomes a row of two columns. `line`: it stays as it is. `slow`: each unit takes `unit_s`, and ten
+`click`: a line becomes a row of two columns. `line`: the line is the row. `slow`: each unit takes `unit_s`, and ten
 times as long in the first process that gets one. `bad`: the line `bad_line` raises, and `deadly` kills its process.
-`halt`: a line that ends with `halt` takes `halt_s` in the first attempt at its unit. The last three write down each
-attempt. `tuples` is no function of work units: the same work as `click` by TextFileSpout, a bolt that parses, FileSink.
+`halt`: a line that ends with `halt` takes `halt_s` in the first attempt at its unit. The last three record each
+attempt. `tuples` is not a function of work units: the same work as `click` by TextFileSpout, a bolt that parses,
+FileSink.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ LANES, LOG = 120, "load"
 
 
 def submit(describe: Callable[[dict[str, Any], TopologyBuilder], None], description: str | None) -> None:
-    """Submit the topology that is described for the specification that the command line names."""
+    """Submit the topology of the specification that the command line names."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--spec", required=True, help="JSON file with the specification of the load")
     spec: dict[str, Any] = json.loads(Path(parser.parse_args().spec).read_text(encoding="utf-8"))
@@ -212,7 +212,7 @@ class LoadSpout(Spout, StatefulComponent):
     """A spout that ends after its last tuple; with acks, it replays failed tuples and ends after the last ack.
 
     Subclasses count in `self.sent` and define `message(number)`, the values of tuple `number`.
-    With checkpoints, `kept` has the number of tuples of each lane that the restored one had emitted.
+    With checkpoints, `kept` has the number of tuples of each lane that were emitted before the restored checkpoint.
     """
 
     sent = 0
@@ -228,7 +228,7 @@ class LoadSpout(Spout, StatefulComponent):
         self.kept = context.partitioned_state("sent")
         self.lanes = self.kept.own(LOG, LANES)
         if not self.lanes:
-            raise ValueError(f"a load test has at most {LANES} tasks of a spout, not {self.report.tasks}; lower them")
+            raise ValueError(f"a load test has at most {LANES} tasks of a spout, not {self.report.tasks}; use fewer")
         self.limit = sum(share(spec["tuples"], lane) for lane in self.lanes)
         self.duration_s = spec["duration_s"]
         self.pace = Pace(spec["rate"]) if spec["rate"] else None

@@ -87,7 +87,7 @@ class PacedSpout(LoadSpout):
             self.emit_one()
 
     def wait_until_due(self, now: int) -> None:
-        """Say when to be called again, unless this is to measure a spout that does not say so."""
+        """Say when to be called again, unless the run measures a spout that does not say so."""
         if now < self.due_ns and not self.polled and not self.again:
             self.wait((self.due_ns - now) / 1e9)
 
@@ -98,7 +98,7 @@ class PacedSpout(LoadSpout):
             self.ack_latencies.fold()
 
     def facts(self) -> dict[str, Any]:
-        """The content of the report besides the counts."""
+        """The content of the report in addition to the counts."""
         acks = {"ack_latency": self.ack_latencies.as_json()} if self.tracked else {}
         return {"started_at": self.started_ns / 1e9, **acks}
 
@@ -151,7 +151,7 @@ class LatencySink(LoadSink, StatefulComponent):
         self.report.write(self.received, **self.facts())
 
     def facts(self) -> dict[str, Any]:
-        """The content of the report besides the counts."""
+        """The content of the report in addition to the counts."""
         return {"numbers": self.numbers, "latency": self.latencies.as_json()}
 
 

@@ -1,11 +1,10 @@
-"""Bolts that are slow for a time, or, with `stall_s`, one that stands still once: backpressure, and its end.
+"""Bolts that are slow for a time, or, with `stall_s`, one bolt that stops once: backpressure, and its end.
 
 In its slow phase a bolt serves exactly `capacity` tuples a second while it has input: a tuple's
 service starts when the previous one has ended, however late the timer fired. So a rate below the
-capacity means that backpressure starved the bolt. `first` is the pace of the first task, as a part of that of the
-others. `hot` is the part of the tuples that have the same key. After each `pause_every` tuples a bolt pauses `pause_s`.
-Spouts keep how long they stood between two emits, and bolts how much later than asked the machine woke them: only
-the rest of a stop is due to backpressure.
+capacity means that backpressure starved the bolt. `first` is the pace of the first task, relative to the others. `hot`
+is the share of tuples with the same key. After each `pause_every` tuples a bolt pauses `pause_s`. Spouts record the
+pauses between two emits, and bolts how late the machine woke them: only the rest of a pause is due to backpressure.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Stops:
 
 
 class FirehoseSpout(PacedSpout):
-    """Emits through the slow and the fast phase of the bolts, however many tuples that makes."""
+    """Emits during the slow and the fast phase of the bolts, without a limit on tuples."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)
@@ -71,7 +70,7 @@ class FirehoseSpout(PacedSpout):
 
 
 class SkewedSpout(FirehoseSpout):
-    """The payload of `hot` of its tuples is the same, and there are a hundred others."""
+    """The share `hot` of its tuples has one payload; the rest has a hundred others."""
 
     def emit_one(self) -> None:
         number = self.sent % 100
@@ -80,7 +79,7 @@ class SkewedSpout(FirehoseSpout):
 
 
 class SlowBolt(LatencySink):
-    """Serves `capacity` tuples a second for a time, then as fast as possible; latencies are those of the slow time."""
+    """Serves `capacity` tuples a second for a time, then as fast as possible; latencies are those of the slow phase."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)

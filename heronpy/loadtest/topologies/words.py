@@ -40,7 +40,7 @@ class WordSpout(LoadSpout):
         return sentences(words) if p["split_bolts"] else words
 
     def paced(self, pace: Pace) -> Iterator[str]:
-        """The words, each when it is due; "" while none is due."""
+        """The words, each when it is due; "" while no word is due."""
         pace.start_ns = time.monotonic_ns()
         self.report.mark(0)
         first = self.report.emitted

@@ -1,6 +1,7 @@
-"""Other processes than topologies: one that prepares, works when told so, and reports; and the loops of `throughput`.
+"""Contenders that are not topologies: a process that prepares, works on request, and reports; and the loops of
+`throughput`.
 
-The preparation is no part of the work, so that the CPU time of the work can be told from that of the start.
+The preparation is not part of the work, so the CPU time of the work does not include the start.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Contender:
         return []
 
     def answer(self, what: str, seconds: float) -> Any:
-        """The next thing that it sends: nothing when it is ready, then its report. LabError if it fails or is late."""
+        """Its next message: an empty one when it is ready, then its report. LabError if it fails or is late."""
         if not self._pipe.poll(seconds):
             raise self._failed(f"was not {what} after {seconds:g} s")
         try:
@@ -83,7 +84,7 @@ class Contender:
             self._pipe.send(None)
 
     def cpu_s(self) -> float:
-        """CPU seconds so far of it and all below it, with those that its processes have waited for."""
+        """CPU seconds of the process and its descendants so far, including ended ones."""
         total = 0.0
         for process in self._tree():
             with suppress(psutil.Error):
@@ -93,7 +94,7 @@ class Contender:
 
 
 def _serve(pipe: Connection, errors: str, prepare: Prepare, arguments: Sequence[object]) -> None:
-    """The process's side. It ends with the report, or when nobody listens any more."""
+    """The process's side. It ends with the report, or when the reader is gone."""
     descriptor = os.open(errors, os.O_WRONLY | os.O_APPEND)
     for output in (1, 2):
         os.dup2(descriptor, output)

@@ -68,7 +68,9 @@ def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[st
 
 
 def judged(rows: tuple[Row, ...], reports: list[dict[str, Any]]) -> tuple[bool, str]:
-    """Whether the rows are what the processes were told: each commit counts once, and every byte is somewhere once."""
+    """Whether the rows agree with the answers to the processes: each commit counts once, and every byte is in one
+    place.
+    """
     wrong = list(validate(rows))
     committed = [unit for report in reports for unit in report["committed"]]
     published = sum(report["published"] for report in reports)

@@ -53,7 +53,10 @@ class Goal:
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """The profiles of these names in the order in which they run; all when none is named. ConfigError for others."""
+    """The profiles of these names in the order in which they run; without names all of them.
+
+    ConfigError for an unknown name.
+    """
     for name in names:
         if name not in PROFILES:
             hint = suggestion(name, PROFILES, f"; known are {', '.join(PROFILES)}")

@@ -1,10 +1,10 @@
 """Runs the profiles of work units, and builds the result document.
 
-`straggler` sleeps in its function, so that its figure is that of the backups and not of a busy machine. In front of a
-worker's kill `recovery` writes a line at which the first attempt at a unit halts, so the worker is killed while it has
-one; in front of a keeper's nothing waits: a line is appended right after the kill, and looked for in the table.
-`rebuild` writes its table directly, a line per unit, as workers and keepers would leave it. One unit is missing: a
-topology then processes that hole and nothing else.
+`straggler` sleeps in its function, so that its figure shows the backups and not a busy machine. Before it kills a
+worker, `recovery` writes a line at which the first attempt at a unit halts, so the worker is killed while it has a
+unit. For a keeper, a line is appended right after the kill, and then expected in the table. `rebuild` writes its table
+directly, a line per unit, as workers and keepers would. One unit is missing, and a topology then processes only that
+unit.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def straggler(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
 
 
 def recovery(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Workers and keepers are killed: how soon a unit is leased again, and rows are published again."""
+    """Kill workers and keepers; measure the time until a unit is leased again and rows are published again."""
     made = Pipeline(where, f"recovery-{number}")
     kills = max(2, int(sizes.seconds / KILL_S))
     lines = 0
@@ -245,12 +245,12 @@ def _kill(pid: int) -> int:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        raise LabError(f"process {pid} was to be killed, and had ended before") from None
+        raise LabError(f"process {pid} ended before it could be killed") from None
     return time.monotonic_ns()
 
 
 def quiet(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Many files that do not grow: what the keepers cost, and how large the ledger is."""
+    """Many files that do not grow: the cost of the keepers, and the size of the ledger."""
     made = Pipeline(where, f"quiet-{number}")
     files, keeper = sizes.files, f"task {NAME}-keeper"
 
@@ -299,7 +299,7 @@ def _asked(url: str, *statements: str) -> list[int]:
 
 
 def bad(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """One bad line in many, which raises or kills its worker: all other rows are there, and what it cost."""
+    """One bad line in many, which raises or kills its worker: all other rows are there; measures the cost."""
     values: dict[str, float] = {}
     checks: list[Check] = []
     for kind in ("bad", "crash"):

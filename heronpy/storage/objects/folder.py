@@ -2,8 +2,8 @@
 
 A file gets its name by one rename, after it is on disk; `put_if_absent` by a link, which fails if the name is taken.
 Both hold on a network file system too, where locks may have no effect. The name of an unfinished file begins with a dot
-and ends in the same number as the name of its object. So a caller that numbers its objects can tell which of them left
-an unfinished file.
+and ends in the same number as the name of its object. So a caller that numbers its objects knows which of them left an
+unfinished file.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ def check_objects(objects: Objects, what: str) -> None:
         again = objects.put_if_absent(key, other)
         if not created or again or objects.get(key) != mine:
             raise ConfigError(
-                f"{what} {objects.name} has no put-if-absent: it replaced an object that should stay; use a store that"
+                f"{what} {objects.name} has no put-if-absent: it replaced an object that must not change; use a store"
+                " that"
                 " honours If-None-Match, or a newer release of this one"
             )
         if key not in objects.list(deep=False).objects:
@@ -80,7 +81,7 @@ def _remove(objects: Objects, key: str, what: str) -> None:
         objects.delete([key])
     except ObjectsError as error:
         raise ConfigError(
-            f"{what} {objects.name} keeps an object that should be removed: it {_sentence(error)}"
+            f"{what} {objects.name} has not removed an object: it {_sentence(error)}"
         ) from None
 
 

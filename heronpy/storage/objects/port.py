@@ -72,7 +72,7 @@ class Objects(Protocol):
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write an object unless its key exists; returns whether the object is now `data`.
 
-        Of several creators with different data exactly one gets True, even if answers are lost.
+        If several callers create it with different data, exactly one gets True, even if answers are lost.
         """
 
     def get(self, key: str) -> bytes:

@@ -1,1 +1,1 @@
-"""Batch runs under faults: their topology, what is done to them, and what is judged."""
+"""Batch runs under faults: their topology, the faults, and the judgement."""

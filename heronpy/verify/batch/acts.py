@@ -79,7 +79,7 @@ def preempt(world: World, number: int) -> None:
 
 @in_each_stage
 def no_space(batch: BatchWorld, runs: int) -> None:
-    """The disk of the run is full, and has space again; a run that has failed goes on with the same command."""
+    """The disk of the run is full, and has space again; a run that has failed continues with the same command."""
     batch.may_charge = True
     for _ in range(runs):
         batch.may_fail = True

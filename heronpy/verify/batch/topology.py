@@ -1,7 +1,7 @@
 """The topology of `heron verify run --mode batch`: lines of files into a count and a sum for each key.
 
-As a batch, its bolts are slow until the verification says otherwise, so that its faults strike in the middle of each
-stage. Each process notes how many tuples its bolts have seen.
+As a batch, its bolts are slow until the verification ends that, so that faults occur in the middle of each stage. Each
+process notes how many tuples its bolts have seen.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Parse(Paced):
 
 
 class Count(Paced):
-    """Number and sum by key; emits what has changed at each tick, and at the end."""
+    """Number and sum by key; emits changes at each tick and at the end."""
 
     outputs = FIELDS
     name = COUNT

@@ -1,5 +1,6 @@
-"""A verification of a batch run: its input are files of seeded lines, its end is judged, and then that of the stream
-that goes on from its savepoint."""
+"""A verification of a batch run over files of seeded lines: judges its end, and then the stream that continues from its
+savepoint.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ class BatchWorld(World):
         self._next, self._has_half = last, half
 
     def end_input(self) -> None:
-        """Nothing is slow any more, and more lines come, which the batch must leave to the stream."""
+        """End the slow phase, and append lines that the batch must leave to the stream."""
         if not self.input.count:
             self.input = replace(self.input, count=self.lines)
             self._append(self.lines + LATER, half=True)
@@ -105,7 +106,7 @@ class BatchWorld(World):
         self.until_arrived(1)
 
     def arrived(self) -> int:
-        """Tuples that bolts have seen, also in vain."""
+        """Tuples that bolts have seen, including wasted attempts."""
         return sum(path.stat().st_size for path in (self.out / SEEN).iterdir())
 
     def look(self) -> None:
@@ -154,7 +155,7 @@ class BatchWorld(World):
         return self.record.state is RunState.FAILED or self.is_in(control_pb2.LIFE_FAILED)
 
     def settled(self) -> None:
-        """Wait for the end of the batch, judge it, and wait until the stream that goes on has all lines."""
+        """Wait for the end of the batch, judge it, and wait until the continuing stream has all lines."""
         World.settled(self)
         self._judge_batch()
         self.topology.disconnect()

@@ -161,7 +161,7 @@ def bounded_runs(units: UnitWorld, runs: int) -> None:
         units.note("a bounded run has ended", disruptive=False)
         found = units.figures()
         if found["waiting_bytes"] or any(count for count, _ in found["units"].values()):
-            raise LabError("a bounded run has ended before all that it had sealed was published")
+            raise LabError("a bounded run has ended before it had published all bytes that it had sealed")
         if number == runs:
             units.end_input()
         units.topology.disconnect()

@@ -31,9 +31,9 @@ TICK_S = 0.02
 
 
 def line_of(seed: int, log: str, number: int, poison: int = 0) -> str:
-    """The line of this number, counted from 0; of 20 to 90 characters, without its end.
+    """The line of this number, counted from 0, with 20 to 90 characters and without its end.
 
-    `poison`: one line in about this number is bad, and a part of the bad lines is deadly; 0: none.
+    `poison`: about one in this number of lines is bad, and some of the bad lines are deadly; 0: no line.
     """
     code = blake2b(f"{seed} {log} {number}".encode(), digest_size=36).hexdigest()
     line = f"{log} {number} {code[: int(code[:2], 16) % 72]}."

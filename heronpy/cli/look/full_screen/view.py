@@ -70,7 +70,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the person looks at."""
+    """The part of the topology that the user sees."""
 
     level: Level = Level.COMPONENTS
     #: The component whose tasks are shown; "" for all.

@@ -58,55 +58,42 @@ export function JobPage({ route }) {
     <header class="head"><h1>${name}</h1></header><${Job} place=${{ cluster, name }} alone=${true} /></main>`;
 }
 
-/** The job that keeps the topology; nothing without one, unless the page is its own. @param {{place: any, alone?: boolean}} props */
-export function Job({ place, alone }) {
-  const may = useMay();
-  const asked = useGet('jobs', { cluster: place.cluster, job: place.name }, 10);
-  const [change, setChange] = useState(null);
-  const [job] = asked.data ?? [];
-  if (!job) return alone && html`<${Trouble} problem=${asked.data ? { title: `cluster ${place.cluster} has no job ${place.name}`, detail: `heron job list ${place.cluster} lists them` } : asked.problem} />`;
-  const { document, origin, scaler } = job;
-  const here = job.place && { cluster: job.cluster, name: job.job, ...job.place };
-  const button = (title, what) => may && html`<button aria-label=${what.about && `${title} ${what.about}`} onClick=${() => setChange({ title, version: job.versions.oncall, ...what })}>${title} …</button>`;
-  const pinned = Object.entries(origin).filter(([, one]) => one.layer === 'oncall');
-  const run = document.run ?? 'running';
-  const stop = run === 'running'
-    ? button('stop', { body: { set: { run: 'stopped' } }, says: 'The topology takes a savepoint and stops; one without checkpoints is drained.' })
-    : button('start', { body: origin.run?.layer === 'oncall' ? { unset: ['run'] } : { set: { run: 'running' } }, says: 'The topology starts from its latest checkpoint, or runs on.' });
-  const rows = Object.entries(document.parallelism ?? {}).map(([component, tasks]) => ({ ...scaler.components[component], component, tasks, by: origin[`parallelism.${component}`] }));
-  const columns = [
-    plain('component', 'component', (name) => (here ? link(here, 'component', name, name) : name)),
-    { title: 'tasks', num: true, by: (row) => row.tasks, help: 'wanted, of those that the scaler may give', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks, document.scale.max[component]) : tasks) },
-    ...(may ? [{ title: 'change', cell: (row) => button('pin', { about: row.component, tasks: row.tasks, body: (tasks) => ({ set: { parallelism: { [row.component]: tasks } } }), says: 'The scaler leaves a pinned component alone.' }) }] : []),
-    { title: 'set by', cell: ({ by }) => html`<span title=${by?.why}>${by ? `${by.layer}${by.layer === 'oncall' ? `, ${by.who}` : ''}` : 'the program'}</span>` },
-    figure('input', 'arrives_per_s', rate),
-    figure('one task', 'each_per_s', rate, 'what one task can do'),
-    figure('busy', 'busy', share),
-    { title: 'the scaler', cell: (row) => html`<span class="words">${row.verdict ?? UNKNOWN}</span>` },
-  ];
-  const facts = [
-    document.slo?.lag_s && ['lag', lagOf(scaler.lag_s, document.slo.lag_s), 'now, of what is promised'],
-    scaler.slo_kept !== null && ['promise kept', kept(scaler.slo_kept), 'share of the time in which the lag was known'],
-    document.place?.pool && ['pool', document.place.pool],
-    document.scale?.mode && ['scale.mode', document.scale.mode],
-    !alone || !here || ['topology', html`<a href=${to(here)}>${here.name}</a>`],
-  ].filter(Array.isArray);
-  const reasons = [
-    ...job.decisions.map((one) => [one.at, `${one.who}: ${one.text}`]),
-    ...job.changes.map(({ layer, version, stamp, before, after }) => [stamp.at, `${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why}`]),
-  ];
-  return html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} />
-      ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { path: ['release'], version: job.version, body: {}, says: 'What has failed is tried again at once.' }) : ''}${stop}</span>`}>
-    ${unkept([job])}${[job.plan, job.failure, job.capacity, ...scaler.alerts].map((text, number) => text && html`<p key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p>`)}
-    ${facts.length > 0 && html`<${Facts} items=${facts} />`}
-    <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" />
-    ${pinned.length > 0 && html`<h3>set by people</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'What the other layers or the program say holds again.' })}</li>`)}</ul>`}
-    <${Later}><${Minutes} job=${job} /><//>
-    <h3>last decisions and changes</h3>
-    <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
-    ${change && html`<${Change} job=${job} change=${change} onClose=${() => setChange(null)} onDone=${() => { setChange(null); asked.again(); }} />`}
-  <//>`;
-}
+/** The job that keeps the topology; nothing without one, unless the page is its own. @param {{place: any, alone?: boolean}} props */ export
+function Job({ place, alone }) { const may = useMay(); const asked = useGet('jobs', { cluster: place.cluster, job: place.name }, 10); const
+[change, setChange] = useState(null); const [job] = asked.data ?? []; if (!job) return alone &&
+html`<${Trouble} problem=${asked.data ? { title: `cluster ${place.cluster} has no job ${place.name}`, detail: `heron job list
+${place.cluster} lists them` } : asked.problem} />`; const { document, origin, scaler } = job; const here = job.place && { cluster:
+job.cluster, name: job.job, ...job.place }; const button = (title, what) => may && html`<button aria-label=${what.about && `${title}
+${what.about}`} onClick=${() => setChange({ title, version: job.versions.oncall, ...what })}>${title} …</button>`; const pinned =
+Object.entries(origin).filter(([, one]) => one.layer === 'oncall'); const run = document.run ?? 'running'; const stop = run === 'running' ?
+button('stop', { body: { set: { run: 'stopped' } }, says: 'The topology takes a savepoint and stops; one without checkpoints is drained.' })
+: button('start', { body: origin.run?.layer === 'oncall' ? { unset: ['run'] } : { set: { run: 'running' } }, says: 'The topology starts from
+its latest checkpoint, or runs on.' }); const rows = Object.entries(document.parallelism ?? {}).map(([component, tasks]) => ({
+...scaler.components[component], component, tasks, by: origin[`parallelism.${component}`] })); const columns = [ plain('component',
+'component', (name) => (here ? link(here, 'component', name, name) : name)), { title: 'tasks', num: true, by: (row) => row.tasks, help:
+'wanted, of those that the scaler may give', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks,
+document.scale.max[component]) : tasks) }, ...(may ? [{ title: 'change', cell: (row) => button('pin', { about: row.component, tasks:
+row.tasks, body: (tasks) => ({ set: { parallelism: { [row.component]: tasks } } }), says: 'The scaler leaves a pinned component alone.' })
+}] : []), { title: 'set by', cell: ({ by }) => html`<span title=${by?.why}>${by ? `${by.layer}${by.layer === 'oncall' ? `, ${by.who}` :
+''}` : 'the program'}</span>` }, figure('input', 'arrives_per_s', rate), figure('one task', 'each_per_s', rate, 'what one task can do'),
+figure('busy', 'busy', share), { title: 'the scaler', cell: (row) => html`<span class="words">${row.verdict ?? UNKNOWN}</span>` }, ]; const
+facts = [ document.slo?.lag_s && ['lag', lagOf(scaler.lag_s, document.slo.lag_s), 'now, of what is promised'], scaler.slo_kept !== null &&
+['promise kept', kept(scaler.slo_kept), 'share of the time in which the lag was known'], document.place?.pool && ['pool',
+document.place.pool], document.scale?.mode && ['scale.mode', document.scale.mode], !alone || !here || ['topology',
+html`<a href=${to(here)}>${here.name}</a>`], ].filter(Array.isArray); const reasons = [ ...job.decisions.map((one) => [one.at,
+`${one.who}: ${one.text}`]), ...job.changes.map(({ layer, version, stamp, before, after }) => [stamp.at,
+`${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why}`]), ]; return
+html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} /> ${job.state === 'QUARANTINED' || job.state ===
+'WAITING' ? button('release', { path: ['release'], version: job.version, body: {}, says: 'Failed steps are retried at once.' }) :
+''}${stop}</span>`}> ${unkept([job])}${[job.plan, job.failure, job.capacity, ...scaler.alerts].map((text, number) => text && html`<p
+key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p>`)} ${facts.length > 0 && html`<${Facts} items=${facts}
+/>`} <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" /> ${pinned.length > 0 && html`<h3>set
+by people</h3><ul class="pins">${pinned.map(([name, one]) =>
+html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When}
+at=${one.until} />`}${one.why && `:
+${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again.' })}</li>`)}</ul>`} <${Later}><${Minutes} job=${job} /><//> <h3>last decisions and changes</h3> <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li
+key=${number}><${When} at=${at} /> ${text}</li>`)}</ul> ${change && html`<${Change} job=${job} change=${change} onClose=${() =>
+setChange(null)} onDone=${() => { setChange(null); asked.again(); }} />`} <//>`; }
 
 /** Load, tasks and lag of the last day, with a mark for each decision; nothing where the scaler does not run. @param {{job: any}} props */
 function Minutes({ job }) {
