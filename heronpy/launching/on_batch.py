@@ -190,7 +190,8 @@ def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings:
             " host; set heron.batch.folder to a folder below heron.engine.shared"
         )
     problems += [
-        f"SparkSink '{name}' ends a batch run on one host only; run the topology on this machine, or end in a FileSink"
+        f"SparkSink '{name}' cannot end a batch run on several hosts, because Spark gets the rows through files that"
+        " only one host may lock; submit to a cluster of one machine, such as local, or write with a FileSink"
         for name in sorted(spark_sinks(topology))
     ]
     ledger = ledger_of(settings_for(resolved, IngestSettings).ledger)

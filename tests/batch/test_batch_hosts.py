@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,16 +26,9 @@ from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
 from tests.batch.programs.visits import topology
 from tests.batch.test_batch_inside import rows_of, write
-from tests.support.postgres import PostgresServer, why_not
+from tests.support.postgres import PostgresServer, served
 
-
-@pytest.fixture
-def server() -> Iterator[PostgresServer]:
-    if reason := why_not():
-        pytest.skip(reason)
-    server = PostgresServer()
-    yield server
-    server.close()
+server = pytest.fixture(served)
 
 
 def test_runs_share_a_ledger_and_a_removed_one_leaves_nothing_in_it(
@@ -149,5 +141,5 @@ def test_a_spark_sink_is_refused_on_several_hosts() -> None:
     built = topology("visits", "/shared/logs/*.log", "/shared/out").build()
     set_key(components_of(built)["store"].comp.config, SINK_KEY, "true")
     resolved = resolve("local", (), {}, {}, [f"{key}={value}" for key, value in SHARED.items()])
-    with pytest.raises(TopologyError, match="SparkSink 'store' ends a batch run on one host only"):
+    with pytest.raises(TopologyError, match="SparkSink 'store' cannot end a batch run on several hosts"):
         shared_ledger(built, resolved, settings_for(resolved, BatchSettings))

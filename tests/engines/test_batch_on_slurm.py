@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.batch.test_batch_runs import PROGRAM, counts_of, rows_of, write
-from tests.engines.conftest import needs_slurm
 from tests.support.judged import SMALL
-from tests.support.postgres import PostgresServer, why_not
-from tests.support.slurm import SlurmCluster, slurm_cluster
+from tests.support.postgres import PostgresServer, served
+from tests.support.slurm import SlurmCluster
 from tests.support.slurm_topologies import Submitted
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow, pytest.mark.timeout(590)]
 LINES = 12_000
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    needs_slurm()
-    with slurm_cluster() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def ledger() -> Iterator[PostgresServer]:
-    if reason := why_not():
-        pytest.skip(reason)
-    server = PostgresServer()
-    yield server
-    server.close()
+ledger = pytest.fixture(served)
 
 
 def test_a_preempted_container_and_a_lost_host_cost_attempts_only(

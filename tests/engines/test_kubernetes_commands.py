@@ -12,13 +12,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import yaml
 
-from tests.engines.conftest import World
+from tests.engines.conftest import World, client_of
 from tests.support.hosts import needs_hosts
 from tests.support.kubernetes_client import PATIENCE_S, Client, ids
 from tests.support.kubernetes_node import IMAGE
@@ -29,22 +28,9 @@ pytestmark = [needs_hosts, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
-def k8s(make_real: World, tmp_path: Path) -> Iterator[Client]:
-    with make_real() as (cluster, kubelets):
-        yield from _client(cluster, kubelets, tmp_path)
-
-
-@pytest.fixture
 def fake_k8s(make_fake: World, tmp_path: Path) -> Iterator[Client]:
     with make_fake() as (cluster, kubelets):
-        yield from _client(cluster, kubelets, tmp_path)
-
-
-def _client(cluster: Any, kubelets: Any, folder: Path) -> Iterator[Client]:
-    found = Client(cluster, kubelets, folder)
-    yield found
-    if found.conf.exists():
-        found.start("kill", "k8s", "fish").communicate(timeout=90)
+        yield from client_of(cluster, kubelets, tmp_path)
 
 
 def test_a_cluster_is_set_up_and_checked(k8s: Client) -> None:

@@ -17,6 +17,7 @@ import yaml
 
 from heronpy.cli import exits
 from heronpy.engines.contract import Ended
+from tests.engines.conftest import client_of
 from tests.engines.test_kubernetes_cluster import all_ended, all_run, ask, engine_of, watched, when
 from tests.support import fish
 from tests.support.control_plane import ControlPlane
@@ -39,10 +40,7 @@ def real(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple
 
 @pytest.fixture
 def k8s(real: tuple[RealCluster, Kubelets], tmp_path: Path) -> Iterator[Client]:
-    found = Client(*real, tmp_path)
-    yield found
-    if found.conf.exists():
-        found.start("kill", "k8s", "fish").communicate(timeout=120)
+    yield from client_of(*real, tmp_path)
 
 
 # ---- the engine --------------------------------------------------------------------------------

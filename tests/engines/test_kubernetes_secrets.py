@@ -5,13 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.engines.conftest import World
 from tests.support.hosts import needs_hosts
 from tests.support.kubernetes_client import PATIENCE_S, Client
 from tests.support.waiting import wait_for
@@ -19,15 +16,6 @@ from tests.support.waiting import wait_for
 #: Folders of keys on the host of a scheduler: of links and the endpoint, and of the user's commands.
 KEYS = ("keys", "access")
 pytestmark = [needs_hosts, pytest.mark.timeout(400)]
-
-
-@pytest.fixture
-def k8s(make_real: World, tmp_path: Path) -> Iterator[Client]:
-    with make_real() as (cluster, kubelets):
-        found = Client(cluster, kubelets, tmp_path)
-        yield found
-        if found.conf.exists():
-            found.start("kill", "k8s", "fish").communicate(timeout=120)
 
 
 def secrets_of(k8s: Client) -> dict[str, bytes]:

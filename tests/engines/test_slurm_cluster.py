@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -13,8 +13,7 @@ from heronpy.engines.contract import Ended, EngineAwayError, EngineFatalError, E
 from heronpy.engines.slurm.batch import SlurmOptions
 from heronpy.engines.slurm.engine import SlurmEngine
 from heronpy.procs.exit_reason import ExitReason
-from tests.engines.conftest import needs_slurm
-from tests.support.slurm import SlurmCluster, slurm_cluster
+from tests.support.slurm import SlurmCluster
 from tests.support.waiting import wait_for
 
 heavy = pytest.mark.heavy
@@ -37,13 +36,6 @@ if verb == "die":
     os.kill(os.getpid(), signal.SIGKILL)
 time.sleep(600)
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    needs_slurm()
-    with slurm_cluster() as found:
-        yield found
 
 
 def engine_of(cluster: SlurmCluster, topology: str = TOPOLOGY, **options: object) -> SlurmEngine:

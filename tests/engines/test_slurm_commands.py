@@ -22,13 +22,6 @@ pytestmark = [pytest.mark.heavy, pytest.mark.slow, pytest.mark.timeout(240)]
 PATIENCE_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    needs_slurm()
-    with slurm_cluster() as found:
-        yield found
-
-
 class Hpc(ClusterClient):
     """`heron` with cluster "hpc" on the tests' Slurm."""
 

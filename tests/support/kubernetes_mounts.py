@@ -33,6 +33,9 @@ def folders_of(pod: Mapping[str, Any], folder: Path, find: Find) -> dict[str, Pa
     for volume in pod["spec"].get("volumes", []):
         name = volume["name"]
         at = folder / "volumes" / name
+        if "hostPath" in volume:
+            found[name] = Path(volume["hostPath"]["path"])
+            continue
         if "persistentVolumeClaim" in volume:
             claim = find("persistentvolumeclaims", volume["persistentVolumeClaim"]["claimName"])
             real = find("persistentvolumes", claim["spec"].get("volumeName", "")) if claim else None
@@ -90,7 +93,7 @@ def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[s
         at = shlex.quote(root + _place(mount))
         lines += [f"mkdir -p $(dirname {at})", f"touch {at}"] if mount.get("subPath") else [f"mkdir -p {at}"]
         lines.append(f"mount --bind /run/held-{number} {at}")
-        is_fixed = not {"emptyDir", "persistentVolumeClaim"}.intersection(_volume(pod, mount["name"]))
+        is_fixed = not {"emptyDir", "hostPath", "persistentVolumeClaim"}.intersection(_volume(pod, mount["name"]))
         if mount.get("readOnly") or is_fixed:
             lines.append(f"mount -o remount,bind,ro {at}")
         lines.append(f"umount /run/held-{number}")

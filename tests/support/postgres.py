@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+
+import pytest
 
 from heronpy.verify.units.server import ADMIN, PostgresServer, why_not
 from tests.support.waiting import wait_for
 
-__all__ = ["ADMIN", "Pair", "PostgresServer", "why_not"]
+__all__ = ["ADMIN", "Pair", "PostgresServer", "served", "why_not"]
+
+
+def served() -> Iterator[PostgresServer]:
+    """What a fixture yields; it skips the test where no server can be started."""
+    if reason := why_not():
+        pytest.skip(reason)
+    server = PostgresServer()
+    yield server
+    server.close()
 
 
 class Pair:
