@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import signal
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,25 @@ sys.dont_write_bytecode = False
 
 # Whoever runs the tests in the background may ignore it, and so would all processes that the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine on a loop of its own; fixtures that are asynchronous contexts are entered there."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+            for name, value in given.items():
+                if isinstance(value, AbstractAsyncContextManager):
+                    given[name] = await stack.enter_async_context(value)
+            await test(**given)
+
+    asyncio.run(run())
+    return True
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +132,7 @@ def bucket(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iter
         monkeypatch.setenv(name, value)
     yield object_server.make_bucket(f"test-{uuid.uuid4().hex[:12]}")
     object_server.set()
-    remote.forget_clients()
+    remote.open_client.cache_clear()
 
 
 @pytest.fixture(scope="session")
@@ -129,4 +151,4 @@ def azure_container(azure_server: AzureServer, monkeypatch: pytest.MonkeyPatch) 
     for name, value in azure_server.environment.items():
         monkeypatch.setenv(name, value)
     yield azure_server.make_container(f"test-{uuid.uuid4().hex[:12]}")
-    remote.forget_clients()
+    remote.open_client.cache_clear()

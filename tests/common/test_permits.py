@@ -61,16 +61,13 @@ async def play(program: list[tuple[str, int]]) -> None:
     assert took[len(took) - len(alive) :] == alive
 
 
-def test_one_that_waits_or_gives_back_is_announced() -> None:
-    async def script() -> None:
-        wanted: list[int] = []
-        permits = Permits(lambda: wanted.append(1))
-        task = asyncio.ensure_future(permits.take())
-        await asyncio.sleep(0)
-        assert len(wanted) == 1
-        permits.offer(1)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert len(wanted) == 2 and permits.free == 1
-
-    asyncio.run(script())
+async def test_one_that_waits_or_gives_back_is_announced() -> None:
+    wanted: list[int] = []
+    permits = Permits(lambda: wanted.append(1))
+    task = asyncio.ensure_future(permits.take())
+    await asyncio.sleep(0)
+    assert len(wanted) == 1
+    permits.offer(1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(wanted) == 2 and permits.free == 1

@@ -59,24 +59,20 @@ def test_memory_is_known_from_the_report_and_not_from_its_words(
 
 
 @pytest.mark.parametrize("raised", [False, True])
-def test_the_log_of_a_task_says_why_it_was_killed(tmp_path: Path, raised: bool) -> None:
+async def test_the_log_of_a_task_says_why_it_was_killed(tmp_path: Path, raised: bool) -> None:
     """It ended in the middle of its work: who read the log of the task saw the next start, and no word of memory."""
     echoed: list[bytes] = []
-
-    async def main() -> None:
-        logs = ChildLogs(tmp_path, LoggingSettings(), lambda name, data: echoed.append(data))
-        with os.fdopen(logs.open_output("word"), "wb") as out:
-            out.write(b"at work\n")
-        logs.termination_report("word", None, True)
-        why = "its resident memory peaked at 122MB, above the limit of 120MB"
-        logs.ended(Ended(ProcessSpec("word", INSTANCE), ExitReason.OOM, why, raised))
-        logs.ended(Ended(ProcessSpec("word", INSTANCE), ExitReason.STARTUP_FAILURE, "as its last line says"))
-        logs.ended(Ended(ProcessSpec("gone", INSTANCE), ExitReason.KILLED, "SIGKILL"))
-        os.close(logs.open_output("word"))
-        assert logs.termination_report("word", None, False)[0] == "", "these are no words of the next one"
-        logs.close()
-
-    asyncio.run(main())
+    logs = ChildLogs(tmp_path, LoggingSettings(), lambda name, data: echoed.append(data))
+    with os.fdopen(logs.open_output("word"), "wb") as out:
+        out.write(b"at work\n")
+    logs.termination_report("word", None, True)
+    why = "its resident memory peaked at 122MB, above the limit of 120MB"
+    logs.ended(Ended(ProcessSpec("word", INSTANCE), ExitReason.OOM, why, raised))
+    logs.ended(Ended(ProcessSpec("word", INSTANCE), ExitReason.STARTUP_FAILURE, "as its last line says"))
+    logs.ended(Ended(ProcessSpec("gone", INSTANCE), ExitReason.KILLED, "SIGKILL"))
+    os.close(logs.open_output("word"))
+    assert logs.termination_report("word", None, False)[0] == "", "these are no words of the next one"
+    logs.close()
     lines = (tmp_path / "word.log").read_text().splitlines()
     assert lines[0] == "raw | at work" and b"".join(echoed).decode().splitlines() == lines
     told = [parse_line(line) for line in lines[1:]]
@@ -112,16 +108,12 @@ def test_a_task_tells_whether_it_lacked_memory(error: Exception, out_of_memory: 
     assert report.out_of_memory == out_of_memory and report.type == type(error).__name__
 
 
-def test_stacks_are_what_comes_after_asking(tmp_path: Path) -> None:
-    async def main() -> tuple[str | None, str | None]:
-        logs = ChildLogs(tmp_path, LoggingSettings())
-        with os.fdopen(logs.open_output("word"), "wb", buffering=0) as out:
-            dumped = await logs.stacks("word", lambda: out.write(b"Thread 1 (" + STACKS_MARK + b"):\n") and None)
-            unknown = await logs.stacks("other", lambda: pytest.fail("it does not run"))
-        logs.close()
-        return dumped, unknown
-
-    dumped, unknown = asyncio.run(main())
+async def test_stacks_are_what_comes_after_asking(tmp_path: Path) -> None:
+    logs = ChildLogs(tmp_path, LoggingSettings())
+    with os.fdopen(logs.open_output("word"), "wb", buffering=0) as out:
+        dumped = await logs.stacks("word", lambda: out.write(b"Thread 1 (" + STACKS_MARK + b"):\n") and None)
+        unknown = await logs.stacks("other", lambda: pytest.fail("it does not run"))
+    logs.close()
     assert dumped is not None and STACKS_MARK.decode() in dumped and unknown is None
 
 

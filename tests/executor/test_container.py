@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +24,18 @@ from heronpy.net.join_token import JoinToken
 from heronpy.proto import endpoint_pb2
 from heronpy.storage.package_pieces import PackagePieces
 from heronpy.storage.wheelhouse import digest_of
-from tests.support.containers import Host, at_endpoint, host_folder, left_in, processes_in, submitted
-from tests.support.fake_endpoint import FakeEndpoint
+from tests.support.containers import at_endpoint, left_in, processes_in, submitted, tmp
 from tests.support.hosts import needs_hosts
 from tests.support.waiting import alive, eventually
 from tests.support.wheels import house, make_wheel
 
+__all__ = ["tmp"]
+
 DIGEST = "a1" * 32
 
 
-@pytest.fixture
-def tmp() -> Iterator[Path]:
-    with host_folder() as folder:
-        yield folder
-
-
-def test_it_is_admitted_starts_and_leaves_nothing(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_it_is_admitted_starts_and_leaves_nothing(tmp: Path) -> None:
+    async with at_endpoint(tmp, log_kept_bytes=512) as (endpoint, host):
         process = host.start(SLURMD_NODENAME="n17")
         await eventually(lambda: endpoint.all("renew"), 15, "a renewal")
         (hello,) = endpoint.all("hello")
@@ -91,11 +85,11 @@ def test_it_is_admitted_starts_and_leaves_nothing(tmp: Path) -> None:
         await eventually(lambda: not processes_in(tmp), 5, "the end of all processes")
         assert left_in(tmp) == []
 
-    at_endpoint(tmp, scene, log_kept_bytes=512)
 
-
-def test_its_logs_go_to_the_archive_whole_and_the_endpoint_hears_why_it_ends(tmp: Path, tmp_path: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_its_logs_go_to_the_archive_whole_and_the_endpoint_hears_why_it_ends(tmp: Path, tmp_path: Path) -> None:
+    async with at_endpoint(
+        tmp, submitted=submitted(settings={"logging": {"archive": str(tmp_path)}}), log_kept_bytes=512
+    ) as (endpoint, host):
         process, _ = await host.run(SLURMD_NODENAME="n17")
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED
@@ -107,13 +101,11 @@ def test_its_logs_go_to_the_archive_whole_and_the_endpoint_hears_why_it_ends(tmp
         assert end.data.startswith(b"\n") and b"bootstrap-1 ends: its engine ends it" in end.data
         assert left_in(tmp) == []
 
-    at_endpoint(tmp, scene, submitted=submitted(settings={"logging": {"archive": str(tmp_path)}}), log_kept_bytes=512)
 
-
-def test_what_the_archive_does_not_take_goes_to_the_endpoint(tmp: Path, tmp_path: Path) -> None:
+async def test_what_the_archive_does_not_take_goes_to_the_endpoint(tmp: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+    place = {"logging": {"archive": str(tmp_path / "file")}}
+    async with at_endpoint(tmp, submitted=submitted(settings=place), log_kept_bytes=512) as (endpoint, host):
         process, _ = await host.run()
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED
@@ -121,24 +113,19 @@ def test_what_the_archive_does_not_take_goes_to_the_endpoint(tmp: Path, tmp_path
         assert len(ends["container_1_word_1"].data) == 512
         assert b"not all logs are in the archive" in ends["bootstrap-1"].data
 
-    place = {"logging": {"archive": str(tmp_path / "file")}}
-    at_endpoint(tmp, scene, submitted=submitted(settings=place), log_kept_bytes=512)
-
 
 @pytest.mark.parametrize(("act", "code"), [("exit 4", 4), ("exit 0", 0), ("signal 9", -9), ("signal 11", -11)])
-def test_it_ends_as_its_executor_ended(tmp: Path, act: str, code: int) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_it_ends_as_its_executor_ended(tmp: Path, act: str, code: int) -> None:
+    async with at_endpoint(tmp) as (endpoint, host):
         process, _ = await host.run()
         (tmp / "act").write_text(act)
         assert await host.ended(process) == code
         assert endpoint.all("log_end") and left_in(tmp) == []
         assert not processes_in(tmp), "what had left its session was killed, too"
 
-    at_endpoint(tmp, scene)
 
-
-def test_everything_dies_with_the_first_process_and_a_successor_cleans_up(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_everything_dies_with_the_first_process_and_a_successor_cleans_up(tmp: Path) -> None:
+    async with at_endpoint(tmp) as (_, host):
         process, started = await host.run()
         process.kill()
         await eventually(lambda: not alive(started["pid"]), 5, "the end of the executor")
@@ -153,11 +140,9 @@ def test_everything_dies_with_the_first_process_and_a_successor_cleans_up(tmp: P
         await host.ended(other)
         assert left_in(tmp) == []
 
-    at_endpoint(tmp, scene)
 
-
-def test_two_containers_of_a_host_leave_each_other_alone(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_two_containers_of_a_host_leave_each_other_alone(tmp: Path) -> None:
+    async with at_endpoint(tmp) as (_, host):
         first, _ = await host.run(container=1)
         second, _ = await host.run(container=2)
         first.terminate()
@@ -169,22 +154,18 @@ def test_two_containers_of_a_host_leave_each_other_alone(tmp: Path) -> None:
         assert await host.ended(second) == await host.ended(third) == exit_codes.TERMINATED
         assert left_in(tmp) == []
 
-    at_endpoint(tmp, scene)
 
-
-def test_fenced_it_ends_even_if_its_executor_will_not(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_fenced_it_ends_even_if_its_executor_will_not(tmp: Path) -> None:
+    async with at_endpoint(tmp) as (endpoint, host):
         (tmp / "stubborn").touch()
         process, _ = await host.run()
         endpoint.say(1, 1, endpoint_pb2.VERDICT_FENCED)
         assert await host.ended(process) == exit_codes.FENCED
         assert left_in(tmp) == [] and not processes_in(tmp)
 
-    at_endpoint(tmp, scene)
 
-
-def test_without_grants_it_stops_and_starts_again_in_a_new_epoch(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_without_grants_it_stops_and_starts_again_in_a_new_epoch(tmp: Path) -> None:
+    async with at_endpoint(tmp, fencing="lease") as (endpoint, host):
         process, first = await host.run()
         endpoint.refuses = InvalidRpcError("the control endpoint knows nobody")
         await eventually(lambda: not alive(first["pid"]), 10, "the end of the lease")
@@ -196,13 +177,10 @@ def test_without_grants_it_stops_and_starts_again_in_a_new_epoch(tmp: Path) -> N
         process.terminate()
         await host.ended(process)
 
-    at_endpoint(tmp, scene, fencing="lease")
 
-
-def test_the_endpoint_of_another_scheduler_hears_of_it_before_its_next_renewal(tmp: Path) -> None:
+async def test_the_endpoint_of_another_scheduler_hears_of_it_before_its_next_renewal(tmp: Path) -> None:
     """Renewals an hour apart: what comes is said because the connection is back."""
-
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+    async with at_endpoint(tmp, renew_s=3600.0, fence_s=10_000.0) as (endpoint, host):
         process, _ = await host.run()
         await eventually(lambda: any(renew.epoch for renew in endpoint.all("renew")), 20, "a renewal in its epoch")
         endpoint.shut()
@@ -213,12 +191,10 @@ def test_the_endpoint_of_another_scheduler_hears_of_it_before_its_next_renewal(t
         process.terminate()
         await host.ended(process)
 
-    at_endpoint(tmp, scene, renew_s=3600.0, fence_s=10_000.0)
-
 
 @pytest.mark.heavy
-def test_a_stopped_executor_is_noticed_and_killed(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_a_stopped_executor_is_noticed_and_killed(tmp: Path) -> None:
+    async with at_endpoint(tmp) as (endpoint, host):
         process, started = await host.run()
         await eventually(lambda: endpoint.all("start_spans"), 10, "its first sign of life")
         os.kill(started["pid"], signal.SIGSTOP)
@@ -227,11 +203,9 @@ def test_a_stopped_executor_is_noticed_and_killed(tmp: Path) -> None:
         assert b"gave no sign of life" in ends["bootstrap-1"]
         assert left_in(tmp) == [] and not processes_in(tmp)
 
-    at_endpoint(tmp, scene)
 
-
-def test_it_ends_with_the_process_that_started_it(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_it_ends_with_the_process_that_started_it(tmp: Path) -> None:
+    async with at_endpoint(tmp) as (endpoint, host):
         engine, _ = await host.run(through=("sh", "-c", 'exec 3<&0; "$@" <&3 3<&- & wait', "sh"))
         (hello,) = endpoint.all("hello")
         os.kill(hello.pid, signal.SIGHUP)  # as when only a thread of it ends
@@ -243,26 +217,21 @@ def test_it_ends_with_the_process_that_started_it(tmp: Path) -> None:
         last = endpoint.all("renew")[-1]
         assert (last.epoch, last.stopped) == (0, max(one.epoch for one in endpoint.all("renew"))), "its last word"
 
-    at_endpoint(tmp, scene)
-
 
 @needs_hosts
 @pytest.mark.parametrize(("act", "code"), [("exit 4", 4), ("signal 9", 137), ("signal 15", 143)])
-def test_as_process_1_it_ends_in_the_same_way(tmp: Path, act: str, code: int) -> None:
+async def test_as_process_1_it_ends_in_the_same_way(tmp: Path, act: str, code: int) -> None:
     """There no signal of its own ends it, and what is orphaned is its to reap."""
-
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+    async with at_endpoint(tmp) as (endpoint, host):
         process, started = await host.run(through=("unshare", "-mpf", "--kill-child", "--mount-proc"))
         assert endpoint.all("hello")[0].pid == 1 and started["session"] == started["pid"]
         (tmp / "act").write_text(act)
         assert await host.ended(process) == code
         assert left_in(tmp) == []
 
-    at_endpoint(tmp, scene)
 
-
-def test_it_is_told_that_it_has_to_leave_and_goes_on(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_it_is_told_that_it_has_to_leave_and_goes_on(tmp: Path) -> None:
+    async with at_endpoint(tmp) as (endpoint, host):
         process, started = await host.run()
         process.send_signal(signal.SIGUSR1)
         await eventually(lambda: endpoint.all("leave"), 5, "word of it")
@@ -271,8 +240,6 @@ def test_it_is_told_that_it_has_to_leave_and_goes_on(tmp: Path) -> None:
         assert alive(started["pid"]) and process.poll() is None and len(endpoint.all("leave")) == 1
         endpoint.say(1, 1, endpoint_pb2.VERDICT_FENCED)
         assert await host.ended(process) == exit_codes.FENCED
-
-    at_endpoint(tmp, scene)
 
 
 def _archive(files: dict[str, bytes]) -> bytes:
@@ -285,8 +252,12 @@ def _archive(files: dict[str, bytes]) -> bytes:
     return made.getvalue()
 
 
-def test_a_package_is_fetched_once_per_host(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_a_package_is_fetched_once_per_host(tmp: Path) -> None:
+    files = {"word.py": b"print('word')", "data": os.urandom(200_000), "__pycache__/word.cpython-311.pyc": b"x"}
+    async with at_endpoint(tmp, submitted=submitted(package=DIGEST), package=DIGEST, archive=_archive(files)) as (
+        endpoint,
+        host,
+    ):
         for container in range(1, 4):
             endpoint.activate(container, 1, 1)
             host.start(container)
@@ -301,12 +272,9 @@ def test_a_package_is_fetched_once_per_host(tmp: Path) -> None:
             await host.ended(process)
         assert left_in(tmp) == []
 
-    files = {"word.py": b"print('word')", "data": os.urandom(200_000), "__pycache__/word.cpython-311.pyc": b"x"}
-    at_endpoint(tmp, scene, submitted=submitted(package=DIGEST), package=DIGEST, archive=_archive(files))
-
 
 @pytest.mark.parametrize("place", ["whole", "damaged", "missing", "unknown"])
-def test_a_package_comes_from_where_all_hosts_reach_it_or_from_the_endpoint(
+async def test_a_package_comes_from_where_all_hosts_reach_it_or_from_the_endpoint(
     tmp: Path, tmp_path: Path, place: str
 ) -> None:
     archive = _archive({"word.py": b"print('word')", "data": os.urandom(200_000)})
@@ -315,8 +283,8 @@ def test_a_package_comes_from_where_all_hosts_reach_it_or_from_the_endpoint(
         (tmp_path / "made.tar").write_bytes(archive if place == "whole" else archive[:-100] + b"?" * 100)
         pieces = PackagePieces(given, "wc-1")
         pieces.put(tmp_path / "made.tar", hashlib.sha256(archive).digest())
-
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+    fields = {"package": DIGEST, "archive": archive, "package_place": given}
+    async with at_endpoint(tmp, submitted=submitted(package=DIGEST), **fields) as (endpoint, host):
         process, _ = await host.run()
         assert (endpoint.reads == 0) is (place == "whole")
         entry = tmp / f"heron-{os.getuid()}" / "packages" / DIGEST
@@ -324,31 +292,24 @@ def test_a_package_comes_from_where_all_hosts_reach_it_or_from_the_endpoint(
         process.terminate()
         await host.ended(process)
 
-    fields = {"package": DIGEST, "archive": archive, "package_place": given}
-    at_endpoint(tmp, scene, submitted=submitted(package=DIGEST), **fields)
 
-
-def test_tasks_run_with_the_dependencies_of_the_topology(tmp: Path) -> None:
+async def test_tasks_run_with_the_dependencies_of_the_topology(tmp: Path) -> None:
     house_file = house(tmp / "env.zip", make_wheel(tmp, "alpha"))
     engine = {"environment": str(house_file)}
     fields = {"environment": digest_of(house_file), "settings": {"engine": engine}}
-
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+    async with at_endpoint(tmp, submitted=submitted(**fields)) as (endpoint, host):
         process, started = await host.run()
         entry = tmp / f"heron-{os.getuid()}" / "environments" / endpoint.submitted.environment
         assert started["argv"][0] == str(entry / "bin" / "python")
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED
 
-    at_endpoint(tmp, scene, submitted=submitted(**fields))
 
-
-def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) -> None:
+async def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) -> None:
     """A program that prepares something is killed; that it has not done its work must not be mistaken for success."""
     house_file = house(tmp / "env.zip", make_wheel(tmp, "alpha"))
     fields = {"environment": digest_of(house_file), "settings": {"engine": {"environment": str(house_file)}}}
-
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+    async with at_endpoint(tmp, submitted=submitted(**fields)) as (endpoint, host):
         process = host.start()
         environments = tmp / f"heron-{os.getuid()}" / "environments"
         await eventually(lambda: list(environments.glob(".tmp/*/made")), 20, "the making of the environment")
@@ -357,8 +318,6 @@ def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) -> None:
         made = environments / endpoint.submitted.environment
         assert not made.exists() or (made / "bin" / "python").exists(), "it is whole, or not there"
         await eventually(lambda: not processes_in(tmp), 5, "the end of all processes")
-
-    at_endpoint(tmp, scene, submitted=submitted(**fields))
 
 
 @pytest.mark.parametrize(
@@ -379,8 +338,10 @@ def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) -> None:
         ({"refuses": InvalidRpcError("heronpy 9 does not fit")}, "heronpy 9 does not fit"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_sentence(tmp: Path, fields: dict[str, Any], words: str) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_what_does_not_fit_is_refused_in_one_sentence(tmp: Path, fields: dict[str, Any], words: str) -> None:
+    async with at_endpoint(
+        tmp, **{"submitted": submitted(package=DIGEST if "package" in fields else None), **fields}
+    ) as (endpoint, host):
         process = host.start()
         assert await host.ended(process) == exit_codes.STARTUP_FAILURE
         assert process.stderr is not None
@@ -389,20 +350,16 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp: Path, fields: dict[st
         assert "refuses" in fields or words in endpoint.all("log_end")[0].data.decode()
         assert left_in(tmp) == []
 
-    at_endpoint(tmp, scene, **{"submitted": submitted(package=DIGEST if "package" in fields else None), **fields})
 
-
-def test_an_error_that_nobody_foresaw_is_named(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_an_error_that_nobody_foresaw_is_named(tmp: Path) -> None:
+    async with at_endpoint(tmp, submitted=submitted(settings={"engine": {"home": "/tmp/a\0b"}})) as (endpoint, host):
         assert await host.ended(host.start()) == exit_codes.FAILURE
         assert b"an error of its own: ValueError: " in endpoint.all("log_end")[0].data
         assert left_in(tmp) == []
 
-    at_endpoint(tmp, scene, submitted=submitted(settings={"engine": {"home": "/tmp/a\0b"}}))
 
-
-def test_an_endpoint_that_does_not_answer_is_named(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_an_endpoint_that_does_not_answer_is_named(tmp: Path) -> None:
+    async with at_endpoint(tmp) as (endpoint, host):
         token = JoinToken(
             "wc-1", ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"), endpoint.token.server, endpoint.token.client
         )
@@ -412,19 +369,15 @@ def test_an_endpoint_that_does_not_answer_is_named(tmp: Path) -> None:
         said = process.stderr.read().decode()
         assert "tcp://127.0.0.1:1, tcp://127.0.0.1:2" in said and "within 1.5 s" in said
 
-    at_endpoint(tmp, scene)
 
-
-def test_the_addresses_of_the_endpoint_are_tried_in_turn(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_the_addresses_of_the_endpoint_are_tried_in_turn(tmp: Path) -> None:
+    async with at_endpoint(tmp) as (endpoint, host):
         addresses = ("tcp://nowhere.invalid:5", endpoint.endpoint)
         token = JoinToken("wc-1", addresses, endpoint.token.server, endpoint.token.client)
         process = host.start(token=token)
         await eventually(lambda: endpoint.all("renew"), 20, "a renewal")
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED and left_in(tmp) == []
-
-    at_endpoint(tmp, scene)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "x" * 10_000])
@@ -468,11 +421,9 @@ def test_the_volume_of_a_pod_may_be_open_to_all_in_it(tmp: Path, monkeypatch: py
         home_of(str(inner / "home"))
 
 
-def test_a_folder_that_others_may_enter_is_refused(tmp: Path) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_a_folder_that_others_may_enter_is_refused(tmp: Path) -> None:
+    async with at_endpoint(tmp) as (_, host):
         (tmp / f"heron-{os.getuid()}").mkdir(mode=0o755)
         process = host.start()
         assert await host.ended(process) == exit_codes.STARTUP_FAILURE
         assert process.stderr is not None and b"does not belong to you alone" in process.stderr.read()
-
-    at_endpoint(tmp, scene)

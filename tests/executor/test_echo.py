@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Iterator
@@ -13,9 +12,10 @@ import pytest
 from heronpy.common.setting_types import LoggingSettings
 from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.echo import PIECE_MAX_BYTES, WAITING_MAX_BYTES, Echo, open_echo
-from tests.support.containers import Host, at_endpoint, host_folder, submitted
-from tests.support.fake_endpoint import FakeEndpoint
+from tests.support.containers import at_endpoint, submitted, tmp
 from tests.support.waiting import eventually, wait_for
+
+__all__ = ["tmp"]
 
 
 @pytest.fixture
@@ -98,28 +98,25 @@ def test_an_output_that_is_closed_ends_the_echo_alone() -> None:
     echo.close()
 
 
-def test_what_processes_print_is_in_their_logs_and_in_the_echo(tmp_path: Path, pipe: tuple[int, int]) -> None:
+async def test_what_processes_print_is_in_their_logs_and_in_the_echo(tmp_path: Path, pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     echo = Echo(writer, "executor-1", 1000)
-
-    async def main() -> None:
-        logs = ChildLogs(tmp_path, LoggingSettings(), echo.put)
-        for name in ("word_1", "count_2"):
-            with os.fdopen(logs.open_output(name), "wb") as out:
-                out.write(f"{name} says\x1b[2J\n".encode())
-        logs.close()
-
-    asyncio.run(main())
+    logs = ChildLogs(tmp_path, LoggingSettings(), echo.put)
+    for name in ("word_1", "count_2"):
+        with os.fdopen(logs.open_output(name), "wb") as out:
+            out.write(f"{name} says\x1b[2J\n".encode())
+    logs.close()
     echo.close()
     assert sorted(all_of(reader)) == ["count_2 | raw | count_2 says\\x1b[2J", "word_1 | raw | word_1 says\\x1b[2J"]
     assert (tmp_path / "word_1.log").read_text() == "raw | word_1 says\\x1b[2J\n"
 
 
 @pytest.mark.parametrize("echo", [True, False])
-def test_the_first_process_hands_its_output_to_the_executor_if_it_is_asked_to(echo: bool, tmp_path: Path) -> None:
-    output = tmp_path / "output"
-
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_the_first_process_hands_its_output_to_the_executor_if_it_is_asked_to(
+    echo: bool, tmp_path: Path, tmp: Path
+) -> None:
+    output, settings = tmp_path / "output", {"logging": {"echo": echo}}
+    async with at_endpoint(tmp, submitted=submitted(settings=settings)) as (endpoint, host):
         with open(output, "wb") as file:
             process = host.start(stdout=file)
         endpoint.activate(1, 1, 1)
@@ -132,6 +129,3 @@ def test_the_first_process_hands_its_output_to_the_executor_if_it_is_asked_to(ec
         process.terminate()
         await host.ended(process)
         assert ("the executor runs as process" in output.read_text()) is echo
-
-    with host_folder() as tmp:
-        at_endpoint(tmp, scene, submitted=submitted(settings={"logging": {"echo": echo}}))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,34 +69,27 @@ def service(folder: Path, process: subprocess.Popen[str]) -> Evidence:
     )
 
 
-def run(do: Awaitable[Any]) -> Any:
-    async def go() -> Any:
-        return await do
-
-    return asyncio.run(go())
-
-
 def profile(**more: Any) -> Profile:
     return Profile(**{"name": NAME, "duration_s": 0.5, "rate": 100, **more})
 
 
-def test_without_py_spy_the_process_samples_itself_and_counts_its_objects(
+async def test_without_py_spy_the_process_samples_itself_and_counts_its_objects(
     tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy("")
-    found = read(run(service(tmp_path, child).profile(profile(duration_s=1.0))), evidence_of.Profile)
+    found = read(await service(tmp_path, child).profile(profile(duration_s=1.0)), evidence_of.Profile)
     assert (found.sampler, found.note) == (ITSELF, "")
     heaviest = [found.frames[number] for number in found.stacks[0].stack]
     assert heaviest[0] == "MainThread" and any(name.startswith("burn ") for name in heaviest)
-    counted = read(run(service(tmp_path, child).heap(Heap(name=NAME, top=3, limit_s=5.0))), evidence_of.Heap)
+    counted = read(await service(tmp_path, child).heap(Heap(name=NAME, top=3, limit_s=5.0)), evidence_of.Heap)
     assert len(counted.types) == 3 and counted.kinds > 3
     [kept] = [one for one in counted.types if one.name == "bytearray"]
     assert kept.count == 1000 and kept.bytes > 1_000_000
     assert counted.memory_bytes > kept.bytes and counted.paused_s > 0
-    assert run(service(tmp_path, child).dump_stacks(DumpStacks(name=NAME))).text.startswith("Thread 0x1")
+    assert (await service(tmp_path, child).dump_stacks(DumpStacks(name=NAME))).text.startswith("Thread 0x1")
     assert not list(tmp_path.glob("sample-*")), "nothing is left"
     with pytest.raises(RpcError, match="need py-spy, which is not installed"):
-        run(service(tmp_path, child).profile(profile(native=True)))
+        await service(tmp_path, child).profile(profile(native=True))
 
 
 SLOW_TO_RETURN = """
@@ -107,58 +100,56 @@ sampler._answer = lambda *words: (answer(*words), time.sleep(1))
 """
 
 
-def test_who_has_an_answer_may_ask_again_at_once(tmp_path: Path, spy: Callable[[str], None]) -> None:
+async def test_who_has_an_answer_may_ask_again_at_once(tmp_path: Path, spy: Callable[[str], None]) -> None:
     spy("")
     words = [sys.executable, "-c", SLOW_TO_RETURN + CHILD, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         one = service(tmp_path, process)
         for _ in range(2):
-            assert read(run(one.profile(profile())), evidence_of.Profile).sampler == ITSELF
-            assert read(run(one.heap(Heap(name=NAME, top=3, limit_s=5.0))), evidence_of.Heap).kinds > 3
+            assert read(await one.profile(profile()), evidence_of.Profile).sampler == ITSELF
+            assert read(await one.heap(Heap(name=NAME, top=3, limit_s=5.0)), evidence_of.Heap).kinds > 3
         process.kill()
 
 
-def test_py_spy_samples_when_it_may(tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]) -> None:
+async def test_py_spy_samples_when_it_may(
+    tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
+) -> None:
     spy(
         'while [ "$1" ]; do [ "$1" = --output ] && out="$2"; shift; done; echo "f (/a/b/c.py:3);g (x.py:1) 50" > "$out"'
     )
-    found = read(run(service(tmp_path, child).profile(profile())), evidence_of.Profile)
+    found = read(await service(tmp_path, child).profile(profile()), evidence_of.Profile)
     assert found.sampler == PY_SPY and found.frames == ["f (b/c.py:3)", "g (x.py:1)"]
     assert found.stacks[0].seconds == 0.5 and not list(tmp_path.glob("spy-*"))
 
 
-def test_py_spy_that_is_refused_is_named_and_does_without(
+async def test_py_spy_that_is_refused_is_named_and_does_without(
     tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy("echo 'Error: Permission Denied: try with sudo' >&2; exit 1")
-    found = read(run(service(tmp_path, child).profile(profile())), evidence_of.Profile)
+    found = read(await service(tmp_path, child).profile(profile()), evidence_of.Profile)
     assert found.sampler == ITSELF and "py-spy may not attach" in found.note
     with pytest.raises(RpcError, match="py-spy may not attach"):
-        run(service(tmp_path, child).profile(profile(native=True)))
+        await service(tmp_path, child).profile(profile(native=True))
 
 
 @pytest.mark.parametrize("script", ["", "exec sleep 30"])
-def test_a_process_that_ends_meanwhile(
+async def test_a_process_that_ends_meanwhile(
     script: str, tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy(script)
     one = service(tmp_path, child)
-
-    async def go() -> None:
-        task = asyncio.ensure_future(one.profile(profile(duration_s=30)))
-        await eventually(lambda: list(tmp_path.glob("sample-*.ask")) or one.spies)
-        with pytest.raises(RetryableRpcError, match="being taken already"):
-            await one.heap(Heap(name=NAME, top=3, limit_s=1.0))
-        child.kill()
-        child.wait()
-        one.close()  # as the executor when it ends: py-spy would notice by itself
-        with pytest.raises(RpcError, match=f"{NAME} ended while it was sampled"):
-            await task
-
-    run(go())
+    task = asyncio.ensure_future(one.profile(profile(duration_s=30)))
+    await eventually(lambda: list(tmp_path.glob("sample-*.ask")) or one.spies)
+    with pytest.raises(RetryableRpcError, match="being taken already"):
+        await one.heap(Heap(name=NAME, top=3, limit_s=1.0))
+    child.kill()
+    child.wait()
+    one.close()  # as the executor when it ends: py-spy would notice by itself
+    with pytest.raises(RpcError, match=f"{NAME} ended while it was sampled"):
+        await task
     with pytest.raises(InvalidRpcError, match="does not run in this container"):
-        run(one.profile(profile()))
+        await one.profile(profile())
 
 
 @pytest.mark.parametrize(
@@ -174,37 +165,32 @@ def test_a_process_that_ends_meanwhile(
         (DumpStacks(name="../x"), "does not run in this container"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(
+async def test_what_makes_no_sense_is_refused(
     request_: Any, said: str, tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]
 ) -> None:
     spy("")
     one = service(tmp_path, child)
     do = {"Profile": one.profile, "Heap": one.heap, "DumpStacks": one.dump_stacks}[type(request_).__name__]
     with pytest.raises(InvalidRpcError, match=said):
-        run(do(request_))
+        await do(request_)
 
 
-def test_few_at_once(tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]) -> None:
+async def test_few_at_once(tmp_path: Path, child: subprocess.Popen[str], spy: Callable[[str], None]) -> None:
     spy("exec sleep 30")
     one = Evidence("executor-1", str(tmp_path), lambda name: child.pid, os.kill, lambda name, ask: asyncio.sleep(0, ""))
-
-    async def go() -> None:
-        tasks = [
-            asyncio.ensure_future(one.profile(profile(name=f"task {number}", native=True)))
-            for number in range(AT_ONCE_MAX)
-        ]
-        await eventually(lambda: len(one.spies) == AT_ONCE_MAX)
-        with pytest.raises(RetryableRpcError, match=f"of {AT_ONCE_MAX} processes"):
-            await one.profile(profile())
-        one.close()
-        for answer in await asyncio.gather(*tasks, return_exceptions=True):
-            assert isinstance(answer, RpcError) and "py-spy could not sample" in str(answer)
-        with pytest.raises(RpcError, match="printed no stacks"):
-            await one.dump_stacks(DumpStacks(name=NAME))
-
-    run(go())
+    tasks = [
+        asyncio.ensure_future(one.profile(profile(name=f"task {number}", native=True))) for number in range(AT_ONCE_MAX)
+    ]
+    await eventually(lambda: len(one.spies) == AT_ONCE_MAX)
+    with pytest.raises(RetryableRpcError, match=f"of {AT_ONCE_MAX} processes"):
+        await one.profile(profile())
+    one.close()
+    for answer in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(answer, RpcError) and "py-spy could not sample" in str(answer)
+    with pytest.raises(RpcError, match="printed no stacks"):
+        await one.dump_stacks(DumpStacks(name=NAME))
 
 
-def test_the_executor_shows_its_own_stacks(tmp_path: Path, child: subprocess.Popen[str]) -> None:
-    text = run(service(tmp_path, child).dump_stacks(DumpStacks(name="executor-1"))).text
+async def test_the_executor_shows_its_own_stacks(tmp_path: Path, child: subprocess.Popen[str]) -> None:
+    text = (await service(tmp_path, child).dump_stacks(DumpStacks(name="executor-1"))).text
     assert "most recent call first" in text and "dump_stacks" in text

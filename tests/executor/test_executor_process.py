@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -107,37 +107,30 @@ class Master:
         record = self.record(name)
         return record.state if record else -1
 
+    async def __aenter__(self) -> Master:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self._server.close()
 
 
-def with_master(deployed: Deployed, test: Callable[[Master], Awaitable[None]]) -> None:
-    async def go() -> None:
-        master = Master(deployed)
-        try:
-            await test(master)
-        finally:
-            master.close()
-
-    asyncio.run(go())
-
-
-def test_starts_registers_and_stops_cleanly(home: Path) -> None:
+async def test_starts_registers_and_stops_cleanly(home: Path) -> None:
     deployed = deploy(home, PLAN)
 
-    async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING)
-        registration = master.registrations[0]
-        assert (registration.container, registration.epoch) == (1, 1)
-        assert registration.metrics_port > 0
-        record = master.record(TASK)
-        assert record is not None
-        assert record.epoch == (1 << 16) | 1
-        assert record.task_id == 1
-        assert {r.name for r in master.beats[-1].processes} == {"stmgr-1", TASK, "container_1_count_2"}
-
     with executor(deployed) as process:
-        with_master(deployed, check)
+        async with Master(deployed) as master:
+            await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING)
+            registration = master.registrations[0]
+            assert (registration.container, registration.epoch) == (1, 1)
+            assert registration.metrics_port > 0
+            record = master.record(TASK)
+            assert record is not None
+            assert record.epoch == (1 << 16) | 1
+            assert record.task_id == 1
+            assert {r.name for r in master.beats[-1].processes} == {"stmgr-1", TASK, "container_1_count_2"}
         pid, _ = wait_for(lambda: deployed.starts(TASK))[0]
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == exit_codes.OK
@@ -165,76 +158,70 @@ def test_a_task_may_be_killed_as_often_as_anybody_likes(home: Path) -> None:
         wait_for(lambda: len(deployed.starts(TASK)) == 6, PATIENCE_S)
 
 
-def test_budget_spent_fails_the_task_and_the_rest_goes_on(home: Path) -> None:
+async def test_budget_spent_fails_the_task_and_the_rest_goes_on(home: Path) -> None:
     settings = {"executor": {"restart_budgets": {"user_exception": 2}, "restart_backoff_s": 0.01}}
     deployed = deploy(home, PLAN, settings)
     deployed.behave(**{TASK: {"do": "raise"}})
 
-    async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_FAILED)
-        record = master.record(TASK)
-        assert record is not None
-        assert record.exit_reason == "user_exception"
-        assert "ValueError: bad tuple" in record.exit_detail
-        assert "3 times within 300 s" in record.exit_detail
-        assert master.state_of("container_1_count_2") == control_pb2.PROC_RUNNING
-        await eventually(lambda: sum(len(batch.exceptions) for batch in master.batches) == 3)
-
     with executor(deployed) as process:
-        with_master(deployed, check)
+        async with Master(deployed) as master:
+            await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_FAILED)
+            record = master.record(TASK)
+            assert record is not None
+            assert record.exit_reason == "user_exception"
+            assert "ValueError: bad tuple" in record.exit_detail
+            assert "3 times within 300 s" in record.exit_detail
+            assert master.state_of("container_1_count_2") == control_pb2.PROC_RUNNING
+            await eventually(lambda: sum(len(batch.exceptions) for batch in master.batches) == 3)
         assert process.poll() is None
     assert len(deployed.starts(TASK)) == 3
 
 
-def test_exceptions_have_a_budget_of_time_and_tell_how_it_stands(home: Path) -> None:
+async def test_exceptions_have_a_budget_of_time_and_tell_how_it_stands(home: Path) -> None:
     settings = {"executor": {"restart_exception_budget_s": 2.0, "restart_backoff_s": 0.5, "restart_budget": 1}}
     deployed = deploy(home, PLAN, settings)
     deployed.behave(**{TASK: {"do": "raise"}})
 
-    async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_BACKOFF)
-        record = master.record(TASK)
-        assert record is not None and record.restarts_charged >= 1 and not record.restart_budget
-        assert record.failing_max_s == 2.0 and 0 < record.next_restart_s <= 2.0
-        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_FAILED)
-        record = master.record(TASK)
-        assert record is not None and record.restarts > 1, "more often than other reasons may"
-        assert "without a healthy run in between" in record.exit_detail and not record.next_restart_s
-
     with executor(deployed):
-        with_master(deployed, check)
+        async with Master(deployed) as master:
+            await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_BACKOFF)
+            record = master.record(TASK)
+            assert record is not None and record.restarts_charged >= 1 and not record.restart_budget
+            assert record.failing_max_s == 2.0 and 0 < record.next_restart_s <= 2.0
+            await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_FAILED)
+            record = master.record(TASK)
+            assert record is not None and record.restarts > 1, "more often than other reasons may"
+            assert "without a healthy run in between" in record.exit_detail and not record.next_restart_s
 
 
-def test_startup_failure_is_never_restarted(home: Path) -> None:
+async def test_startup_failure_is_never_restarted(home: Path) -> None:
     deployed = deploy(home, PLAN)
     deployed.behave(**{TASK: {"do": "exit", "code": 3, "says": "no module named foo"}})
 
-    async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_FAILED)
-        record = master.record(TASK)
-        assert record is not None
-        assert record.exit_reason == "startup_failure"
-        assert "no module named foo" in record.exit_detail
-
     with executor(deployed):
-        with_master(deployed, check)
+        async with Master(deployed) as master:
+            await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_FAILED)
+            record = master.record(TASK)
+            assert record is not None
+            assert record.exit_reason == "startup_failure"
+            assert "no module named foo" in record.exit_detail
     assert len(deployed.starts(TASK)) == 1
 
 
 @pytest.mark.parametrize(("code", "preload"), [(3, True), (7, False), pytest.param(9, True, marks=pytest.mark.heavy)])
-def test_a_code_that_a_task_did_not_announce_is_a_crash(home: Path, code: int, preload: bool) -> None:
+async def test_a_code_that_a_task_did_not_announce_is_a_crash(home: Path, code: int, preload: bool) -> None:
     """Whether it is forked or a new interpreter."""
     deployed = deploy(home, PLAN, {"executor": {"restart_backoff_s": 0.01, "preload": preload}})
     deployed.behave(**{TASK: {"do": "leave", "code": code, "times": 1}})
 
-    async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING and len(deployed.starts(TASK)) == 2)
-        record = await eventually(lambda: (now := master.record(TASK)) and now.restarts == 1 and now)
-        assert record.exit_reason == "crashed"
-        assert record.exit_detail.startswith(f"user code ended the process with exit code {code}")
-
     with executor(deployed):
-        with_master(deployed, check)
+        async with Master(deployed) as master:
+            await eventually(
+                lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING and len(deployed.starts(TASK)) == 2
+            )
+            record = await eventually(lambda: (now := master.record(TASK)) and now.restarts == 1 and now)
+            assert record.exit_reason == "crashed"
+            assert record.exit_detail.startswith(f"user code ended the process with exit code {code}")
 
 
 def test_stmgr_that_fails_for_good_ends_the_executor(home: Path) -> None:
@@ -263,35 +250,31 @@ def test_silent_task_is_restarted(home: Path) -> None:
         assert "silent" in deployed.log("executor-1")
 
 
-def test_heartbeats_of_a_container_without_work_are_rare_and_a_change_is_told_at_once(home: Path) -> None:
+async def test_heartbeats_of_a_container_without_work_are_rare_and_a_change_is_told_at_once(home: Path) -> None:
     deployed = deploy(home, PLAN)
 
-    async def scenario(master: Master) -> None:
-        await eventually(
-            lambda: any(after - before > 1.6 * HEARTBEAT_S for before, after in pairwise(master.beaten)), 60.0
-        )
-        record = master.record(TASK)
-        assert record is not None
-        beats = len(master.beaten)
-        os.kill(record.pid, signal.SIGKILL)
-        await eventually(lambda: (now := master.record(TASK)) is not None and now.restarts == 1, PATIENCE_S)
-        await eventually(lambda: len(master.beaten) > beats + 1, PATIENCE_S)
-
     with executor(deployed):
-        with_master(deployed, scenario)
+        async with Master(deployed) as master:
+            await eventually(
+                lambda: any(after - before > 1.6 * HEARTBEAT_S for before, after in pairwise(master.beaten)), 60.0
+            )
+            record = master.record(TASK)
+            assert record is not None
+            beats = len(master.beaten)
+            os.kill(record.pid, signal.SIGKILL)
+            await eventually(lambda: (now := master.record(TASK)) is not None and now.restarts == 1, PATIENCE_S)
+            await eventually(lambda: len(master.beaten) > beats + 1, PATIENCE_S)
 
 
-def test_the_state_manager_gets_few_requests_of_a_container(home: Path) -> None:
+async def test_the_state_manager_gets_few_requests_of_a_container(home: Path) -> None:
     """However many tasks it has: the executor reads for all of them, and hands over what they need."""
     tasks = [("word", number) for number in range(1, 41)]
     deployed = deploy(home, packing_plan({1: tasks}))
 
-    async def scenario(master: Master) -> None:
-        await eventually(lambda: all(deployed.starts(f"container_1_word_{task}") for _, task in tasks), PATIENCE_S)
-        await eventually(lambda: master.registrations, PATIENCE_S)
-
     with executor(deployed):
-        with_master(deployed, scenario)
+        async with Master(deployed) as master:
+            await eventually(lambda: all(deployed.starts(f"container_1_word_{task}") for _, task in tasks), PATIENCE_S)
+            await eventually(lambda: master.registrations, PATIENCE_S)
         requests = (deployed.working_dir / "requests").read_text().splitlines()
         definition = deployed.state.get(paths.topology("word-count"))
         assert definition is not None
@@ -353,37 +336,33 @@ def test_stop_does_not_wait_for_a_stubborn_task_and_kills_its_subprocesses(home:
         assert not alive(deployed.starts(TASK)[0][0])
 
 
-def test_restart_on_the_masters_request(home: Path) -> None:
+async def test_restart_on_the_masters_request(home: Path) -> None:
     deployed = deploy(home, PLAN)
 
-    async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING)
-        # One that is killed before it has noted its start would not count.
-        await eventually(lambda: deployed.starts(TASK) and deployed.starts("stmgr-1"))
-        master.send(control_pb2.RestartProcesses(names=[TASK], reason="a user asked"))
-        await eventually(lambda: len(deployed.starts(TASK)) == 2)
-        master.send(control_pb2.RestartProcesses())
-        await eventually(lambda: len(deployed.starts("stmgr-1")) == 2)
-
     with executor(deployed):
-        with_master(deployed, check)
+        async with Master(deployed) as master:
+            await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING)
+            # One that is killed before it has noted its start would not count.
+            await eventually(lambda: deployed.starts(TASK) and deployed.starts("stmgr-1"))
+            master.send(control_pb2.RestartProcesses(names=[TASK], reason="a user asked"))
+            await eventually(lambda: len(deployed.starts(TASK)) == 2)
+            master.send(control_pb2.RestartProcesses())
+            await eventually(lambda: len(deployed.starts("stmgr-1")) == 2)
 
 
-def test_works_on_without_master_and_follows_the_new_one(home: Path) -> None:
+async def test_works_on_without_master_and_follows_the_new_one(home: Path) -> None:
     deployed = deploy(home, PLAN)
 
-    async def check(first: Master) -> None:
-        await eventually(lambda: first.state_of(TASK) == control_pb2.PROC_RUNNING)
-        await eventually(lambda: deployed.starts(TASK))
-        first.close()
-        os.kill(deployed.starts(TASK)[0][0], signal.SIGKILL)
-        await eventually(lambda: len(deployed.starts(TASK)) == 2)
-        second = Master(deployed, epoch=2)
-        await eventually(lambda: second.state_of(TASK) == control_pb2.PROC_RUNNING)
-        second.close()
-
     with executor(deployed):
-        with_master(deployed, check)
+        async with Master(deployed) as first:
+            await eventually(lambda: first.state_of(TASK) == control_pb2.PROC_RUNNING)
+            await eventually(lambda: deployed.starts(TASK))
+            first.close()
+            os.kill(deployed.starts(TASK)[0][0], signal.SIGKILL)
+            await eventually(lambda: len(deployed.starts(TASK)) == 2)
+            second = Master(deployed, epoch=2)
+            await eventually(lambda: second.state_of(TASK) == control_pb2.PROC_RUNNING)
+            second.close()
 
 
 def test_fenced_executor_stops_everything(home: Path) -> None:
@@ -401,19 +380,16 @@ def test_fenced_executor_stops_everything(home: Path) -> None:
         assert not alive(pid)
 
 
-def test_metrics_page(home: Path) -> None:
+async def test_metrics_page(home: Path) -> None:
     deployed = deploy(home, PLAN)
     deployed.behave(**{TASK: {"do": "hang", "loop_age_s": 0.0}})
     port = 0
 
-    async def check(master: Master) -> None:
-        nonlocal port
-        await eventually(lambda: any(batch.reports for batch in master.batches))
-        assert master.batches[0].reports[0].samples[0].name == "__emit-count"
-        port = master.registrations[0].metrics_port
-
     with executor(deployed):
-        with_master(deployed, check)
+        async with Master(deployed) as master:
+            await eventually(lambda: any(batch.reports for batch in master.batches))
+            assert master.batches[0].reports[0].samples[0].name == "__emit-count"
+            port = master.registrations[0].metrics_port
         page = _get(port, "/metrics")
         assert (
             'heron_emit_count_total{component="word",container="1",instance_id="container_1_word_1",'
@@ -489,19 +465,17 @@ def test_metrics_socket_is_private(home: Path) -> None:
         assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_file_sink_gets_the_metrics_of_the_container(home: Path) -> None:
+async def test_the_file_sink_gets_the_metrics_of_the_container(home: Path) -> None:
     deployed = deploy(home, PLAN, settings={"metrics": {"file_sink": True, "sink_interval_s": 0.5}})
     path = Path(deployed.launch.working_dir) / "metrics" / "executor-1.jsonl"
 
-    async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING)
-        await eventually(lambda: path.exists() and TASK in path.read_text())
-        page = f"http://127.0.0.1:{master.registrations[0].metrics_port}/metrics"
-        written = 'heron_executor_sink_samples_written_total{container="1",process="executor-1",sink="file"'
-        await eventually(lambda: written in urllib.request.urlopen(page, timeout=5).read().decode())
-
     with executor(deployed):
-        with_master(deployed, check)
+        async with Master(deployed) as master:
+            await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING)
+            await eventually(lambda: path.exists() and TASK in path.read_text())
+            page = f"http://127.0.0.1:{master.registrations[0].metrics_port}/metrics"
+            written = 'heron_executor_sink_samples_written_total{container="1",process="executor-1",sink="file"'
+            await eventually(lambda: written in urllib.request.urlopen(page, timeout=5).read().decode())
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     ups = [line["metrics"]["__process/__up"] for line in lines if line["process"] == TASK]
     assert ups and set(ups) <= {0.0, 1.0}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 
 import psutil
 import pytest
@@ -30,15 +30,13 @@ async def fetch(port: int) -> bytes:
     return answer
 
 
-def play(scene: Callable[[MetricsPage, ExitStack], Awaitable[None]], body: str = "up 1\n") -> None:
-    async def run() -> None:
-        page = MetricsPage("127.0.0.1", 0, {"/metrics": lambda: ("text/plain", body)})
-        await page.start()
-        with ExitStack() as stack:
-            await scene(page, stack)
-            await page.close()
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+@asynccontextmanager
+async def serving(body: str = "up 1\n") -> AsyncIterator[tuple[MetricsPage, ExitStack]]:
+    page = MetricsPage("127.0.0.1", 0, {"/metrics": lambda: ("text/plain", body)})
+    await page.start()
+    with ExitStack() as stack:
+        yield page, stack
+        await page.close()
 
 
 @pytest.fixture
@@ -55,8 +53,8 @@ def silent(page: MetricsPage, stack: ExitStack, says: bytes = b"GET /metrics HT"
 
 
 @pytest.mark.usefixtures("patient")
-def test_many_slow_clients_keep_nobody_out() -> None:
-    async def scene(page: MetricsPage, stack: ExitStack) -> None:
+async def test_many_slow_clients_keep_nobody_out() -> None:
+    async with serving() as (page, stack):
         for _ in range(3):
             for _ in range(CONNECTIONS_MAX):
                 silent(page, stack)
@@ -65,14 +63,11 @@ def test_many_slow_clients_keep_nobody_out() -> None:
         await eventually(lambda: page.evicted >= 2 * CONNECTIONS_MAX, what="the oldest to go")
         await eventually(lambda: len(page.visits) <= CONNECTIONS_MAX, what="a bound")
 
-    play(scene)
-
 
 @pytest.mark.usefixtures("patient")
-def test_who_has_asked_is_answered_before_the_silent_go() -> None:
+async def test_who_has_asked_is_answered_before_the_silent_go() -> None:
     """The oldest of all has asked and reads slowly; those who have said nothing go first."""
-
-    async def scene(page: MetricsPage, stack: ExitStack) -> None:
+    async with serving(LARGE) as (page, stack):
         reader, writer = await asyncio.open_connection("127.0.0.1", page.port)
         writer.write(GET)
         await eventually(lambda: [visit.asked for visit in page.visits] == [True], what="its request")
@@ -86,27 +81,21 @@ def test_who_has_asked_is_answered_before_the_silent_go() -> None:
         assert len(await asyncio.wait_for(reader.read(), 30)) > len(LARGE)
         writer.close()
 
-    play(scene, LARGE)
-
 
 @pytest.mark.usefixtures("patient")
-def test_clients_that_ask_and_do_not_read_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_that_ask_and_do_not_read_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_page, "CONNECTIONS_MAX", 4)
-
-    async def scene(page: MetricsPage, stack: ExitStack) -> None:
+    async with serving(LARGE) as (page, stack):
         for _ in range(4 + 5):
             silent(page, stack, GET)
         await eventually(lambda: page.evicted == 5, what="evictions")
         assert len(await fetch(page.port)) > len(LARGE)
 
-    play(scene, LARGE)
 
-
-def test_slow_clients_have_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_clients_have_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a request nor an answer takes longer; then nothing is left of the connection."""
     monkeypatch.setattr(metrics_page, "REQUEST_MAX_S", 0.5)
-
-    async def scene(page: MetricsPage, stack: ExitStack) -> None:
+    async with serving(LARGE) as (page, stack):
         before = psutil.Process().num_fds()
         slow = [silent(page, stack) for _ in range(10)] + [silent(page, stack, GET) for _ in range(4)]
         await eventually(lambda: len(page.visits) == len(slow), what="their arrival")
@@ -114,10 +103,8 @@ def test_slow_clients_have_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
         await eventually(lambda: psutil.Process().num_fds() <= before + len(slow), what="their descriptors")
         assert page.evicted == 0
 
-    play(scene, LARGE)
 
-
-def test_a_page_is_not_built_for_each_that_asks() -> None:
+async def test_a_page_is_not_built_for_each_that_asks() -> None:
     """Building it costs milliseconds of the executor's only thread, asking for it nearly nothing."""
     built = 0
 
@@ -126,38 +113,31 @@ def test_a_page_is_not_built_for_each_that_asks() -> None:
         built += 1
         return "text/plain", f"built {built}\n"
 
-    async def run() -> None:
-        page = MetricsPage("127.0.0.1", 0, {"/metrics": body})
-        await page.start()
-        answers = await asyncio.gather(*(fetch(page.port) for _ in range(20)))
-        assert {answer[-8:] for answer in answers} == {b"built 1\n"}, "asked within half a second"
-        begun = asyncio.get_running_loop().time()
-        await eventually(lambda: asyncio.get_running_loop().time() > begun + metrics_page.KEEP_S)
-        assert (await fetch(page.port)).endswith(b"built 2\n")
-        await page.close()
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+    page = MetricsPage("127.0.0.1", 0, {"/metrics": body})
+    await page.start()
+    answers = await asyncio.gather(*(fetch(page.port) for _ in range(20)))
+    assert {answer[-8:] for answer in answers} == {b"built 1\n"}, "asked within half a second"
+    begun = asyncio.get_running_loop().time()
+    await eventually(lambda: asyncio.get_running_loop().time() > begun + metrics_page.KEEP_S)
+    assert (await fetch(page.port)).endswith(b"built 2\n")
+    await page.close()
 
 
-def test_pages_take_a_port_of_the_range_and_say_when_all_are_taken() -> None:
+async def test_pages_take_a_port_of_the_range_and_say_when_all_are_taken() -> None:
     """Of security.port_range, which a firewall lets through."""
-
-    async def story() -> None:
-        first, second = free_ports(2)
-        pages = {"/metrics": lambda: ("text/plain", "up 1\n")}
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", first))
-            taken.listen()
-            one = MetricsPage("127.0.0.1", 0, pages, range(first, first + 1))
-            with pytest.raises(ConfigError, match=f"all ports {first}-{first} of 127.0.0.1 are taken.*port_range"):
-                await one.start()
-            # A port that was set and is taken costs the page its port only, inside the range as well.
-            other = MetricsPage("127.0.0.1", first, pages, range(second, second + 1))
-            await other.start()
-            assert other.port == second and b"up 1" in await fetch(second)
-            await other.close()
-
-    asyncio.run(asyncio.wait_for(story(), 60))
+    first, second = free_ports(2)
+    pages = {"/metrics": lambda: ("text/plain", "up 1\n")}
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first))
+        taken.listen()
+        one = MetricsPage("127.0.0.1", 0, pages, range(first, first + 1))
+        with pytest.raises(ConfigError, match=f"all ports {first}-{first} of 127.0.0.1 are taken.*port_range"):
+            await one.start()
+        # A port that was set and is taken costs the page its port only, inside the range as well.
+        other = MetricsPage("127.0.0.1", first, pages, range(second, second + 1))
+        await other.start()
+        assert other.port == second and b"up 1" in await fetch(second)
+        await other.close()
 
 
 @pytest.mark.parametrize(

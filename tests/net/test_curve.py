@@ -8,7 +8,7 @@ import os
 import pwd
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -209,7 +209,10 @@ class World:
     def client(self, keys: Keys) -> ControlClient:
         return ControlClient(self.endpoint, lambda _: None, context=self.outside, keys=keys)
 
-    def close(self) -> None:
+    async def __aenter__(self) -> World:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         if self.authenticator is not None:
             self.authenticator.close()
         self.server.close()
@@ -217,19 +220,8 @@ class World:
         self.outside.destroy(linger=0)
 
 
-def play(scene: Callable[[World], Awaitable[None]], guarded: bool = True) -> None:
-    async def run() -> None:
-        world = World(guarded)
-        try:
-            await asyncio.wait_for(scene(world), 30)
-        finally:
-            world.close()
-
-    asyncio.run(run())
-
-
-def test_the_right_key_opens() -> None:
-    async def scene(world: World) -> None:
+async def test_the_right_key_opens() -> None:
+    async with World() as world:
         client = world.client(world.keys)
         for _ in range(3):
             await client.call(QUESTION, 10)
@@ -237,13 +229,11 @@ def test_the_right_key_opens() -> None:
         assert world.authenticator is not None
         assert (len(world.asked), world.authenticator.admitted, world.authenticator.refused) == (3, 1, 0)
 
-    play(scene)
 
-
-def test_who_leaves_while_it_connects_is_not_refused(caplog: pytest.LogCaptureFixture) -> None:
+async def test_who_leaves_while_it_connects_is_not_refused(caplog: pytest.LogCaptureFixture) -> None:
     """A process with the right key that ends then is allowed; a silent or wrong client is refused."""
-
-    async def scene(world: World) -> None:
+    caplog.set_level(logging.WARNING)
+    async with World() as world:
         assert world.authenticator is not None
         authenticator, address = world.authenticator, ("127.0.0.1", int(world.endpoint.rpartition(":")[2]))
         for _ in range(3):
@@ -255,9 +245,6 @@ def test_who_leaves_while_it_connects_is_not_refused(caplog: pytest.LogCaptureFi
         with socket.create_connection(address):
             await eventually(lambda: authenticator.refused == 1, 10, "the silent one being refused")
         assert "does not use the encryption" in caplog.text and authenticator.left == 3
-
-    with caplog.at_level(logging.WARNING):
-        play(scene)
 
 
 def unknown_key(keys: Keys) -> Keys:
@@ -284,11 +271,9 @@ def plain(keys: Keys) -> Any:
 
 
 @pytest.mark.parametrize("disguise", [unknown_key, another_topology, swapped, plain])
-def test_others_are_refused_counted_and_logged_once(disguise: Any, caplog: pytest.LogCaptureFixture) -> None:
-    refused = 0
-
-    async def scene(world: World) -> None:
-        nonlocal refused
+async def test_others_are_refused_counted_and_logged_once(disguise: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with World() as world:
         assert world.authenticator is not None
         authenticator, disguised = world.authenticator, disguise(world.keys)
         clients = [world.client(disguised) for _ in range(3)]
@@ -304,19 +289,15 @@ def test_others_are_refused_counted_and_logged_once(disguise: Any, caplog: pytes
         friend.close()
         assert (world.asked, authenticator.admitted) == (["get_containers"], 1)
         refused = authenticator.refused
-
-    with caplog.at_level(logging.WARNING):
-        play(scene)
     lines = [record.message for record in caplog.records if "refused" in record.message]
     assert refused or disguise is plain
     assert len(lines) == min(refused, 1), lines
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_without_the_same_keys_or_without_a_gate_nobody_gets_in(guarded: bool) -> None:
+async def test_without_the_same_keys_or_without_a_gate_nobody_gets_in(guarded: bool) -> None:
     """The client has keys of a topology that ran here before; a server that forgot its authenticator is closed, not open."""
-
-    async def scene(world: World) -> None:
+    async with World(guarded) as world:
         if guarded:
             world.keys = some_keys()
         client = world.client(world.keys)
@@ -329,12 +310,10 @@ def test_without_the_same_keys_or_without_a_gate_nobody_gets_in(guarded: bool) -
         client.close()
         assert not world.asked
 
-    play(scene, guarded=guarded)
-
 
 @pytest.mark.parametrize("seed", range(3))
-def test_noise_and_a_replayed_handshake_are_refused(seed: int) -> None:
-    async def scene(world: World) -> None:
+async def test_noise_and_a_replayed_handshake_are_refused(seed: int) -> None:
+    async with World() as world:
         assert world.authenticator is not None
         port = int(world.endpoint.rpartition(":")[2])
         recorded = await record_handshake(world, port)
@@ -354,8 +333,6 @@ def test_noise_and_a_replayed_handshake_are_refused(seed: int) -> None:
         await friend.call(QUESTION, 10)
         friend.close()
         assert len(world.asked) == 2
-
-    play(scene)
 
 
 async def record_handshake(world: World, port: int) -> bytes:
@@ -390,8 +367,9 @@ async def record_handshake(world: World, port: int) -> bytes:
     return bytes(recorded)
 
 
-def test_the_log_of_refusals_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(world: World) -> None:
+async def test_the_log_of_refusals_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with World() as world:
         assert world.authenticator is not None
         for number in range(PEERS_MAX + 50):
             key = zmq.utils.z85.decode(some_keys().client.public)
@@ -400,9 +378,6 @@ def test_the_log_of_refusals_is_bounded(caplog: pytest.LogCaptureFixture) -> Non
         for odd in ([], [b"e"], [b"e", b"", b"1.0"], [b"e", b"", b"1.0", b"1"]):
             world.authenticator.answer(odd)
         assert world.authenticator.refused == PEERS_MAX + 51 and not world.authenticator.admitted
-
-    with caplog.at_level(logging.WARNING):
-        play(scene)
     assert len([record for record in caplog.records if "refused" in record.message]) == PEERS_MAX
 
 

@@ -66,43 +66,40 @@ def test_a_send_that_swallows_the_edge_loses_no_message(outcome: Exception | Non
     assert asyncio.run(run()) == [b"from", b"peer"]
 
 
-def test_with_a_pause_what_comes_after_a_message_is_read_together_and_nothing_is_lost() -> None:
-    async def run() -> None:
-        context = zmq.Context()
-        pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
-        pull.bind("inproc://reports")
-        push.connect("inproc://reports")
-        received: list[bytes] = []
-        pauses: list[Any] = []
-        loop: Any = asyncio.get_running_loop()
-        loop.call_later = lambda delay_s, resume: pauses.append(resume) or SimpleNamespace(cancel=lambda: None)
+async def test_with_a_pause_what_comes_after_a_message_is_read_together_and_nothing_is_lost() -> None:
+    context = zmq.Context()
+    pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+    pull.bind("inproc://reports")
+    push.connect("inproc://reports")
+    received: list[bytes] = []
+    pauses: list[Any] = []
+    loop: Any = asyncio.get_running_loop()
+    loop.call_later = lambda delay_s, resume: pauses.append(resume) or SimpleNamespace(cancel=lambda: None)
 
-        async def turns_until(count: int) -> None:
-            async with asyncio.timeout(30):
-                while len(received) < count:
-                    await asyncio.sleep(0)
-
-        sock = LoopSocket(pull, lambda parts: received.extend(parts), budget=4, pause_s=0.01)
-        try:
-            push.send(b"0")
-            await turns_until(1)
-            for number in range(1, 31):
-                push.send(b"%d" % number)
-            for _ in range(100):
+    async def turns_until(count: int) -> None:
+        async with asyncio.timeout(30):
+            while len(received) < count:
                 await asyncio.sleep(0)
-            assert received == [b"0"] and len(pauses) == 1, "it reads nothing while it pauses"
-            pauses.pop()()
-            await turns_until(31)
-            push.send(b"31")
-            pauses.pop()()
-            await turns_until(32)
-            assert received == [b"%d" % number for number in range(32)]
-        finally:
-            sock.close()
-            push.close()
-            context.destroy(linger=0)
 
-    asyncio.run(run())
+    sock = LoopSocket(pull, lambda parts: received.extend(parts), budget=4, pause_s=0.01)
+    try:
+        push.send(b"0")
+        await turns_until(1)
+        for number in range(1, 31):
+            push.send(b"%d" % number)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert received == [b"0"] and len(pauses) == 1, "it reads nothing while it pauses"
+        pauses.pop()()
+        await turns_until(31)
+        push.send(b"31")
+        pauses.pop()()
+        await turns_until(32)
+        assert received == [b"%d" % number for number in range(32)]
+    finally:
+        sock.close()
+        push.close()
+        context.destroy(linger=0)
 
 
 def test_a_connection_of_many_to_one_pings_rarely_and_may_miss_as_many() -> None:

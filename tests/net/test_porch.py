@@ -97,7 +97,7 @@ def port_of(endpoint: str) -> int:
     return int(endpoint.rpartition(":")[2])
 
 
-def test_four_strangers_hold_no_memory() -> None:
+async def test_four_strangers_hold_no_memory() -> None:
     """Each sends a message of 59 MB, all but its last byte; it held all of that before it was asked for a key."""
 
     def attack(port: int) -> list[int]:
@@ -114,40 +114,33 @@ def test_four_strangers_hold_no_memory() -> None:
                 taken.append(sent)
         return taken
 
-    async def scene() -> None:
-        async with Guarded(64 << 20) as guarded:
-            me, before, peak = psutil.Process(), psutil.Process().memory_info().rss, 0
-            work = asyncio.get_running_loop().run_in_executor(None, attack, guarded.data_port)
-            while not work.done():
-                peak = max(peak, me.memory_info().rss - before)
-                await asyncio.sleep(0.005)
-            assert max(await work) < 58, "nobody may say that much"
-            assert peak < 60 << 20, f"{peak >> 20} MB"
-            await eventually(lambda: guarded.strangers == 0, what="nobody on the limiter")
-            await guarded.serves()
-
-    asyncio.run(scene())
+    async with Guarded(64 << 20) as guarded:
+        me, before, peak = psutil.Process(), psutil.Process().memory_info().rss, 0
+        work = asyncio.get_running_loop().run_in_executor(None, attack, guarded.data_port)
+        while not work.done():
+            peak = max(peak, me.memory_info().rss - before)
+            await asyncio.sleep(0.005)
+        assert max(await work) < 58, "nobody may say that much"
+        assert peak < 60 << 20, f"{peak >> 20} MB"
+        await eventually(lambda: guarded.strangers == 0, what="nobody on the limiter")
+        await guarded.serves()
 
 
 @pytest.mark.heavy
-def test_a_thousand_idle_connections_keep_nobody_out() -> None:
+async def test_a_thousand_idle_connections_keep_nobody_out() -> None:
     """They are sent away within seconds, the oldest first when there are many; a client with the key is admitted meanwhile."""
-
-    async def scene() -> None:
-        async with Guarded() as guarded:
-            before = psutil.Process().num_fds()
-            command = [sys.executable, "-c", IDLE, str(guarded.port), "1100"]
-            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
-                assert idle.stdout is not None
-                await asyncio.get_running_loop().run_in_executor(None, idle.stdout.readline)
-                await guarded.serves()
-                await eventually(lambda: guarded.strangers <= STRANGERS_MAX, what="few strangers")
-                await eventually(lambda: guarded.strangers == 0, what="no strangers")
-                assert guarded.authenticator.refused >= 1100 - STRANGERS_MAX
-                await eventually(lambda: psutil.Process().num_fds() < before + 20, what="their descriptors")
-                await guarded.serves()
-
-    asyncio.run(scene())
+    async with Guarded() as guarded:
+        before = psutil.Process().num_fds()
+        command = [sys.executable, "-c", IDLE, str(guarded.port), "1100"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
+            assert idle.stdout is not None
+            await asyncio.get_running_loop().run_in_executor(None, idle.stdout.readline)
+            await guarded.serves()
+            await eventually(lambda: guarded.strangers <= STRANGERS_MAX, what="few strangers")
+            await eventually(lambda: guarded.strangers == 0, what="no strangers")
+            assert guarded.authenticator.refused >= 1100 - STRANGERS_MAX
+            await eventually(lambda: psutil.Process().num_fds() < before + 20, what="their descriptors")
+            await guarded.serves()
 
 
 #: A server that has no descriptor left, while sixty others connect; then it has some again.
@@ -195,56 +188,46 @@ def test_a_process_without_descriptors_lives_and_serves_again() -> None:
     assert (done.returncode, done.stdout) == (0, "lives\n"), done.stderr
 
 
-def test_friends_leave_the_porch_at_once() -> None:
-    async def scene() -> None:
-        async with Guarded() as guarded:
-            clients = [ControlClient(guarded.server.endpoints[0], lambda _: None, keys=guarded.keys) for _ in range(20)]
-            for client in clients:
-                await client.call(control_pb2.Ok(), 20)
-            await eventually(lambda: guarded.strangers == 0, what="an empty limiter")
-            await asyncio.sleep(PATIENCE_S + 0.2)
-            for client in clients:
-                await client.call(control_pb2.Ok(), 20)
-                client.close()
-            assert (guarded.authenticator.admitted, guarded.authenticator.refused) == (20, 0)
-
-    asyncio.run(scene())
-
-
-def test_what_is_no_tcp_connection_is_left_alone() -> None:
-    async def scene() -> None:
-        at_home = HandshakeLimiter()
-        one, other = socket.socketpair()
-        with one, other, open(os.devnull) as file:
-            for descriptor in (one.fileno(), file.fileno(), 99999):
-                at_home.accepted(descriptor)
-            assert len(at_home) == 0
-            one.send(b"x")
-            assert other.recv(1) == b"x"
-        at_home.close()
-
-    asyncio.run(scene())
-
-
-def test_idle_connections_of_the_same_user_go_too(home: Path) -> None:
-    """Over ipc nobody else can connect; a program of one's own that says nothing does not hold a descriptor either."""
-
-    async def scene() -> None:
-        server = ControlServer([f"ipc://{home}/s"], lambda *_: control_pb2.Ok())
-        before = psutil.Process().num_fds()
-        with contextlib.ExitStack() as stack:
-            for _ in range(50):
-                sock = stack.enter_context(socket.socket(socket.AF_UNIX))
-                await asyncio.sleep(0.001)  # the backlog is short
-                sock.connect(f"{home}/s")
-            # 50 are this end of them.
-            await eventually(lambda: psutil.Process().num_fds() <= before + 50 + 5, what="their descriptors")
-            client = ControlClient(f"ipc://{home}/s", lambda _: None)
+async def test_friends_leave_the_porch_at_once() -> None:
+    async with Guarded() as guarded:
+        clients = [ControlClient(guarded.server.endpoints[0], lambda _: None, keys=guarded.keys) for _ in range(20)]
+        for client in clients:
+            await client.call(control_pb2.Ok(), 20)
+        await eventually(lambda: guarded.strangers == 0, what="an empty limiter")
+        await asyncio.sleep(PATIENCE_S + 0.2)
+        for client in clients:
             await client.call(control_pb2.Ok(), 20)
             client.close()
-        server.close()
+        assert (guarded.authenticator.admitted, guarded.authenticator.refused) == (20, 0)
 
-    asyncio.run(scene())
+
+async def test_what_is_no_tcp_connection_is_left_alone() -> None:
+    at_home = HandshakeLimiter()
+    one, other = socket.socketpair()
+    with one, other, open(os.devnull) as file:
+        for descriptor in (one.fileno(), file.fileno(), 99999):
+            at_home.accepted(descriptor)
+        assert len(at_home) == 0
+        one.send(b"x")
+        assert other.recv(1) == b"x"
+    at_home.close()
+
+
+async def test_idle_connections_of_the_same_user_go_too(home: Path) -> None:
+    """Over ipc nobody else can connect; a program of one's own that says nothing does not hold a descriptor either."""
+    server = ControlServer([f"ipc://{home}/s"], lambda *_: control_pb2.Ok())
+    before = psutil.Process().num_fds()
+    with contextlib.ExitStack() as stack:
+        for _ in range(50):
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+            await asyncio.sleep(0.001)  # the backlog is short
+            sock.connect(f"{home}/s")
+        # 50 are this end of them.
+        await eventually(lambda: psutil.Process().num_fds() <= before + 50 + 5, what="their descriptors")
+        client = ControlClient(f"ipc://{home}/s", lambda _: None)
+        await client.call(control_pb2.Ok(), 20)
+        client.close()
+    server.close()
 
 
 def test_the_deadline_is_zeromqs_own_first() -> None:

@@ -130,26 +130,23 @@ async def following(*masters: Master) -> AsyncIterator[Follower]:
             master.server.close()
 
 
-def test_each_kind_of_error_is_raised_as_its_kind() -> None:
-    async def main() -> None:
-        waiting = [error for error, _ in KINDS]
+async def test_each_kind_of_error_is_raised_as_its_kind() -> None:
+    waiting = [error for error, _ in KINDS]
 
-        def refuse(peer: bytes, envelope: control_pb2.Envelope) -> None:
-            raise waiting.pop(0)
+    def refuse(peer: bytes, envelope: control_pb2.Envelope) -> None:
+        raise waiting.pop(0)
 
-        server = ControlServer([new_endpoint()], refuse)
-        client = ControlClient(server.endpoints[0], lambda _: None)
-        for error, expected in KINDS:
-            with pytest.raises(RpcError) as caught:
-                await client.call(control_pb2.Ok())
-            assert type(caught.value) is expected, error
-        waiting.append(REPLACED)
-        with RpcClient(server.endpoints[0]) as blocking, pytest.raises(FencedRpcError):
-            await asyncio.to_thread(blocking.call, control_pb2.Ok())
-        client.close()
-        server.close()
-
-    asyncio.run(main())
+    server = ControlServer([new_endpoint()], refuse)
+    client = ControlClient(server.endpoints[0], lambda _: None)
+    for error, expected in KINDS:
+        with pytest.raises(RpcError) as caught:
+            await client.call(control_pb2.Ok())
+        assert type(caught.value) is expected, error
+    waiting.append(REPLACED)
+    with RpcClient(server.endpoints[0]) as blocking, pytest.raises(FencedRpcError):
+        await asyncio.to_thread(blocking.call, control_pb2.Ok())
+    client.close()
+    server.close()
 
 
 def test_each_class_that_a_peer_raises_tells_what_to_do_next() -> None:
@@ -181,83 +178,67 @@ def test_the_machine_refuses_with_types() -> None:
 
 
 @pytest.mark.parametrize("error", [error for error, expected in KINDS if expected is not FencedRpcError])
-def test_whoever_is_refused_for_another_reason_registers_again(error: HeronError) -> None:
-    async def main() -> None:
-        master = Master(error, error, control_pb2.Ok())
-        async with following(master) as follower:
-            await follower.registered()
-            assert master.registrations == 3
-
-    asyncio.run(main())
+async def test_whoever_is_refused_for_another_reason_registers_again(error: HeronError) -> None:
+    master = Master(error, error, control_pb2.Ok())
+    async with following(master) as follower:
+        await follower.registered()
+        assert master.registrations == 3
 
 
-def test_only_who_is_fenced_ends() -> None:
-    async def main() -> None:
-        master = Master(TopologyError("not in the packing plan"), REPLACED)
-        async with following(master) as follower:
-            with pytest.raises(FencedRpcError):
-                await asyncio.wait_for(follower.job, 10)
-            assert master.registrations == 2 and not follower.link.registered
-
-    asyncio.run(main())
+async def test_only_who_is_fenced_ends() -> None:
+    master = Master(TopologyError("not in the packing plan"), REPLACED)
+    async with following(master) as follower:
+        with pytest.raises(FencedRpcError):
+            await asyncio.wait_for(follower.job, 10)
+        assert master.registrations == 2 and not follower.link.registered
 
 
-def test_it_follows_a_new_master_and_registers_again_when_asked() -> None:
-    async def main() -> None:
-        old, new = Master(control_pb2.Ok()), Master(control_pb2.Ok())
-        async with following(old, new) as follower:
-            await follower.registered()
-            assert old.server.send(old.peer, control_pb2.RegisterAgain())
-            await eventually(lambda: old.registrations == 2 and follower.link.registered)
-            assert old.server.send(old.peer, control_pb2.NewPlan())
-            await eventually(lambda: follower.messages == ["new_plan"])
-            follower.locate(new, epoch=3)
-            await eventually(lambda: new.registrations == 1 and follower.link.registered)
-            assert follower.link.send(control_pb2.StmgrHeartbeat())
-            await eventually(lambda: new.beats == 1)
-            follower.locate(old, epoch=2)  # it was asleep, and puts itself back
-            follower.link.send(control_pb2.StmgrHeartbeat())
-            await eventually(lambda: new.beats == 2)
-            follower.state.delete(paths.tmaster("wc"))
-            await eventually(lambda: not follower.link.registered)
-            assert not follower.link.send(control_pb2.StmgrHeartbeat()), "nobody is there"
-            assert len(follower.replies) == 3 and old.beats == 0
-
-    asyncio.run(main())
+async def test_it_follows_a_new_master_and_registers_again_when_asked() -> None:
+    old, new = Master(control_pb2.Ok()), Master(control_pb2.Ok())
+    async with following(old, new) as follower:
+        await follower.registered()
+        assert old.server.send(old.peer, control_pb2.RegisterAgain())
+        await eventually(lambda: old.registrations == 2 and follower.link.registered)
+        assert old.server.send(old.peer, control_pb2.NewPlan())
+        await eventually(lambda: follower.messages == ["new_plan"])
+        follower.locate(new, epoch=3)
+        await eventually(lambda: new.registrations == 1 and follower.link.registered)
+        assert follower.link.send(control_pb2.StmgrHeartbeat())
+        await eventually(lambda: new.beats == 1)
+        follower.locate(old, epoch=2)  # it was asleep, and puts itself back
+        follower.link.send(control_pb2.StmgrHeartbeat())
+        await eventually(lambda: new.beats == 2)
+        follower.state.delete(paths.tmaster("wc"))
+        await eventually(lambda: not follower.link.registered)
+        assert not follower.link.send(control_pb2.StmgrHeartbeat()), "nobody is there"
+        assert len(follower.replies) == 3 and old.beats == 0
 
 
-def test_whoever_waits_for_the_answer_of_a_master_that_is_replaced_hears_of_it() -> None:
+async def test_whoever_waits_for_the_answer_of_a_master_that_is_replaced_hears_of_it() -> None:
     """A report to the master would otherwise be neither answered nor sent again."""
-
-    async def main() -> None:
-        old, new = Master(control_pb2.Ok()), Master(control_pb2.Ok())
-        async with following(old, new) as follower:
-            await follower.registered()
-            report = asyncio.ensure_future(follower.link.call(control_pb2.DataLost(task_id=1)))
-            await eventually(lambda: old.asked)
-            follower.locate(new, epoch=2)
-            with pytest.raises(LostReplyError):
-                await report
-
-    asyncio.run(main())
+    old, new = Master(control_pb2.Ok()), Master(control_pb2.Ok())
+    async with following(old, new) as follower:
+        await follower.registered()
+        report = asyncio.ensure_future(follower.link.call(control_pb2.DataLost(task_id=1)))
+        await eventually(lambda: old.asked)
+        follower.locate(new, epoch=2)
+        with pytest.raises(LostReplyError):
+            await report
 
 
-def test_a_state_manager_that_is_away_changes_nothing() -> None:
-    async def main() -> None:
-        master = Master(control_pb2.Ok())
-        async with following(master) as follower:
-            await follower.registered()
+async def test_a_state_manager_that_is_away_changes_nothing() -> None:
+    master = Master(control_pb2.Ok())
+    async with following(master) as follower:
+        await follower.registered()
 
-            looks = []
+        looks = []
 
-            def away(path: str) -> None:
-                looks.append(path)
-                raise StateAwayError("the state manager is away")
+        def away(path: str) -> None:
+            looks.append(path)
+            raise StateAwayError("the state manager is away")
 
-            follower.state.get = away  # type: ignore[method-assign,assignment]
-            follower.locate(master, epoch=2)
-            await eventually(lambda: looks)
-            assert follower.link.send(control_pb2.StmgrHeartbeat())
-            await eventually(lambda: master.beats == 1)
-
-    asyncio.run(main())
+        follower.state.get = away  # type: ignore[method-assign,assignment]
+        follower.locate(master, epoch=2)
+        await eventually(lambda: looks)
+        assert follower.link.send(control_pb2.StmgrHeartbeat())
+        await eventually(lambda: master.beats == 1)

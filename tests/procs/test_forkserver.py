@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,17 +28,42 @@ PROGRAM = "tests.support.programs"
 
 
 class Recorder:
-    def __init__(self) -> None:
+    """The events of a server; `meanwhile` hears of them as well."""
+
+    def __init__(self, server: ForkServer, meanwhile: Callable[[ServerEvent], None] = lambda _: None) -> None:
         self.events: list[ServerEvent] = []
+        self._meanwhile = meanwhile
+        server.attach(self)
 
     def __call__(self, event: ServerEvent) -> None:
         self.events.append(event)
+        self._meanwhile(event)
+
+    async def ended(self, request: int) -> ChildExited:
+        pid = await eventually(lambda: self.pid_of(request))
+        return await eventually(lambda: self.exit_of(pid))
+
+    async def all_ended(self, count: int) -> set[int]:
+        """The exit codes of that many children."""
+        ends: list[ChildExited] = []
+
+        def enough() -> bool:
+            ends[:] = [one for one in self.events if isinstance(one, ChildExited)]
+            return len(ends) == count
+
+        await eventually(enough, 30)
+        return {os.waitstatus_to_exitcode(one.status) for one in ends}
 
     def pid_of(self, request: int) -> int:
         return next((e.pid for e in self.events if isinstance(e, ChildSpawned) and e.request == request), 0)
 
     def exit_of(self, pid: int) -> ChildExited | None:
         return next((e for e in self.events if isinstance(e, ChildExited) and e.pid == pid), None)
+
+
+def send_at_once(signum: int) -> Callable[[ServerEvent], None]:
+    """Send a signal to each child as soon as it is there."""
+    return lambda event: os.kill(event.pid, signum) if isinstance(event, ChildSpawned) else None
 
 
 @pytest.fixture
@@ -48,22 +73,17 @@ def server() -> Iterator[ForkServer]:
     made.close()
 
 
-def test_runs_main_and_reports_its_exit_code(server: ForkServer, tmp_path: Path) -> None:
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
-        with open(tmp_path / "log", "wb") as log:
-            request = server.spawn(Command("a", PROGRAM, ("exit", "4", "last words")), log.fileno())
-        pid = await eventually(lambda: seen.pid_of(request))
-        ended = await eventually(lambda: seen.exit_of(pid))
-        assert os.waitstatus_to_exitcode(ended.status) == 4
-        assert ended.rss_bytes > 0
-        assert (tmp_path / "log").read_text() == "last words\n"
-        ready = next(e for e in seen.events if isinstance(e, Ready))
-        assert list(ready.problems) == ["no_such_module"]
-        assert ready.threads == 1
-
-    asyncio.run(go())
+async def test_runs_main_and_reports_its_exit_code(server: ForkServer, tmp_path: Path) -> None:
+    seen = Recorder(server)
+    with open(tmp_path / "log", "wb") as log:
+        request = server.spawn(Command("a", PROGRAM, ("exit", "4", "last words")), log.fileno())
+    ended = await seen.ended(request)
+    assert os.waitstatus_to_exitcode(ended.status) == 4
+    assert ended.rss_bytes > 0
+    assert (tmp_path / "log").read_text() == "last words\n"
+    ready = next(e for e in seen.events if isinstance(e, Ready))
+    assert list(ready.problems) == ["no_such_module"]
+    assert ready.threads == 1
 
 
 @pytest.mark.parametrize(
@@ -74,18 +94,15 @@ def test_runs_main_and_reports_its_exit_code(server: ForkServer, tmp_path: Path)
         (("segfault",), -signal.SIGSEGV, "Segmentation fault"),
     ],
 )
-def test_ends_of_a_child(server: ForkServer, tmp_path: Path, arguments: tuple[str, ...], code: int, says: str) -> None:
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
-        with open(tmp_path / "log", "wb") as log:
-            request = server.spawn(Command("a", PROGRAM, arguments), log.fileno())
-        pid = await eventually(lambda: seen.pid_of(request))
-        ended = await eventually(lambda: seen.exit_of(pid))
-        assert os.waitstatus_to_exitcode(ended.status) == code
-        assert says in (tmp_path / "log").read_text()
-
-    asyncio.run(go())
+async def test_ends_of_a_child(
+    server: ForkServer, tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    seen = Recorder(server)
+    with open(tmp_path / "log", "wb") as log:
+        request = server.spawn(Command("a", PROGRAM, arguments), log.fileno())
+    ended = await seen.ended(request)
+    assert os.waitstatus_to_exitcode(ended.status) == code
+    assert says in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -101,184 +118,122 @@ def test_ends_of_a_child(server: ForkServer, tmp_path: Path, arguments: tuple[st
         ("by a program", 7, 7, False),
     ],
 )
-def test_an_exit_code_is_announced_by_the_process_itself(
+async def test_an_exit_code_is_announced_by_the_process_itself(
     server: ForkServer, how: str, said: int, code: int, announced: bool, fresh: bool
 ) -> None:
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
-        arguments = ("announce", how, str(said), str(code))
-        request = server.spawn(Command("a", PROGRAM, arguments, fresh=fresh, announces=True))
-        # One that runs no user code has no pipe: what it says is not heard.
-        without = server.spawn(Command("b", PROGRAM, arguments, fresh=fresh))
-        for asked, expected in ((request, announced), (without, False)):
-            pid = await eventually(lambda asked=asked: seen.pid_of(asked))
-            ended = await eventually(lambda pid=pid: seen.exit_of(pid))
-            assert (os.waitstatus_to_exitcode(ended.status), ended.announced) == (code, expected)
-
-    asyncio.run(go())
+    seen = Recorder(server)
+    arguments = ("announce", how, str(said), str(code))
+    request = server.spawn(Command("a", PROGRAM, arguments, fresh=fresh, announces=True))
+    # One that runs no user code has no pipe: what it says is not heard.
+    without = server.spawn(Command("b", PROGRAM, arguments, fresh=fresh))
+    for asked, expected in ((request, announced), (without, False)):
+        ended = await seen.ended(asked)
+        assert (os.waitstatus_to_exitcode(ended.status), ended.announced) == (code, expected)
 
 
-def test_a_program_that_cannot_be_executed_is_announced(server: ForkServer, tmp_path: Path) -> None:
+async def test_a_program_that_cannot_be_executed_is_announced(server: ForkServer, tmp_path: Path) -> None:
     """The fork server itself ends the process, so it is no exit of user code."""
-
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
-        missing = str(tmp_path / "python")
-        request = server.spawn(Command("a", PROGRAM, fresh=True, python=missing, announces=True))
-        pid = await eventually(lambda: seen.pid_of(request))
-        ended = await eventually(lambda: seen.exit_of(pid))
-        assert (os.waitstatus_to_exitcode(ended.status), ended.announced) == (3, True)
-
-    asyncio.run(go())
+    seen = Recorder(server)
+    missing = str(tmp_path / "python")
+    request = server.spawn(Command("a", PROGRAM, fresh=True, python=missing, announces=True))
+    ended = await seen.ended(request)
+    assert (os.waitstatus_to_exitcode(ended.status), ended.announced) == (3, True)
 
 
-def test_child_is_clean(server: ForkServer, tmp_path: Path) -> None:
+async def test_child_is_clean(server: ForkServer, tmp_path: Path) -> None:
     """Own session, standard files only, default signals, its own random numbers, a fresh __main__."""
-
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
-        for name in ("a", "b"):
-            with open(tmp_path / name, "wb") as log:
-                server.spawn(Command(name, PROGRAM, ("describe",), cwd=str(tmp_path)), log.fileno())
-        await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == 2)
-        first, second = ((tmp_path / name).read_text().splitlines() for name in ("a", "b"))
-        assert first[:5] == ["fds 0 1 2", "leader True", "sigterm default", f"cwd {tmp_path}", "main []"]
-        assert first[5] != second[5]  # random numbers
-        assert first[6] == "title heron: a"
-
-    asyncio.run(go())
+    seen = Recorder(server)
+    for name in ("a", "b"):
+        with open(tmp_path / name, "wb") as log:
+            server.spawn(Command(name, PROGRAM, ("describe",), cwd=str(tmp_path)), log.fileno())
+    await seen.all_ended(2)
+    first, second = ((tmp_path / name).read_text().splitlines() for name in ("a", "b"))
+    assert first[:5] == ["fds 0 1 2", "leader True", "sigterm default", f"cwd {tmp_path}", "main []"]
+    assert first[5] != second[5]  # random numbers
+    assert first[6] == "title heron: a"
 
 
-def test_fresh_child_runs_in_a_new_interpreter(server: ForkServer, tmp_path: Path) -> None:
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
-        with open(tmp_path / "log", "wb") as log:
-            command = Command("a", PROGRAM, ("describe",), cwd=str(tmp_path), fresh=True, python=sys.executable)
-            server.spawn(command, log.fileno())
-        await eventually(lambda: any(isinstance(e, ChildExited) for e in seen.events))
-        assert "leader True" in (tmp_path / "log").read_text()
-
-    asyncio.run(go())
+async def test_fresh_child_runs_in_a_new_interpreter(server: ForkServer, tmp_path: Path) -> None:
+    seen = Recorder(server)
+    with open(tmp_path / "log", "wb") as log:
+        command = Command("a", PROGRAM, ("describe",), cwd=str(tmp_path), fresh=True, python=sys.executable)
+        server.spawn(command, log.fileno())
+    await seen.all_ended(1)
+    assert "leader True" in (tmp_path / "log").read_text()
 
 
-def test_many_children_leak_no_descriptors(server: ForkServer) -> None:
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
+async def test_many_children_leak_no_descriptors(server: ForkServer) -> None:
+    seen = Recorder(server)
 
-        async def batch() -> int:
-            before = sum(isinstance(e, ChildExited) for e in seen.events)
-            for number in range(30):
-                server.spawn(Command("a", PROGRAM, ("exit", "0", "x"), announces=number % 2 == 0))
-            await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == before + 30)
-            return len(os.listdir(f"/proc/{server.pid}/fd"))
+    async def batch() -> int:
+        before = sum(isinstance(e, ChildExited) for e in seen.events)
+        for number in range(30):
+            server.spawn(Command("a", PROGRAM, ("exit", "0", "x"), announces=number % 2 == 0))
+        await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == before + 30)
+        return len(os.listdir(f"/proc/{server.pid}/fd"))
 
-        first = await batch()
-        assert await batch() == first
-
-    asyncio.run(go())
+    first = await batch()
+    assert await batch() == first
 
 
-def test_a_child_hears_a_signal_from_its_first_moment(server: ForkServer) -> None:
+async def test_a_child_hears_a_signal_from_its_first_moment(server: ForkServer) -> None:
     """Before it has handlers of its own it has those of the fork server, which would swallow it."""
-
-    async def go() -> None:
-        seen = Recorder()
-
-        def end_at_once(event: ServerEvent) -> None:
-            seen(event)
-            if isinstance(event, ChildSpawned):
-                os.kill(event.pid, signal.SIGTERM)
-
-        server.attach(end_at_once)
-        for _ in range(40):
-            server.spawn(Command("a", PROGRAM, ("wait",)))
-        await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == 40, 30)
-        codes = {os.waitstatus_to_exitcode(e.status) for e in seen.events if isinstance(e, ChildExited)}
-        assert codes == {-signal.SIGTERM}
-
-    asyncio.run(go())
+    seen = Recorder(server, send_at_once(signal.SIGTERM))
+    for _ in range(40):
+        server.spawn(Command("a", PROGRAM, ("wait",)))
+    assert await seen.all_ended(40) == {-signal.SIGTERM}
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_being_asked_for_its_stacks_ends_no_child_that_is_not_ready(server: ForkServer, fresh: bool) -> None:
-    async def go() -> None:
-        seen = Recorder()
-
-        def ask_at_once(event: ServerEvent) -> None:
-            seen(event)
-            if isinstance(event, ChildSpawned):
-                os.kill(event.pid, signal.SIGUSR1)
-
-        server.attach(ask_at_once)
-        number = 4 if fresh else 40
-        for _ in range(number):
-            server.spawn(Command("a", PROGRAM, ("exit", "7", ""), fresh=fresh, python=sys.executable if fresh else ""))
-        await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == number, 30)
-        codes = {os.waitstatus_to_exitcode(e.status) for e in seen.events if isinstance(e, ChildExited)}
-        assert codes == {7}
-
-    asyncio.run(go())
+async def test_being_asked_for_its_stacks_ends_no_child_that_is_not_ready(server: ForkServer, fresh: bool) -> None:
+    seen = Recorder(server, send_at_once(signal.SIGUSR1))
+    number = 4 if fresh else 40
+    for _ in range(number):
+        server.spawn(Command("a", PROGRAM, ("exit", "7", ""), fresh=fresh, python=sys.executable if fresh else ""))
+    assert await seen.all_ended(number) == {7}
 
 
-def test_signal_reaches_the_group_and_never_a_stranger(server: ForkServer, tmp_path: Path) -> None:
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
-        request = server.spawn(Command("a", PROGRAM, ("with_subprocess", str(tmp_path / "pid"))))
-        pid = await eventually(lambda: seen.pid_of(request))
-        await eventually((tmp_path / "pid").exists)
-        inner = int((tmp_path / "pid").read_text())
-        stranger = subprocess.Popen(["sleep", "100"])
-        server.signal(stranger.pid, signal.SIGKILL, group=True)
-        server.signal(pid, signal.SIGKILL, group=True)
-        await eventually(lambda: seen.exit_of(pid))
-        await eventually(lambda: not alive(inner))
-        assert stranger.poll() is None
-        stranger.kill()
-        stranger.wait()
-
-    asyncio.run(go())
+async def test_signal_reaches_the_group_and_never_a_stranger(server: ForkServer, tmp_path: Path) -> None:
+    seen = Recorder(server)
+    request = server.spawn(Command("a", PROGRAM, ("with_subprocess", str(tmp_path / "pid"))))
+    pid = await eventually(lambda: seen.pid_of(request))
+    await eventually((tmp_path / "pid").exists)
+    inner = int((tmp_path / "pid").read_text())
+    stranger = subprocess.Popen(["sleep", "100"])
+    server.signal(stranger.pid, signal.SIGKILL, group=True)
+    server.signal(pid, signal.SIGKILL, group=True)
+    await eventually(lambda: seen.exit_of(pid))
+    await eventually(lambda: not alive(inner))
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
 
 
 @pytest.mark.parametrize("how", ["with_subprocess", "with_escaped_subprocess"])
-def test_subprocess_of_a_child_dies_with_it(server: ForkServer, tmp_path: Path, how: str) -> None:
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
-        request = server.spawn(Command("a", PROGRAM, (how, str(tmp_path / "pid"))))
-        pid = await eventually(lambda: seen.pid_of(request))
-        await eventually((tmp_path / "pid").exists)
-        inner = int((tmp_path / "pid").read_text())
-        os.kill(pid, signal.SIGKILL)
-        await eventually(lambda: seen.exit_of(pid))
-        await eventually(lambda: not alive(inner), 2.0)
-
-    asyncio.run(go())
+async def test_subprocess_of_a_child_dies_with_it(server: ForkServer, tmp_path: Path, how: str) -> None:
+    seen = Recorder(server)
+    request = server.spawn(Command("a", PROGRAM, (how, str(tmp_path / "pid"))))
+    pid = await eventually(lambda: seen.pid_of(request))
+    await eventually((tmp_path / "pid").exists)
+    inner = int((tmp_path / "pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: seen.exit_of(pid))
+    await eventually(lambda: not alive(inner), 2.0)
 
 
-def test_death_of_the_server_is_told_and_takes_its_children(server: ForkServer) -> None:
-    async def go() -> None:
-        seen = Recorder()
-        server.attach(seen)
-        request = server.spawn(Command("a", PROGRAM, ("sleep",)))
-        pid = await eventually(lambda: seen.pid_of(request))
-        os.kill(server.pid, signal.SIGKILL)
-        await eventually(lambda: any(isinstance(e, ServerGone) for e in seen.events))
-        await eventually(lambda: not alive(pid), 2.0)
-
-    asyncio.run(go())
+async def test_death_of_the_server_is_told_and_takes_its_children(server: ForkServer) -> None:
+    seen = Recorder(server)
+    request = server.spawn(Command("a", PROGRAM, ("sleep",)))
+    pid = await eventually(lambda: seen.pid_of(request))
+    os.kill(server.pid, signal.SIGKILL)
+    await eventually(lambda: any(isinstance(e, ServerGone) for e in seen.events))
+    await eventually(lambda: not alive(pid), 2.0)
 
 
 def test_close_kills_every_descendant(tmp_path: Path) -> None:
     async def go() -> list[int]:
         server = ForkServer.start("test", [PROGRAM])
-        seen = Recorder()
-        server.attach(seen)
+        seen = Recorder(server)
         request = server.spawn(Command("a", PROGRAM, ("with_escaped_subprocess", str(tmp_path / "pid"))))
         pid = await eventually(lambda: seen.pid_of(request))
         await eventually((tmp_path / "pid").exists)

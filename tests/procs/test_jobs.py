@@ -32,19 +32,16 @@ def test_a_failure_is_logged_and_told_and_a_cancellation_is_none(caplog: pytest.
     assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["job", "call"]
 
 
-def test_a_repeated_call_goes_on_after_a_failure() -> None:
-    async def main() -> None:
-        done, calls = asyncio.Event(), iter(range(3))
+async def test_a_repeated_call_goes_on_after_a_failure() -> None:
+    done, calls = asyncio.Event(), iter(range(3))
 
-        def call() -> None:
-            if next(calls) == 2:
-                done.set()
-            raise RuntimeError
+    def call() -> None:
+        if next(calls) == 2:
+            done.set()
+        raise RuntimeError
 
-        jobs = Jobs()
-        jobs.every(0.0, call)
-        async with asyncio.timeout(30):
-            await done.wait()
-        await jobs.close()
-
-    asyncio.run(main())
+    jobs = Jobs()
+    jobs.every(0.0, call)
+    async with asyncio.timeout(30):
+        await done.wait()
+    await jobs.close()

@@ -40,30 +40,27 @@ class Source:
             callback("p")
 
 
-def test_hears_of_newer_plans_only_and_keeps_the_last(tmp_path: Path) -> None:
-    async def go() -> None:
-        source, seen = Source(1), []
-        copy = tmp_path / "copy"
-        watch = PlanWatch(source, "p", lambda plan: seen.append(plan.version), copy)
-        watch.start()
-        assert seen == [1]
-        source.change(3)
-        await eventually(lambda: seen == [1, 3])
-        source.change(2)
-        source.away = True
-        source.change(4)
-        await asyncio.sleep(0)
-        assert seen == [1, 3]
-        assert watch.plan is not None
-        assert watch.plan.version == 3
-        watch.close()
+async def test_hears_of_newer_plans_only_and_keeps_the_last(tmp_path: Path) -> None:
+    source, seen = Source(1), []
+    copy = tmp_path / "copy"
+    watch = PlanWatch(source, "p", lambda plan: seen.append(plan.version), copy)
+    watch.start()
+    assert seen == [1]
+    source.change(3)
+    await eventually(lambda: seen == [1, 3])
+    source.change(2)
+    source.away = True
+    source.change(4)
+    await asyncio.sleep(0)
+    assert seen == [1, 3]
+    assert watch.plan is not None
+    assert watch.plan.version == 3
+    watch.close()
 
-        # A new process while the state manager is still away begins with the copy.
-        watch = PlanWatch(source, "p", lambda plan: seen.append(plan.version), copy)
-        watch.start()
-        assert seen == [1, 3, 3]
-        source.away = False
-        await eventually(lambda: seen == [1, 3, 3, 4])
-        watch.close()
-
-    asyncio.run(go())
+    # A new process while the state manager is still away begins with the copy.
+    watch = PlanWatch(source, "p", lambda plan: seen.append(plan.version), copy)
+    watch.start()
+    assert seen == [1, 3, 3]
+    source.away = False
+    await eventually(lambda: seen == [1, 3, 3, 4])
+    watch.close()

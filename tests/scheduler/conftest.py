@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,21 +11,26 @@ import pytest
 from heronpy.scheduler import reconciler, reconciler_setup
 from tests.scheduler.reconciler_world import World
 
+MakeWorld = Callable[..., AbstractAsyncContextManager[World]]
+
 
 @pytest.fixture
-def play(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Run a story with a world of its own."""
+def make_world(home: Path, monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     monkeypatch.setattr(reconciler, "PROVE_S", 0.1)
 
-    def run(story: Callable[[World], Awaitable[None]], shared: str = "") -> None:
-        async def tell() -> None:
-            world = World(home, shared)
-            monkeypatch.setattr(reconciler_setup, "open_engine", lambda *_: world.engine)
-            try:
-                await story(world)
-            finally:
-                world.close()
+    @asynccontextmanager
+    async def make(shared: str = "") -> AsyncIterator[World]:
+        world = World(home, shared)
+        monkeypatch.setattr(reconciler_setup, "open_engine", lambda *_: world.engine)
+        try:
+            yield world
+        finally:
+            world.close()
 
-        asyncio.run(tell())
+    return make
 
-    return run
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> AbstractAsyncContextManager[World]:
+    """A world of the test's own."""
+    return make_world()

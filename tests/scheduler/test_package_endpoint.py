@@ -25,69 +25,56 @@ def entry_in(folder: Path, name: str = "a") -> Path:
     return Path(PackageStore(folder / name / "packages").add(source).dir)
 
 
-def test_another_host_gets_the_same_package(tmp_path: Path) -> None:
+async def test_another_host_gets_the_same_package(tmp_path: Path) -> None:
     entry = entry_in(tmp_path)
     (tmp_path / "work").mkdir()
-
-    async def story() -> Path:
-        endpoint = PackageEndpoint(str(entry), str(tmp_path / "work"))
-        endpoint.start()
-        made, pieces = await endpoint.archive(), [b""]
-        while piece := await endpoint.read(entry.name, sum(map(len, pieces))):
-            assert len(piece) <= PIECE_BYTES
-            pieces.append(piece)
-        archive = b"".join(pieces)
-        assert len(archive) == made.size > 10 * PIECE_BYTES and hashlib.sha256(archive).digest() == made.sha256
-        for package, offset in (("0" * 64, 0), ("", 0), ("../" + entry.name, 0)):
-            with pytest.raises(InvalidRpcError, match="is not this topology's"):
-                await endpoint.read(package, offset)
-        assert await endpoint.read(entry.name, 2**64 - 1) == b""
-        many = [asyncio.ensure_future(endpoint.read(entry.name, 0)) for _ in range(ASKING_MAX + 5)]
-        answers = await asyncio.gather(*many, return_exceptions=True)
-        assert sum(isinstance(one, RetryableRpcError) for one in answers) == 5
-        there = PackageStore(tmp_path / "there")
-        found = there.fetch(entry.name, lambda offset: archive[offset : offset + PIECE_BYTES], made.size, made.sha256)
-        endpoint.remove()
-        assert list((tmp_path / "work").iterdir()) == []
-        return found
-
-    found = asyncio.run(story())
+    endpoint = PackageEndpoint(str(entry), str(tmp_path / "work"))
+    endpoint.start()
+    made, pieces = await endpoint.archive(), [b""]
+    while piece := await endpoint.read(entry.name, sum(map(len, pieces))):
+        assert len(piece) <= PIECE_BYTES
+        pieces.append(piece)
+    archive = b"".join(pieces)
+    assert len(archive) == made.size > 10 * PIECE_BYTES and hashlib.sha256(archive).digest() == made.sha256
+    for package, offset in (("0" * 64, 0), ("", 0), ("../" + entry.name, 0)):
+        with pytest.raises(InvalidRpcError, match="is not this topology's"):
+            await endpoint.read(package, offset)
+    assert await endpoint.read(entry.name, 2**64 - 1) == b""
+    many = [asyncio.ensure_future(endpoint.read(entry.name, 0)) for _ in range(ASKING_MAX + 5)]
+    answers = await asyncio.gather(*many, return_exceptions=True)
+    assert sum(isinstance(one, RetryableRpcError) for one in answers) == 5
+    there = PackageStore(tmp_path / "there")
+    found = there.fetch(entry.name, lambda offset: archive[offset : offset + PIECE_BYTES], made.size, made.sha256)
+    endpoint.remove()
+    assert list((tmp_path / "work").iterdir()) == []
     for path in sorted(path.relative_to(entry) for path in entry.rglob("*") if path.is_file()):
         assert (found / path).read_bytes() == (entry / path).read_bytes()
     assert os.access(found / "run.sh", os.X_OK) == os.access(entry / "run.sh", os.X_OK)
 
 
-def test_the_archive_is_put_where_all_hosts_reach_it_and_goes_with_the_topology(tmp_path: Path) -> None:
+async def test_the_archive_is_put_where_all_hosts_reach_it_and_goes_with_the_topology(tmp_path: Path) -> None:
     entry = entry_in(tmp_path)
     (tmp_path / "work").mkdir()
-
-    async def story() -> None:
-        place = tmp_path / "place"
-        endpoint = PackageEndpoint(str(entry), str(tmp_path / "work"), "t-1", str(place))
-        endpoint.start()
-        made = await endpoint.archive()
-        assert made.place == str(place)
-        read = PackagePieces(str(place), "t-1").read
-        assert hashlib.sha256(read(made.sha256, made.size, 0)).digest() == made.sha256
-        endpoint.remove()
-        assert not [path for path in place.rglob("*") if path.is_file()]
-
-    asyncio.run(story())
+    place = tmp_path / "place"
+    endpoint = PackageEndpoint(str(entry), str(tmp_path / "work"), "t-1", str(place))
+    endpoint.start()
+    made = await endpoint.archive()
+    assert made.place == str(place)
+    read = PackagePieces(str(place), "t-1").read
+    assert hashlib.sha256(read(made.sha256, made.size, 0)).digest() == made.sha256
+    endpoint.remove()
+    assert not [path for path in place.rglob("*") if path.is_file()]
 
 
-def test_a_place_that_cannot_be_written_to_costs_the_place_alone(tmp_path: Path) -> None:
+async def test_a_place_that_cannot_be_written_to_costs_the_place_alone(tmp_path: Path) -> None:
     entry = entry_in(tmp_path)
     (tmp_path / "work").mkdir()
     (tmp_path / "file").write_text("no folder")
-
-    async def story() -> None:
-        endpoint = PackageEndpoint(str(entry), str(tmp_path / "work"), "t-1", str(tmp_path / "file" / "place"))
-        endpoint.start()
-        made = await endpoint.archive()
-        assert made.size and made.place == "" and await endpoint.read(entry.name, 0)
-        endpoint.remove()
-
-    asyncio.run(story())
+    endpoint = PackageEndpoint(str(entry), str(tmp_path / "work"), "t-1", str(tmp_path / "file" / "place"))
+    endpoint.start()
+    made = await endpoint.archive()
+    assert made.size and made.place == "" and await endpoint.read(entry.name, 0)
+    endpoint.remove()
 
 
 def test_equal_packages_give_equal_archives_and_one_is_made_once(tmp_path: Path) -> None:

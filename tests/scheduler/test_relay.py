@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import pytest
@@ -106,18 +106,16 @@ def grants(world: World) -> int:
     return sum(one.granted for one in world.containers.values())
 
 
-def told(play: Callable[..., None], story: Callable[[World, Running, Masters], Awaitable[None]]) -> None:
-    async def run(world: World) -> None:
-        async with world.scheduler() as running:
-            await running.all_run()
-            with closing(Masters(world)) as masters:
-                await story(world, running, masters)
-
-    play(run)
+@asynccontextmanager
+async def told(world: World) -> AsyncIterator[tuple[Running, Masters]]:
+    async with world.scheduler() as running:
+        await running.all_run()
+        with closing(Masters(world)) as masters:
+            yield running, masters
 
 
-def test_each_process_is_asked_by_the_endpoint_and_answers_as_itself(play: Callable[..., None]) -> None:
-    async def story(world: World, running: Running, masters: Masters) -> None:
+async def test_each_process_is_asked_by_the_endpoint_and_answers_as_itself(world: World) -> None:
+    async with told(world) as (running, masters):
         with closing(client(running)) as mine:
             assert len((await ask(mine, SCHEDULER, control_pb2.GetContainers())).containers) == 3
             assert (await ask(mine, TMASTER, control_pb2.GetStatus())).topology == NAME
@@ -147,14 +145,13 @@ def test_each_process_is_asked_by_the_endpoint_and_answers_as_itself(play: Calla
                     return str(blocking.call(control_pb2.SetState(active=True)).text)
 
             assert await asyncio.to_thread(block) == "set_state"
-        told = (await running.ask(control_pb2.GetContainers(), 30.0)).refused
-        assert not (told.strangers or told.busy or told.oversized or told.not_theirs or told.garbage)
+        refused = (await running.ask(control_pb2.GetContainers(), 30.0)).refused
+        none = (refused.strangers, refused.busy, refused.oversized, refused.not_theirs, refused.garbage)
+        assert not any(none)
 
-    told(play, story)
 
-
-def test_a_process_that_does_not_answer_or_run_is_said_to(play: Callable[..., None]) -> None:
-    async def story(world: World, running: Running, masters: Masters) -> None:
+async def test_a_process_that_does_not_answer_or_run_is_said_to(world: World) -> None:
+    async with told(world) as (running, masters):
         with closing(client(running)) as mine:
             masters.slow.clear()
             began = time.monotonic()
@@ -168,11 +165,9 @@ def test_a_process_that_does_not_answer_or_run_is_said_to(play: Callable[..., No
             with pytest.raises(RetryableRpcError, match="the topology master is not running"):
                 await ask(mine, TMASTER, control_pb2.GetStatus())
 
-    told(play, story)
 
-
-def test_whoever_has_another_key_is_not_let_in(play: Callable[..., None]) -> None:
-    async def story(world: World, running: Running, masters: Masters) -> None:
+async def test_whoever_has_another_key_is_not_let_in(world: World) -> None:
+    async with told(world) as (running, _):
         endpoint, found = running.itself.endpoint, place(running)
         links = curve.load(world.deployed.launch.working_dir, "x")
         others = [Pair(*zmq.curve_keypair()), links.client, links.server]  # another user's; those of the links
@@ -188,11 +183,9 @@ def test_whoever_has_another_key_is_not_let_in(play: Callable[..., None]) -> Non
         plain.close(0)
         assert len(await running.all_run()) == 3, "nothing was killed"
 
-    told(play, story)
 
-
-def test_clients_are_no_containers_and_containers_no_clients(play: Callable[..., None]) -> None:
-    async def story(world: World, running: Running, masters: Masters) -> None:
+async def test_clients_are_no_containers_and_containers_no_clients(world: World) -> None:
+    async with told(world) as (running, masters):
         endpoint, one = running.itself.endpoint, world.of(1)
         with closing(client(running)) as mine:
             refused: list[Any] = [
@@ -244,11 +237,9 @@ def test_clients_are_no_containers_and_containers_no_clients(play: Callable[...,
         refused_in_all = (await running.ask(control_pb2.GetContainers(), 30.0)).refused.not_theirs
         assert refused_in_all == endpoint.not_theirs + 12
 
-    told(play, story)
 
-
-def test_what_is_too_large_or_too_much_is_refused_and_containers_do_not_wait(play: Callable[..., None]) -> None:
-    async def story(world: World, running: Running, masters: Masters) -> None:
+async def test_what_is_too_large_or_too_much_is_refused_and_containers_do_not_wait(world: World) -> None:
+    async with told(world) as (running, masters):
         with closing(client(running)) as mine, closing(client(running)) as other:
             large = control_pb2.RuntimeConfig(settings=["x" * (5 << 20)])
             with pytest.raises(InvalidRpcError, match="has 4 MB at most"):
@@ -281,11 +272,9 @@ def test_what_is_too_large_or_too_much_is_refused_and_containers_do_not_wait(pla
             read.awaits = other.awaits
             assert (await other.call(read)).reply
 
-    told(play, story)
 
-
-def test_clients_read_the_state_and_write_nothing(play: Callable[..., None]) -> None:
-    async def story(world: World, running: Running, masters: Masters) -> None:
+async def test_clients_read_the_state_and_write_nothing(world: World) -> None:
+    async with told(world) as (running, _):
         pair = access.client_of(CLUSTER)
         assert pair is not None
         token = place(running).token(pair)
@@ -312,11 +301,9 @@ def test_clients_read_the_state_and_write_nothing(play: Callable[..., None]) -> 
         state = world.deployed.state
         await eventually(lambda: state.get(paths.operation(NAME)) is None, what="the end of what it said")
 
-    told(play, story)
 
-
-def test_a_kill_by_the_endpoint_removes_the_access_as_well(play: Callable[..., None]) -> None:
-    async def story(world: World, running: Running, masters: Masters) -> None:
+async def test_a_kill_by_the_endpoint_removes_the_access_as_well(world: World) -> None:
+    async with told(world) as (running, _):
         with closing(client(running)) as mine:
             assert access.topologies_of(CLUSTER) == [NAME]
             reply = await ask(mine, SCHEDULER, control_pb2.KillTopology(grace_s=0.5), 20.0)
@@ -324,16 +311,12 @@ def test_a_kill_by_the_endpoint_removes_the_access_as_well(play: Callable[..., N
         assert await asyncio.wait_for(running.task, 10) == 0
         assert access.topologies_of(CLUSTER) == [] and access.client_of(CLUSTER) is not None
 
-    told(play, story)
 
-
-def test_the_key_of_clients_is_private(play: Callable[..., None]) -> None:
-    async def story(world: World, running: Running, masters: Masters) -> None:
+async def test_the_key_of_clients_is_private(world: World) -> None:
+    async with told(world):
         folder = access.folder_of(CLUSTER)
         assert folder.stat().st_mode & 0o777 == 0o700
         assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
         (folder / "client.key").chmod(0o644)
         with pytest.raises(ConfigError, match="not readable by you alone"):
             access.client_of(CLUSTER)
-
-    told(play, story)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import pickle
@@ -54,38 +53,35 @@ def bomb(mark: Path, request: pytest.FixtureRequest) -> bytes:
     return data
 
 
-def test_at_every_port(bomb: bytes, mark: Path, home: Path) -> None:
-    async def scene() -> None:
-        context: zmq.Context[Any] = zmq.Context()
-        asked: list[str] = []
-        server = ControlServer(
-            [f"ipc://{home}/c"], lambda _, envelope: asked.append(envelope.WhichOneof("body") or ""), context
-        )
-        inbox = MetricsInbox(f"ipc://{home}/m", 1, lambda _: True, lambda _: None, lambda: None)
-        switch = Switch(StmgrSettings(), lambda *_: True, lambda: 0.0)
-        switch.take_places({1: "spout", 2: "bolt"}, {"spout"}, {})
-        switch.add_peer("stmgr-2", 1, lambda header, data: True)
-        opening = Frame(kind=LINK_OPEN).SerializeToString()
-        switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(1, 1, opening), opening])
-        carried = Frame(kind=DATA, source_task=1, dest_task=2, count=1, payload=bomb).SerializeToString()
-        for data in (carried, bomb):
-            server.receive([b"peer", data])
-            inbox.receive([data])
-            switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(1, 2, data), data])
-            switch.receive([b"s:stmgr-2:1", data, data])
-            decode_hint(data)
-            parse(data)
-        for text in ("exception_report", "metrics_report"):
-            envelope = control_pb2.Envelope()
-            getattr(envelope, text).process = bomb.decode("latin-1")
-            inbox.receive([envelope.SerializeToString()])
-        queued.append(switch.tasks[2].link.queued_tuples)
-        inbox.close()
-        server.close()
-        context.destroy(linger=0)
-
+async def test_at_every_port(bomb: bytes, mark: Path, home: Path) -> None:
     queued: list[int] = []
-    asyncio.run(scene())
+    context: zmq.Context[Any] = zmq.Context()
+    asked: list[str] = []
+    server = ControlServer(
+        [f"ipc://{home}/c"], lambda _, envelope: asked.append(envelope.WhichOneof("body") or ""), context
+    )
+    inbox = MetricsInbox(f"ipc://{home}/m", 1, lambda _: True, lambda _: None, lambda: None)
+    switch = Switch(StmgrSettings(), lambda *_: True, lambda: 0.0)
+    switch.take_places({1: "spout", 2: "bolt"}, {"spout"}, {})
+    switch.add_peer("stmgr-2", 1, lambda header, data: True)
+    opening = Frame(kind=LINK_OPEN).SerializeToString()
+    switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(1, 1, opening), opening])
+    carried = Frame(kind=DATA, source_task=1, dest_task=2, count=1, payload=bomb).SerializeToString()
+    for data in (carried, bomb):
+        server.receive([b"peer", data])
+        inbox.receive([data])
+        switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(1, 2, data), data])
+        switch.receive([b"s:stmgr-2:1", data, data])
+        decode_hint(data)
+        parse(data)
+    for text in ("exception_report", "metrics_report"):
+        envelope = control_pb2.Envelope()
+        getattr(envelope, text).process = bomb.decode("latin-1")
+        inbox.receive([envelope.SerializeToString()])
+    queued.append(switch.tasks[2].link.queued_tuples)
+    inbox.close()
+    server.close()
+    context.destroy(linger=0)
     # What a stream manager passes on it does not look into.
     assert queued == [1]
     assert not mark.exists()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import tracemalloc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -233,86 +233,70 @@ class Fed:
         self.context.destroy(linger=0)
 
 
-def play(scene: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(scene())
+async def test_control_messages_at_a_topology_master(no_surprise: None) -> None:
+    async with cluster() as world:
+        await world.join()
+        server = world.shell._server
+        assert server is not None
+        for number, data in enumerate(cases(envelopes(), "tmaster", 10, ODD_ENVELOPES)):
+            server.receive([b"peer-%d" % (number % 5), data])
+            if number % 20 == 0:
+                await asyncio.sleep(0)
+        reply = await world.status()
+        assert reply.topology == "wc"
+        waiting = server.waiting
+        assert waiting < 2000, f"{waiting} requests wait"
 
 
-def test_control_messages_at_a_topology_master(no_surprise: None) -> None:
-    async def scene() -> None:
-        async with cluster() as world:
-            await world.join()
-            server = world.shell._server
-            assert server is not None
-            for number, data in enumerate(cases(envelopes(), "tmaster", 10, ODD_ENVELOPES)):
-                server.receive([b"peer-%d" % (number % 5), data])
-                if number % 20 == 0:
-                    await asyncio.sleep(0)
-            reply = await world.status()
-            assert reply.topology == "wc"
-            waiting = server.waiting
-            assert waiting < 2000, f"{waiting} requests wait"
-
-    play(scene)
-
-
-def test_control_messages_at_a_stream_manager(no_surprise: None, home: Path) -> None:
-    async def scene() -> None:
-        launch = SimpleNamespace(
-            topology="wc", topology_id="wc-1", working_dir=str(home), sockets_dir=str(home), settings={},
-            component_settings={},
-        )  # fmt: skip
-        manager = Stmgr(launch, 1, 1)
-        fed = Fed(manager._on_control, f"ipc://{home}/c")
-        manager._control = fed.server
-        manager._export = lambda: None  # to a socket that is not open here
-        topology = make_topology({"word": 2}, {"count": 2})
-        record = plan_pb2.StmgrRecord(id="stmgr-1", container=1, epoch=1)
-        plan = build_physical_plan(topology, make_packing(topology, 1), [record], 1, 1)
-        manager.feed(PlanReceived(plan))
-        await fed.feed(envelopes(), "stmgr")
-        await asyncio.sleep(0)
-        manager.machine.validate()
-        assert manager.machine.plan is plan and len(manager.switch.tasks) < 5 + CASES
-        manager.feed(Signal.STOPPED)
-        fed.close()
-
-    play(scene)
+async def test_control_messages_at_a_stream_manager(no_surprise: None, home: Path) -> None:
+    launch = SimpleNamespace(
+        topology="wc", topology_id="wc-1", working_dir=str(home), sockets_dir=str(home), settings={},
+        component_settings={},
+    )  # fmt: skip
+    manager = Stmgr(launch, 1, 1)
+    fed = Fed(manager._on_control, f"ipc://{home}/c")
+    manager._control = fed.server
+    manager._export = lambda: None  # to a socket that is not open here
+    topology = make_topology({"word": 2}, {"count": 2})
+    record = plan_pb2.StmgrRecord(id="stmgr-1", container=1, epoch=1)
+    plan = build_physical_plan(topology, make_packing(topology, 1), [record], 1, 1)
+    manager.feed(PlanReceived(plan))
+    await fed.feed(envelopes(), "stmgr")
+    await asyncio.sleep(0)
+    manager.machine.validate()
+    assert manager.machine.plan is plan and len(manager.switch.tasks) < 5 + CASES
+    manager.feed(Signal.STOPPED)
+    fed.close()
 
 
-def test_control_messages_at_a_scheduler(no_surprise: None, home: Path) -> None:
-    async def scene() -> None:
-        orders: list[str] = []
-        scheduler = LocalScheduler.__new__(LocalScheduler)
+async def test_control_messages_at_a_scheduler(no_surprise: None, home: Path) -> None:
+    orders: list[str] = []
+    scheduler = LocalScheduler.__new__(LocalScheduler)
 
-        async def order(*arguments: object) -> list[str]:
-            orders.append(repr(arguments))
-            return []
+    async def order(*arguments: object) -> list[str]:
+        orders.append(repr(arguments))
+        return []
 
-        scheduler.kill = scheduler.restart_container = order  # type: ignore[method-assign, assignment]
-        scheduler.containers = lambda: []  # type: ignore[method-assign]
-        scheduler._launch = SimpleNamespace(topology="wc")  # type: ignore[assignment]
-        scheduler._end = asyncio.Event()
-        fed = Fed(scheduler._on_request, f"ipc://{home}/s")
-        await fed.feed(envelopes(), "scheduler")
-        await asyncio.sleep(0.01)
-        fed.close()
-
-    play(scene)
+    scheduler.kill = scheduler.restart_container = order  # type: ignore[method-assign, assignment]
+    scheduler.containers = lambda: []  # type: ignore[method-assign]
+    scheduler._launch = SimpleNamespace(topology="wc")  # type: ignore[assignment]
+    scheduler._end = asyncio.Event()
+    fed = Fed(scheduler._on_request, f"ipc://{home}/s")
+    await fed.feed(envelopes(), "scheduler")
+    await asyncio.sleep(0.01)
+    fed.close()
 
 
-def test_reports_at_an_executor(home: Path) -> None:
-    async def scene() -> None:
-        known = {"stmgr-1", "container_1_word_1"}
-        inbox = MetricsInbox(f"ipc://{home}/m", 1, known.__contains__, lambda _: None, lambda: None)
-        for data in cases(envelopes(), "executor", 10, ODD_ENVELOPES):
-            inbox.receive([data])
-            inbox.receive([data, data])
-        assert inbox.invalid and len(inbox.reports()) <= len(known)
-        batch = inbox.take_batch()
-        assert batch is None or len(batch.exceptions) <= EXCEPTIONS_MAX
-        inbox.close()
-
-    play(scene)
+async def test_reports_at_an_executor(home: Path) -> None:
+    known = {"stmgr-1", "container_1_word_1"}
+    inbox = MetricsInbox(f"ipc://{home}/m", 1, known.__contains__, lambda _: None, lambda: None)
+    for data in cases(envelopes(), "executor", 10, ODD_ENVELOPES):
+        inbox.receive([data])
+        inbox.receive([data, data])
+    assert inbox.invalid and len(inbox.reports()) <= len(known)
+    batch = inbox.take_batch()
+    assert batch is None or len(batch.exceptions) <= EXCEPTIONS_MAX
+    inbox.close()
 
 
 def test_hints_at_the_spark_gateway() -> None:

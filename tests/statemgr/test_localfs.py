@@ -19,9 +19,10 @@ from heronpy.common.errors import ConfigError, DeadlineError, InvalidRpcError, N
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.localfs import LocalStateManager
 from tests.statemgr.processes import kill, start
-from tests.support.containers import Host, at_endpoint, host_folder, left_in, submitted
-from tests.support.fake_endpoint import FakeEndpoint
+from tests.support.containers import at_endpoint, left_in, submitted, tmp
 from tests.support.waiting import alive, eventually
+
+__all__ = ["tmp"]
 
 DEADLINE_S = 20.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -248,15 +249,17 @@ FENCE_S = 4.0
 RENEW_S = 0.5
 
 
-@pytest.fixture
-def tmp() -> Iterator[Path]:
-    with host_folder() as folder:
-        yield folder
-
-
 @pytest.mark.heavy
-def test_without_any_scheduler_it_goes_on_and_with_one_that_is_silent_it_stops(tmp: Path, zookeeper_root: str) -> None:
-    async def scene(endpoint: FakeEndpoint, host: Host) -> None:
+async def test_without_any_scheduler_it_goes_on_and_with_one_that_is_silent_it_stops(
+    tmp: Path, zookeeper_root: str
+) -> None:
+    async with at_endpoint(
+        tmp,
+        submitted=submitted(state_type="zookeeper", state_root=zookeeper_root),
+        fencing="lease",
+        renew_s=RENEW_S,
+        fence_s=FENCE_S,
+    ) as (endpoint, host):
         process, started = await host.run()
         endpoint.refuses = InvalidRpcError("no answer for anybody")
         asked = len(endpoint.all("renew"))
@@ -272,12 +275,3 @@ def test_without_any_scheduler_it_goes_on_and_with_one_that_is_silent_it_stops(t
         await eventually(lambda: endpoint.all("renew")[-1].stopped == 1, 5, "word of it")
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED and left_in(tmp) == []
-
-    at_endpoint(
-        tmp,
-        scene,
-        submitted=submitted(state_type="zookeeper", state_root=zookeeper_root),
-        fencing="lease",
-        renew_s=RENEW_S,
-        fence_s=FENCE_S,
-    )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from heronpy.plan.launch import Submitted
 from tests.support.fake_endpoint import FakeEndpoint, start_bootstrap
@@ -20,8 +21,8 @@ from tests.support.leaks import LeakCheck
 from tests.support.waiting import eventually, wait_for
 
 
-@contextmanager
-def host_folder() -> Iterator[Path]:
+@pytest.fixture
+def tmp() -> Iterator[Path]:
     """A host's folder for temporary files, with a short name; in the end nothing runs with it."""
     folder = Path(tempfile.mkdtemp(prefix="hb", dir="/tmp"))
     check = LeakCheck()
@@ -91,14 +92,12 @@ class Host:
             process.stderr.close()
 
 
-def at_endpoint(tmp: Path, scene: Callable[[FakeEndpoint, Host], Awaitable[None]], **fields: Any) -> None:
-    async def main() -> None:
-        endpoint = FakeEndpoint(**{"submitted": submitted(), **fields})
-        host = Host(endpoint, tmp)
-        try:
-            await scene(endpoint, host)
-        finally:
-            host.close()
-            endpoint.close()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def at_endpoint(tmp: Path, **fields: Any) -> AsyncIterator[tuple[FakeEndpoint, Host]]:
+    endpoint = FakeEndpoint(**{"submitted": submitted(), **fields})
+    host = Host(endpoint, tmp)
+    try:
+        yield endpoint, host
+    finally:
+        host.close()
+        endpoint.close()
