@@ -19,7 +19,7 @@ from heronpy.api.state.state import HashMapState
 from heronpy.api.stream import Grouping, Stream
 from heronpy.common.errors import ConfigError
 from heronpy.connectors.files import FileSink, columns
-from tests.connectors.two_phase import POINTS, RUNS, Context, Delegate, Harness, Tup, start
+from tests.connectors.two_phase import POINTS, RUNS, Context, Delegate, Harness, Tup, checkpoint, start
 
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("tags", pa.list_(pa.string()))])
 FORMATS = ("parquet", "arrow")
@@ -133,8 +133,7 @@ def test_small_batches_are_gathered_and_large_ones_written_in_between(
     monkeypatch.setattr(columns, "GATHERED_BYTES", 1)
     for n in range(50, 53):
         sink.process_batch(as_arrow(range(n, n + 1)))
-    sink.pre_save("1")
-    sink.post_save("1")
+    checkpoint(sink, 1)
     [path] = tmp_path.glob("part-*")
     if format_name == "parquet":
         assert pq.ParquetFile(path).num_row_groups == 3
@@ -152,8 +151,7 @@ def test_values_become_rows_and_those_that_do_not_fit_are_rejected_alone(tmp_pat
     sink.process(Tup(5, [5, now, []]))
     sink.process(Tup(6, [None, now, []]))
     sink.process(Tup(7, [7]))
-    sink.pre_save("1")
-    sink.post_save("1")
+    checkpoint(sink, 1)
     assert numbers_of(tmp_path) == [1, 3, 5]
     assert sink.delegate.failed == [2, 1 << 70, 6, 7] and sink.delegate.acked == [1, 3, 5]
     assert "its value of 'at' is not timestamp" in sink.delegate.lines[0]
@@ -261,7 +259,6 @@ def test_lines_of_a_batch_are_those_of_its_tuples(tmp_path: Path) -> None:
     spec = FileSink.spec("store", folder=tmp_path, format="text")
     sink = start(FileSink, decode_config(encode_config(spec.custom_config)), attempt=1)
     sink.process_batch(Rows("src", "default", 1, ["n", "text"], [1, "a", 2, "b\n", 3, "c"], 3))
-    sink.pre_save("1")
-    sink.post_save("1")
+    checkpoint(sink, 1)
     [path] = tmp_path.glob("part-*.txt")
     assert path.read_text() == "1\ta\n3\tc\n" and sink.delegate.failed == [2] and sink.delegate.acked == [1, 3]

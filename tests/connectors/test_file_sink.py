@@ -19,7 +19,18 @@ from heronpy.api.state.state import HashMapState
 from heronpy.common.errors import ConfigError, FencedError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.files.lines import UnfitError, line_writer
-from tests.connectors.two_phase import POINTS, RUNS, Context, Delegate, Harness, Tup, fails_for_good, start, state_of
+from tests.connectors.two_phase import (
+    POINTS,
+    RUNS,
+    Context,
+    Delegate,
+    Harness,
+    Tup,
+    checkpoint,
+    fails_for_good,
+    start,
+    state_of,
+)
 from tests.support.full_disk import Patience, full_disk
 
 __all__ = ["full_disk"]
@@ -80,11 +91,9 @@ def test_a_file_per_checkpoint_and_none_for_an_empty_one(out: Path) -> None:
     sink.pre_save("1")
     assert rows_of(out) == []
     sink.post_save("1")
-    sink.pre_save("2")
-    sink.post_save("2")
+    checkpoint(sink, 2)
     feed(sink, 3)
-    sink.pre_save("3")
-    sink.post_save("3")
+    checkpoint(sink, 3)
     run = sink.who.run
     assert names_of(out) == [f"part-store-1-1-{run}.1.jsonl", f"part-store-1-3-{run}.1.jsonl"]
     assert rows_of(out) == [[1], [2], [3]]
@@ -96,8 +105,7 @@ def test_a_checkpoint_that_is_aborted_goes_with_the_next(out: Path) -> None:
     feed(sink, 1)
     sink.pre_save("1")
     feed(sink, 2)
-    sink.pre_save("2")
-    sink.post_save("2")
+    checkpoint(sink, 2)
     assert rows_of(out) == [[1], [2]]
 
 
@@ -123,8 +131,7 @@ def test_a_zombie_publishes_nothing_and_harms_nothing(out: Path) -> None:
     feed(zombie, 2)
     successor = start(FileSink, config, attempt=2)
     feed(successor, 1, 2)
-    successor.pre_save("3")
-    successor.post_save("3")
+    checkpoint(successor, 3)
     zombie.post_save("1")
     counts = zombie.counts.get_value_and_reset()
     assert (counts["files-published"], counts["files-missing"]) == (0, 1)
@@ -141,8 +148,7 @@ def test_a_zombie_publishes_nothing_and_harms_nothing(out: Path) -> None:
     assert rows_of(out) == [[1], [2]]
     third = start(FileSink, config, attempt=3, state=copy(state_of(successor)), checkpoint=3)
     feed(third, 3)
-    third.pre_save("4")
-    third.post_save("4")
+    checkpoint(third, 4)
     late.post_save("2")
     assert rows_of(out) == [[1], [2], [3]] and len(names_of(out)) == 2
 
@@ -156,13 +162,11 @@ def test_rows_come_once_when_a_checkpoint_turns_out_to_be_damaged(out: Path) -> 
     older = copy(state_of(sink))
     sink.post_save("1")
     feed(sink, 2)
-    sink.pre_save("2")
-    sink.post_save("2")
+    checkpoint(sink, 2)
     again = start(FileSink, config, attempt=2, state=older, checkpoint=1)
     assert rows_of(out) == [[1]]
     feed(again, 2, 3)
-    again.pre_save("3")
-    again.post_save("3")
+    checkpoint(again, 3)
     assert rows_of(out) == [[1], [2], [3]]
 
 
@@ -178,8 +182,7 @@ def test_another_submission_goes_on_from_a_savepoint(out: Path) -> None:
     second = start(FileSink, config, attempt=1, state=copy(state_of(first)), checkpoint=9, topology_id="T-2")
     assert rows_of(out) == [[1]]
     feed(second, 2)
-    second.pre_save("10")
-    second.post_save("10")
+    checkpoint(second, 10)
     stranger.post_save("1")
     assert sorted(rows_of(out)) == [[1], [2], [100]]
 
@@ -299,8 +302,7 @@ def test_a_tuple_that_does_not_fit_fails_alone(out: Path) -> None:
     sink = start(FileSink, config_of(out, format="text"), attempt=1)
     sink.process(Tup(1, ["a\nb"]))
     sink.process(Tup(2, ["c"]))
-    sink.pre_save("1")
-    sink.post_save("1")
+    checkpoint(sink, 1)
     assert (sink.delegate.acked, sink.delegate.failed) == ([2], [1])
     assert [path.read_text() for path in out.iterdir()] == ["c\n"] and next(out.iterdir()).suffix == ".txt"
     assert "contains a line end" in sink.delegate.lines[-1]

@@ -106,6 +106,12 @@ def start(sink_class: type, config: dict[str, Any], attempt: int, state: Any = N
     return sink
 
 
+def checkpoint(sink: Any, number: int) -> None:
+    """A checkpoint that all tasks complete."""
+    sink.pre_save(str(number))
+    sink.post_save(str(number))
+
+
 class Crash:
     """Ends (or stops) the process at the `visits`-th visit of a point; also inside renames, before or after one."""
 

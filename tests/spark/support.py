@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +41,6 @@ def start_sink(component: str, task: int, mode: str = "ATLEAST_ONCE", **spec: An
     merged = {"topology.reliability.mode": mode, **decode_config(encode_config(config))}
     sink.initialize(merged, Context(component=component, task=task))
     return sink
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 90.0, turn: Callable[[], Any] | None = None) -> Any:
-    """Wait until a condition holds; `turn` is called meanwhile."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "condition did not come true in time"
-        if turn is not None:
-            turn()
-        time.sleep(0.02)
-    return value
 
 
 class GatewaySupervisor:

@@ -27,7 +27,7 @@ from heronpy.spark.batch import Batch
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Lanes, Ticket
 from heronpy.storage.objects.folder import FolderObjects
-from tests.connectors.two_phase import POINTS, RUNS, Delegate, Harness, Tup, fails_for_good, start, state_of
+from tests.connectors.two_phase import POINTS, RUNS, Delegate, Harness, Tup, checkpoint, fails_for_good, start, state_of
 from tests.spark.support import make_launch
 from tests.support.full_disk import Patience, fill, full_disk
 
@@ -369,8 +369,7 @@ def test_checkpoints_do_not_outrun_spark(home: Path) -> None:
     sink = start(SparkSink, config_of(max_uncommitted=2), attempt=1)
     for number in (1, 2):
         feed(sink, number)
-        sink.pre_save(str(number))
-        sink.post_save(str(number))
+        checkpoint(sink, number)
     assert sink.uncommitted == 2 and rows_of(home / "table") == []
     feed(sink, 3)
     assert sink.uncommitted < 2 and rows_of(home / "table") == [1, 2]
@@ -382,8 +381,7 @@ def test_outcomes_last_as_long_as_checkpoints(home: Path, monkeypatch: pytest.Mo
     sink, gateway = start(SparkSink, config_of(), attempt=1), Gateway(home)
     for number in range(1, 21):
         feed(sink, number)
-        sink.pre_save(str(number))
-        sink.post_save(str(number))
+        checkpoint(sink, number)
         gateway.work()
         sink.process_tick(None)
         assert len(folder_of(home).stems("done")) >= min(number, 8)
@@ -401,8 +399,7 @@ def test_batches_end_by_bytes(home: Path) -> None:
 def test_ids_are_the_same_after_a_restore(home: Path) -> None:
     first = start(SparkSink, config_of(), attempt=1)
     feed(first, 1, 2)
-    first.pre_save("1")
-    first.post_save("1")
+    checkpoint(first, 1)
     saved = copy(state_of(first))
     feed(first, 3)
     first.pre_save("2")
@@ -416,8 +413,7 @@ def test_ids_are_the_same_after_a_restore(home: Path) -> None:
 def test_a_batch_claimed_by_a_gateway_that_died_is_published_once(home: Path) -> None:
     sink = start(SparkSink, config_of(), attempt=1)
     feed(sink, 1)
-    sink.pre_save("1")
-    sink.post_save("1")
+    checkpoint(sink, 1)
     gateway = Gateway(home)
     (ticket,) = gateway.inbox.scan()
     assert gateway.inbox.claim(ticket) is not None
@@ -434,8 +430,7 @@ def test_a_new_submission_in_the_same_folder_starts_from_nothing(home: Path) -> 
         launch.write_text(launch.read_text().replace(f"T-{home.name}", topology_id))
         sink = start(SparkSink, config_of(), attempt=1)
         feed(sink, 1)
-        sink.pre_save("1")
-        sink.post_save("1")
+        checkpoint(sink, 1)
         Gateway(home, topology_id=topology_id).work()
     assert Counter(rows_of(table)) == {1: 2}, "both have published"
 
@@ -444,8 +439,7 @@ def test_the_last_checkpoint_waits_for_spark(home: Path) -> None:
     sink = start(SparkSink, config_of(), attempt=1)
     feed(sink, 1)
     sink.finish()
-    sink.pre_save("1")
-    sink.post_save("1")
+    checkpoint(sink, 1)
     assert rows_of(home / "table") == [1]
     again = start(SparkSink, config_of(), attempt=2, state=copy(state_of(sink)), checkpoint=1)
     assert again._finished

@@ -12,7 +12,7 @@ import pytest
 from heronpy.api.bolt.bolt import takes_batches
 from heronpy.connectors.spark.sink import SparkSink
 from heronpy.task.tuples import InBatch, InFrame
-from tests.connectors.two_phase import Tup, start, state_of
+from tests.connectors.two_phase import Tup, checkpoint, start, state_of
 from tests.spark.support import start_sink
 from tests.spark.test_exactly_once import Gateway, config_of, copy, new_home, prepared_in, rows_of
 
@@ -66,8 +66,7 @@ def test_rows_are_exact_effectively_once_and_none_became_an_object(home: Path, n
     sink.post_save("1")
     assert written(home) == list(range(20)) and no_tuples == []
     assert sorted(heard.acked) == list(range(20)) and heard.failed == []
-    sink.pre_save("2")
-    sink.post_save("2")
+    checkpoint(sink, 2)
     assert written(home) == [*range(20), 100, 101]
 
 
@@ -75,15 +74,13 @@ def test_rows_since_the_restored_checkpoint_are_dropped(home: Path) -> None:
     first = start(SparkSink, config_of(), attempt=1)
     Heard(first)
     first.process_batch(batch_of([1, 2]))
-    first.pre_save("1")
-    first.post_save("1")
+    checkpoint(first, 1)
     saved = copy(state_of(first))
     first.process_batch(batch_of([3, 4]))
     second = start(SparkSink, config_of(), attempt=2, state=saved, checkpoint=1)
     Heard(second)
     second.process_batch(batch_of([3]))
-    second.pre_save("2")
-    second.post_save("2")
+    checkpoint(second, 2)
     assert written(home) == [1, 2, 3]
 
 
@@ -112,8 +109,7 @@ def test_another_type_fits_as_single_tuples_do(home: Path, kind: Any, values: li
     sink = start(SparkSink, config_of(), attempt=1)
     heard = Heard(sink)
     sink.process_batch(batch_of(values, kind))
-    sink.pre_save("1")
-    sink.post_save("1")
+    checkpoint(sink, 1)
     assert written(home) == stored
     assert sorted([*heard.acked, *heard.failed]) == [0, 1] and len(heard.failed) == 2 - len(stored)
 
@@ -123,8 +119,7 @@ def test_the_schema_of_the_stream_is_inferred_once_with_tuples_before_it(home: P
     sink.ack = lambda tup: None
     sink.process(Tup(0, [None]))
     sink.process_batch(batch_of([5, 6], pa.int32()))
-    sink.pre_save("1")
-    sink.post_save("1")
+    checkpoint(sink, 1)
     Gateway(home).work()
     [file] = (home / "table").glob("batch=*/*.parquet")
     found = pq.read_table(file)

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,24 +24,24 @@ import pyarrow.parquet as pq
 import pytest
 import zmq
 
+from heronpy.cli import exits
 from heronpy.common.exit_codes import STARTUP_FAILURE
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.records import RunRecords, open_handover
 from heronpy.connectors.spark.sink import SparkSink
-from heronpy.net.rpc import RpcClient, parse
+from heronpy.net.rpc import parse
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import control_pb2, plan_pb2
-from heronpy.statemgr import open_state, paths
+from heronpy.proto import control_pb2
 from tests.connectors.two_phase import Tup
 from tests.spark.support import GatewaySupervisor, make_launch, start_sink
 from tests.support import host_engine
 from tests.support.hosts import made_hosts, needs_hosts
+from tests.support.judged import OnCluster
 from tests.support.standalone_spark import spark_connect, standalone_spark
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.heavy, pytest.mark.spark, pytest.mark.timeout(1500)]
 
-ROOT = Path(__file__).parents[2]
 needs_connect = pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs grpc: heronpy[spark-connect]")
 
 
@@ -265,57 +264,25 @@ def _listens(process: psutil.Process, port: int) -> bool:
 # -- hosts --------------------------------------------------------------------------------------
 
 NAME = "Numbers"
-PROGRAM = ROOT / "tests" / "connectors" / "programs" / "spark_numbers.py"
+PROGRAM = Path(__file__).parents[1] / "connectors" / "programs" / "spark_numbers.py"
 ROWS = 6000
 
 
-class Submitted:
-    """`heron` for a cluster of hosts."""
+class Submitted(OnCluster):
+    """On hosts."""
+
+    timeout_s = 200.0
 
     def __init__(self, home: Path, shared: Path, offered: dict[str, str], master: str) -> None:
-        self.home = home
         rooms = {
             "engine": {
                 "kind": host_engine.KIND, "renew_s": 1, "fence_s": 6, "lost_s": 12, "permit_s": 30, "poll_s": 0.5,
-                "shared": str(shared),
+                "shared": shared,
             },
-            "spark": {"master": master, "handover": str(shared / "handover")},
-            "checkpoint": {"root": str(shared / "checkpoints"), "interval_s": 1},
+            "spark": {"master": master, "handover": shared / "handover"},
+            "checkpoint": {"root": shared / "checkpoints", "interval_s": 1},
         }  # fmt: skip
-        conf = home / "conf" / "hosts"
-        conf.mkdir(parents=True, mode=0o700)
-        for room, values in rooms.items():
-            (conf / f"{room}.yaml").write_text(
-                "".join(f"{name}: {json.dumps(value)}\n" for name, value in values.items())
-            )
-        self.env = {**os.environ, **offered, "HERON_CONF": str(conf.parent)}
-
-    def heron(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "heronpy.cli", *arguments],
-            env=self.env, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    def kill(self) -> None:
-        subprocess.run(
-            [sys.executable, "-m", "heronpy.cli", "kill", "hosts", NAME, "--force"], env=self.env, cwd=ROOT, check=False
-        )
-
-    def node(self, path: str) -> bytes | None:
-        state = open_state("local", str(self.home / "state" / "hosts"))
-        try:
-            found = state.get(path)
-        finally:
-            state.close()
-        return found[0] if found is not None else None
-
-    def records(self) -> dict[str, control_pb2.ProcessRecord]:
-        found = wait_for(lambda: self.node(paths.scheduler(NAME)), 20, "the scheduler's location")
-        with RpcClient(plan_pb2.SchedulerLocation.FromString(found).endpoint) as client:
-            reply = client.call(control_pb2.GetContainers(), 20.0)
-        return {one.name: one for one in reply.containers}
+        super().__init__("hosts", home, NAME, rooms, offered)
 
 
 @needs_hosts
@@ -332,10 +299,10 @@ def test_a_table_is_exact_through_the_loss_of_hosts(home: Path) -> None:
         host_engine.on_hosts(shared / "engine", address, hosts)
         (shared / "numbers.txt").write_text("".join(f"{number:07d}\n" for number in range(ROWS)))
         table = shared / "table"
-        words = ("--file", str(shared / "numbers.txt"), "--table", str(table), "--mode", "EFFECTIVELY_ONCE")
+        words = ("--file", shared / "numbers.txt", "--table", table, "--mode", "EFFECTIVELY_ONCE")
         by_name = {host.name: host for host in hosts}
         try:
-            it.heron("submit", "hosts", str(PROGRAM), NAME, *words, "--arrow", "--row-pause-ms", "4")
+            it.heron("submit", "hosts", PROGRAM, NAME, *words, "--arrow", "--row-pause-ms", "4")
 
             def published(more_than: int) -> Callable[[], bool]:
                 return lambda: len(list(table.glob("batch=*"))) > more_than
@@ -361,12 +328,8 @@ def test_a_table_is_exact_through_the_loss_of_hosts(home: Path) -> None:
             # The ends of what ran on the lost hosts are never confirmed.
             it.heron("kill", "hosts", NAME, "--force")
         except BaseException:
-            for log in sorted(home.rglob("*.log")):
-                print(f"==== {log}", log.read_text(errors="replace")[-4000:], sep="\n")
-            for host in hosts:
-                for log in sorted(host.tmp.rglob("*.log")) if host.tmp.exists() else ():
-                    print(f"==== {host.name} {log.name}", log.read_text(errors="replace")[-4000:], sep="\n")
-            it.kill()
+            print(it.logs(*(host.tmp for host in hosts)))
+            it.heron("kill", "hosts", NAME, "--force", codes=(exits.OK, exits.NOT_FOUND))
             raise
         lines = Counter(pq.read_table(table, partitioning=None)["line"].to_pylist())
         assert lines == Counter(f"{number:07d}" for number in range(ROWS))

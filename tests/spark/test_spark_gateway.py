@@ -26,8 +26,9 @@ from heronpy.net.rpc import parse
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitHints, ExitReason, classify
 from tests.connectors.two_phase import Tup
-from tests.spark.support import GatewaySupervisor, make_launch, start_sink, wait_for
+from tests.spark.support import GatewaySupervisor, make_launch, start_sink
 from tests.support.leaks import LeakCheck
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -83,8 +84,9 @@ def drain(bolt, count, gateway):
     def turn():
         bolt.process_tick(None)
         gateway.keep_running()
+        return settled(bolt) >= count
 
-    wait_for(lambda: settled(bolt) >= count, turn=turn)
+    wait_for(turn, 90)
 
 
 def read(table):
@@ -309,7 +311,7 @@ def test_leftovers_of_a_dead_sink_are_committed_where_nothing_is_replayed(gatewa
     after = sink("dead", 1, tmp_path / "t", mode="ATMOST_ONCE")
     assert "3 left to commit" in after.delegate.lines[-1]
     gateway.start()
-    wait_for(lambda: len(list((tmp_path / "t").glob("batch=*"))) == 3)
+    wait_for(lambda: len(list((tmp_path / "t").glob("batch=*"))) == 3, 90)
     assert read(tmp_path / "t") == {"a": (15, 15)}
     after.finish()
 
@@ -331,7 +333,7 @@ def test_leftovers_are_withdrawn_where_tuples_are_replayed(gateway, tmp_path):
 
 
 def test_one_gateway_at_a_time_and_a_clean_stop(gateway, tmp_path):
-    jvm = wait_for(lambda: jvm_of(gateway))
+    jvm = wait_for(lambda: jvm_of(gateway), 90)
     rival = GatewaySupervisor(gateway.launch)
     rival.log = tmp_path / "rival.log"
     rival.start()
@@ -343,7 +345,7 @@ def test_one_gateway_at_a_time_and_a_clean_stop(gateway, tmp_path):
 
 
 def test_a_jvm_that_is_killed_is_no_fault_of_the_gateway(gateway):
-    os.kill(wait_for(lambda: jvm_of(gateway)), signal.SIGKILL)
+    os.kill(wait_for(lambda: jvm_of(gateway), 90), signal.SIGKILL)
     status = gateway.process.wait(60) << 8
     assert classify(status, ExitHints()) is ExitReason.CRASHED
     assert "this process ends and a new one continues" in gateway.log.read_text()

@@ -19,8 +19,9 @@ import pytest
 
 from heronpy.connectors.spark.sink import SparkSink
 from tests.connectors.two_phase import Tup
-from tests.spark.support import GatewaySupervisor, make_launch, start_sink, wait_for
+from tests.spark.support import GatewaySupervisor, make_launch, start_sink
 from tests.support.leaks import LeakCheck
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -53,15 +54,13 @@ def sink(component: str, task: int, output: Path, aggregate: Callable[..., None]
 
 
 def drain(bolts: list[SparkSink], count: int, gateway: GatewaySupervisor) -> None:
-    def settled() -> bool:
-        return all(len(bolt.delegate.acked) + len(bolt.delegate.failed) >= count for bolt in bolts)
-
-    def turn() -> None:
+    def turn() -> bool:
         gateway.keep_running()
         for bolt in bolts:
             bolt.process_tick(None)
+        return all(len(bolt.delegate.acked) + len(bolt.delegate.failed) >= count for bolt in bolts)
 
-    wait_for(settled, turn=turn)
+    wait_for(turn, 90)
     for bolt in bolts:
         bolt.finish()
 
@@ -184,11 +183,12 @@ def test_after_the_death_of_the_driver_batches_that_were_in_work_run_alone(
     for bolt in bolts:
         bolt.process(Tup(1, ("a", 1)))
 
-    def tick() -> None:
+    def both_work() -> bool:
         for bolt in bolts:
             bolt.process_tick(None)
+        return len(list(tmp_path.glob("here-*"))) == 2
 
-    wait_for(lambda: len(list(tmp_path.glob("here-*"))) == 2, turn=tick)
+    wait_for(both_work, 90)
     os.kill(json.loads((gateway.launch.parent / "spark" / ".driver.json").read_text())["pid"], signal.SIGKILL)
     drain(bolts, 1, gateway)
     assert [bolt.delegate.acked for bolt in bolts] == [[1], [1]]

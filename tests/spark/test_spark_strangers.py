@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.spark.support import GatewaySupervisor, make_launch, wait_for
+from tests.spark.support import GatewaySupervisor, make_launch
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -15,6 +15,7 @@ import pytest
 
 from heronpy.common.errors import FencedError
 from heronpy.connectors.durable_files import run_token
+from heronpy.connectors.spark.handover import Outcome
 from heronpy.connectors.spark.options import encode_aggregate
 from heronpy.connectors.spark.outbox import Outbox
 from heronpy.connectors.spark.records import GatewayPlace, RunRecords
@@ -55,7 +56,6 @@ class World:
         self.table = table
         self.objects = Flaky()
         self.shared = RunRecords(objects or self.objects, "T", RUN)
-        self.meanwhile: Callable[[], None] = lambda: None
         self.box = Outbox(self.shared.folder("store"), "store", 3, RUN, keep_leftovers=False)
         CALLS.clear()
         aggregate = encode_aggregate("tests.spark.test_spark_worker.store")
@@ -75,6 +75,16 @@ class World:
     def one(self, worker: Worker, ticket: Ticket) -> Result | Lost:
         worker.submit(ticket)
         return worker.results.get(timeout=30)
+
+    def result(self, worker: Worker, ticket: Ticket) -> Result:
+        found = self.one(worker, ticket)
+        assert isinstance(found, Result)
+        return found
+
+    def outcome(self, worker: Worker, ticket: Ticket) -> Outcome:
+        found = self.result(worker, ticket).outcome
+        assert found is not None
+        return found
 
     def close(self) -> None:
         for worker in self.workers:
@@ -109,8 +119,7 @@ def test_what_another_gateway_decided_is_published_and_committed(world: World) -
 
     def another_works() -> None:
         _, new = world.worker(2)
-        result = world.one(new, ticket)
-        assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
+        assert world.outcome(new, ticket).committed
 
     CALLS.append(another_works)
     lost = world.one(old, ticket)
@@ -123,8 +132,8 @@ def test_a_sink_that_withdraws_while_spark_works_is_heard(world: World) -> None:
     world.box.write(ROWS)
     ticket = Ticket("store", world.shared.folder("store").stems("batches")[0])
     CALLS.append(lambda: Outbox(world.box.folder, "store", 3, RUN, False) and None)
-    result = world.one(worker, ticket)
-    assert isinstance(result, Result) and result.outcome is None and result.retry_in_s is None
+    result = world.result(worker, ticket)
+    assert result.outcome is None and result.retry_in_s is None
     assert world.published() == [] and not list(world.table.glob("**/*.parquet"))
 
 
@@ -133,11 +142,8 @@ def test_a_batch_waits_for_a_store_that_is_away(world: World) -> None:
     world.box.write(ROWS)
     ticket = Ticket("store", world.shared.folder("store").stems("batches")[0])
     CALLS.append(lambda: setattr(world.objects, "away", 1))
-    result = world.one(worker, ticket)
-    assert isinstance(result, Result) and result.retry_in_s and inbox.outcome(ticket) is None
-    result = world.one(worker, ticket)
-    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
-    assert world.published() == [1, 2]
+    assert world.result(worker, ticket).retry_in_s and inbox.outcome(ticket) is None
+    assert world.outcome(worker, ticket).committed and world.published() == [1, 2]
 
 
 def test_a_full_disk_below_the_table_takes_no_attempt_from_a_batch(full_disk: Path) -> None:
@@ -146,12 +152,11 @@ def test_a_full_disk_below_the_table_takes_no_attempt_from_a_batch(full_disk: Pa
     world.box.write(ROWS)
     (ticket,) = inbox.scan()
     for _ in range(12):  # more than there are attempts and deaths
-        result = world.one(worker, ticket)
-        assert isinstance(result, Result) and result.retry_in_s and "No space left on device" in result.outage
+        result = world.result(worker, ticket)
+        assert result.retry_in_s and "No space left on device" in result.outage
     (full_disk / "ballast").unlink()
-    result = world.one(worker, ticket)
-    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
-    assert result.outcome.attempts == 1 and world.published() == [1, 2]
+    outcome = world.outcome(worker, ticket)
+    assert outcome.committed and outcome.attempts == 1 and world.published() == [1, 2]
     world.close()
 
 
@@ -164,12 +169,10 @@ def test_a_full_disk_below_the_records_takes_no_attempt_from_a_batch(full_disk: 
     (ticket,) = inbox.scan()
     CALLS.append(lambda: fill(ballast))
     for _ in range(12):
-        result = world.one(worker, ticket)
-        assert isinstance(result, Result) and result.retry_in_s and "full or read-only" in result.outage
+        result = world.result(worker, ticket)
+        assert result.retry_in_s and "full or read-only" in result.outage
     ballast.unlink()
-    result = world.one(worker, ticket)
-    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
-    assert world.published() == [1, 2]
+    assert world.outcome(worker, ticket).committed and world.published() == [1, 2]
     world.close()
 
 
@@ -230,20 +233,15 @@ def test_the_loss_of_executors_is_no_attempt_of_the_function_until_it_goes_on_an
 
     CALLS.extend([loses] * DEATHS_MAX)
     for _ in range(DEATHS_MAX):  # more than there are attempts
-        result = world.one(worker, ticket)
-        assert isinstance(result, Result) and result.retry_in_s and "executors" in result.outage
-    result = world.one(worker, ticket)
-    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
-    assert world.published() == [1, 2]
+        result = world.result(worker, ticket)
+        assert result.retry_in_s and "executors" in result.outage
+    assert world.outcome(worker, ticket).committed and world.published() == [1, 2]
     world.box.write(ROWS)
     (ticket,) = inbox.scan()
     CALLS.extend([loses] * (DEATHS_MAX + 1))
     for _ in range(DEATHS_MAX + 1):
-        result = world.one(worker, ticket)
-        assert isinstance(result, Result) and result.outage
-    result = world.one(worker, ticket)
-    assert isinstance(result, Result) and result.outcome is not None
-    assert "or its executors died 6 times" in result.outcome.error
+        assert world.result(worker, ticket).outage
+    assert "or its executors died 6 times" in world.outcome(worker, ticket).error
 
 
 def test_a_function_that_raises_fails_its_batch_alone(world: World) -> None:
@@ -256,12 +254,9 @@ def test_a_function_that_raises_fails_its_batch_alone(world: World) -> None:
         raise ValueError("no luck")
 
     CALLS.extend([raises, raises])
-    result = world.one(worker, first)
-    assert isinstance(result, Result) and result.retry_in_s is not None
-    result = world.one(worker, first)
-    assert isinstance(result, Result) and result.outcome is not None and "no luck" in result.outcome.error
-    result = world.one(worker, second)
-    assert isinstance(result, Result) and result.outcome is not None and result.outcome.committed
+    assert world.result(worker, first).retry_in_s is not None
+    assert "no luck" in world.outcome(worker, first).error
+    assert world.outcome(worker, second).committed
     assert world.published() == [1, 2] and list(inbox.scan()) == []
 
 
