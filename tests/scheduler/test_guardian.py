@@ -59,30 +59,22 @@ def starts(tmp_path: Path, what: str) -> tuple[int, int, str]:
     return done.returncode, len(file.read_text().splitlines()), done.stdout
 
 
-def test_one_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
-    code, count, said = starts(tmp_path, "hang")
-    assert (code, count) == (7, 2)
-    assert "did not answer for 1 s and was killed; it is started again" in said
-
-
-def test_one_that_hangs_while_it_starts_is_killed_and_started_again(tmp_path: Path) -> None:
-    code, count, said = starts(tmp_path, "hang at its start")
-    assert (code, count) == (7, 2)
-    assert "had not started after 2 s and was killed; it is started again" in said
-
-
-def test_one_that_is_killed_is_started_again(tmp_path: Path) -> None:
-    assert starts(tmp_path, "kill")[:2] == (7, 2)
-
-
-def test_one_that_fails_after_it_has_run_is_started_again(tmp_path: Path) -> None:
-    """What it needs may be away for a while; one that says that it ends is believed."""
-    assert starts(tmp_path, "fail")[:2] == (7, 2)
-    assert starts(tmp_path / "other", "nothing")[:2] == (7, 1)
-
-
-def test_one_that_ends_may_take_its_time(tmp_path: Path) -> None:
-    assert starts(tmp_path, "end slowly")[:2] == (7, 1)
+@pytest.mark.parametrize(
+    ("what", "count", "words"),
+    [
+        ("hang", 2, "did not answer for 1 s and was killed; it is started again"),
+        ("hang at its start", 2, "had not started after 2 s and was killed; it is started again"),
+        ("kill", 2, ""),
+        # What it needs may be away for a while.
+        ("fail", 2, ""),
+        # It says that it ends.
+        ("nothing", 1, ""),
+        ("end slowly", 1, ""),
+    ],
+)
+def test_one_that_hangs_or_fails_is_started_again(tmp_path: Path, what: str, count: int, words: str) -> None:
+    code, times, said = starts(tmp_path, what)
+    assert (code, times) == (7, count) and words in said
 
 
 def test_silence_counts_sooner_after_the_first_sign() -> None:
