@@ -34,7 +34,7 @@ from heronpy.scheduler.admission import Admission, Terms
 from heronpy.scheduler.containers import with_standby
 from heronpy.scheduler.control_endpoint import ControlEndpoint, bind_endpoint, kept_addresses
 from heronpy.scheduler.leases import fencing_of
-from heronpy.scheduler.placement import PlacementLimits
+from heronpy.scheduler.placement_facts import PlacementLimits
 from heronpy.scheduler.relay import Own, Relay
 from heronpy.scheduler.state_records import SessionLimits
 from heronpy.scheduler.state_rules import ContainerRules, PoolRules

@@ -10,7 +10,7 @@ from heronpy.engines.contract import Ended, EnginePhase, Seen
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import RestartLimits
-from heronpy.scheduler.placement import Placement, PlacementLimits
+from heronpy.scheduler.placement import Placement
 from heronpy.scheduler.placement_events import (
     Activate,
     ContainerSpec,
@@ -24,6 +24,7 @@ from heronpy.scheduler.placement_events import (
     Submit,
     Tick,
 )
+from heronpy.scheduler.placement_facts import PlacementLimits
 
 TIMES = LeaseTimes()
 LIMITS = PlacementLimits(RestartLimits(budget=2), leave_s=30.0, start_s=120.0, avoid_s=600.0)

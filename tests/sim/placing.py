@@ -16,7 +16,7 @@ from heronpy.engines.contract import Ended
 from heronpy.engines.lease import Fencing, LeaseTimes
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.scheduler.leases import Permit
-from heronpy.scheduler.placement import Placement, PlacementLimits
+from heronpy.scheduler.placement import Placement
 from heronpy.scheduler.placement_events import (
     Activate,
     Cancel,
@@ -39,6 +39,7 @@ from heronpy.scheduler.placement_events import (
     Submit,
     Tick,
 )
+from heronpy.scheduler.placement_facts import PlacementLimits
 from tests.sim.engine import Box, Host, SimEngine
 from tests.sim.kernel import Process, World
 from tests.sim.placing_faults import Faults
