@@ -20,9 +20,9 @@ from heronpy.spark.outage import text_of
 
 log = logging.getLogger("heronpy.spark")
 
-#: How long the plans of the last queries may be behind, most queries whose plans are kept, and characters of each.
+#: How long to wait for the plans of the last queries, the number of plans that are kept, and their length limit.
 PLANS_WAIT_MS, PLANS_MAX, PLAN_CHARS = 5_000, 20, 65_536
-#: In a plan that may still change.
+#: Text of a plan that may still change.
 _UNFINISHED = "isFinalPlan=false"
 #: What Spark would take for a pattern in a path.
 _PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"

@@ -20,7 +20,7 @@ JAVA_MIN = 17
 SINK_KEY = "spark.sink"
 #: A component with this key hands dispatches of work units to it; its value is their folder.
 DISPATCH_KEY = "spark.dispatches"
-#: Of the folder of a batch run: that of the dispatch of its SparkSinks, and the file of Spark's plans.
+#: In the folder of a batch run: the folder of the dispatch of its SparkSinks, and the file of Spark's plans.
 RUN_HOME, RUN_PLAN = "spark", "spark-plan.txt"
 _INSTALL = "pip install 'heronpy[spark]'"
 _INSTALL_CONNECT = "pip install 'heronpy[spark-connect]'"

@@ -338,8 +338,8 @@ class Finder:
             self._copies.add(entry.path)
             if self._is_settled(entry):
                 self._notices.say(
-                    f"{entry.path} begins like {file.path}, of which more was read; it waits until it is longer or"
-                    " differs"
+                    f"{entry.path} begins like {file.path} and is shorter than what was read of that file; it is not"
+                    " read until it is longer or differs"
                 )
             return True
         self._adopt(file, entry)
