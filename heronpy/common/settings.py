@@ -342,10 +342,7 @@ def _leniently(result: Resolved, key: str, value: Any, origin: str) -> None:
 
 
 def _apply(result: Resolved, key: str, value: Any, origin: str) -> None:
-    if isinstance(key, str) and key not in _SETTINGS and topology_keys.is_system_key(key):
-        result.ignored.append(topology_keys.without_effect(key, origin))
-        return
-    item = _known(key, origin)
+    item = _known(result, key, origin)
     if item is not None:
         result.settings[item.room][item.name] = parse_value(item, value, origin)
         result.origins[f"{item.room}.{item.name}"] = origin
@@ -353,10 +350,7 @@ def _apply(result: Resolved, key: str, value: Any, origin: str) -> None:
 
 def _apply_component(result: Resolved, component: str, key: str, value: Any) -> None:
     origin = f"config of component {component!r}"
-    if isinstance(key, str) and key not in _SETTINGS and topology_keys.is_system_key(key):
-        result.ignored.append(topology_keys.without_effect(key, origin))
-        return
-    item = _known(key, origin)
+    item = _known(result, key, origin)
     if item is None:
         return
     if item.room != "instance":
@@ -365,9 +359,12 @@ def _apply_component(result: Resolved, component: str, key: str, value: Any) -> 
     result.origins[f"instance.{item.name}@{component}"] = origin
 
 
-def _known(key: str, origin: str) -> Setting | None:
-    """The setting with this key; None if heronpy has no such setting."""
+def _known(result: Resolved, key: str, origin: str) -> Setting | None:
+    """The setting with this key; None if heronpy has no such setting, which `result` tells of a system key of Heron."""
     if not isinstance(key, str):
+        return None
+    if key not in _SETTINGS and topology_keys.is_system_key(key):
+        result.ignored.append(topology_keys.without_effect(key, origin))
         return None
     key = ALIASES.get(key, key)
     if key in OPERATORS_KEYS and origin == TOPOLOGY:

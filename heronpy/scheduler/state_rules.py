@@ -45,19 +45,7 @@ class ContainerRules:
         self._topology = topology
         #: Containers in which a topology master or a standby runs; only these containers write.
         self.masters: frozenset[int] = frozenset((0,))
-        written = {
-            paths.topology(topology),
-            paths.packing_plan(topology),
-            paths.physical_plan(topology),
-            paths.update_intent(topology),
-            paths.tmaster(topology),
-            paths.totals(topology),
-            paths.events(topology),
-            paths.minutes(topology),
-            paths.counts(topology),
-            paths.last_answers(topology),
-            paths.checkpoints(topology),
-        }
+        written = set(paths.of_master(topology))
         epoch = paths.epoch(topology, "tmaster")
         self._allowed: dict[Use, set[str]] = {
             Use.READ: written

@@ -179,23 +179,13 @@ def remove_state(state: StateManager, topology: str) -> None:
     """Delete every node of the topology, after `keep_ended`."""
     keep_ended(state, topology)
     nodes = [
-        paths.packing_plan(topology),
-        paths.physical_plan(topology),
-        paths.update_intent(topology),
-        paths.checkpoints(topology),  # the checkpoints themselves stay
-        paths.topology(topology),
-        paths.tmaster(topology),
+        *paths.of_master(topology),  # the checkpoints themselves stay
         paths.launch(topology),
         *(paths.epoch(topology, what) for what in state.children(paths.epochs(topology))),
         paths.ephemerals(topology),
         paths.scheduler(topology),
         paths.placement(topology),
         paths.submission(topology),
-        paths.totals(topology),
-        paths.events(topology),
-        paths.minutes(topology),
-        paths.counts(topology),
-        paths.last_answers(topology),
         paths.execution_state(topology),
     ]
     for node in nodes:

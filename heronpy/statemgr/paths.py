@@ -151,6 +151,13 @@ def checkpoints(name: str) -> str:
     return _path("checkpoints", name)
 
 
+def of_master(name: str) -> tuple[str, ...]:
+    """The nodes that the topology master writes."""
+    nodes = (packing_plan, physical_plan, update_intent, checkpoints, topology, tmaster)
+    figures = (totals, events, minutes, counts, last_answers)
+    return tuple(path(name) for path in (*nodes, *figures))
+
+
 POOLS = "pools"
 
 
