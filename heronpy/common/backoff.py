@@ -1,56 +1,38 @@
 """Exponential backoff, without a clock and without randomness. Pure.
 
-The caller draws the jitter (a number from 0 to 1) so that decisions stay reproducible. Delays grow
-from `initial_s` by `multiplier` up to `max_s` and never beyond, for any number of attempts.
+The caller draws the jitter (a number from 0 to 1) so that decisions stay reproducible. Delays double from `initial_s`
+up to `max_s`, for any number of attempts.
 """
 
 from __future__ import annotations
 
 
-def backoff_s(attempt: int, *, initial_s: float, max_s: float, multiplier: float = 2.0, jitter: float = 0.0) -> float:
+def backoff_s(attempt: int, *, initial_s: float, max_s: float, jitter: float = 0.0) -> float:
     """The delay before retry number `attempt` (0 is the first); a `jitter` of 1 halves it."""
     if attempt < 0:
         raise ValueError(f"the attempt number is {attempt}; it must be zero or more")
     if not 0.0 <= jitter <= 1.0:
         raise ValueError(f"the jitter is {jitter}; it must be from 0 to 1")
-    delay_s = _grown(attempt, initial_s, max_s, multiplier)
-    return delay_s * (1.0 - jitter / 2.0)
-
-
-def _grown(attempt: int, initial_s: float, max_s: float, multiplier: float) -> float:
-    if initial_s <= 0.0:
-        return 0.0
-    try:
-        return float(min(max_s, initial_s * multiplier**attempt))
-    except OverflowError:
-        return max_s
+    # A larger exponent would not fit into a float.
+    return min(max_s, initial_s * 2.0 ** min(attempt, 500)) * (1.0 - jitter / 2.0)
 
 
 class Backoff:
     """A backoff with state: call `next_s()` for each failure, `reset()` after a success."""
 
-    __slots__ = ("attempt", "initial_s", "max_s", "multiplier")
+    __slots__ = ("attempt", "initial_s", "max_s")
 
-    def __init__(self, initial_s: float, max_s: float, multiplier: float = 2.0) -> None:
+    def __init__(self, initial_s: float, max_s: float) -> None:
         if initial_s < 0 or max_s < initial_s:
             raise ValueError(f"a backoff from {initial_s} s to {max_s} s is impossible; give 0 <= initial_s <= max_s")
-        if multiplier < 1.0:
-            raise ValueError(f"the multiplier is {multiplier}; it must be 1 or more")
         self.initial_s = initial_s
         self.max_s = max_s
-        self.multiplier = multiplier
         #: Failures since the last success.
         self.attempt = 0
 
     def next_s(self, jitter: float = 0.0) -> float:
         """The delay to wait now; counts one more failure."""
-        delay_s = backoff_s(
-            self.attempt,
-            initial_s=self.initial_s,
-            max_s=self.max_s,
-            multiplier=self.multiplier,
-            jitter=jitter,
-        )
+        delay_s = backoff_s(self.attempt, initial_s=self.initial_s, max_s=self.max_s, jitter=jitter)
         self.attempt += 1
         return delay_s
 

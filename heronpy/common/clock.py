@@ -29,6 +29,11 @@ class MonotonicClock:
         return time.monotonic()
 
 
+def boot_s() -> float:
+    """Seconds since the boot of this host, including the time in which it was suspended: leases count that, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 #: Spreads any number of groups evenly over an interval: the golden ratio (Knuth, TAOCP 6.4).
 _SPREAD = 0.6180339887498949
 #: How early a timer may fire without firing again at once.

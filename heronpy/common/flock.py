@@ -42,3 +42,19 @@ def locked(file: Path) -> Iterator[int]:
         yield descriptor
     finally:
         unlock(descriptor)
+
+
+def lock_file(file: Path) -> int:
+    """A descriptor of the file, locked, or -1 while another process holds the lock. Its holder may remove the file."""
+    descriptor = open_lock(file)
+    try:
+        # A lock on a file that its last holder removed has no effect.
+        if try_flock(descriptor) and os.stat(file).st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except FileNotFoundError:
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return -1

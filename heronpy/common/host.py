@@ -93,7 +93,7 @@ class KnownProcess(Struct, frozen=True):
     @classmethod
     def of(cls, pid: int) -> KnownProcess:
         """A process of this host."""
-        return cls(pid, _started(pid), _namespace(), this_host().to_text())
+        return cls(pid, started_at(pid), pid_namespace(), this_host().to_text())
 
     @property
     def host_name(self) -> str:
@@ -108,12 +108,12 @@ class KnownProcess(Struct, frozen=True):
             return Life.UNKNOWN
         if host.boot and here.boot and host.boot != here.boot:
             return Life.REBOOTED
-        if self.namespace != _namespace():
+        if self.namespace != pid_namespace():
             return Life.UNKNOWN
-        return Life.LIVES if 0 < self.started == _started(self.pid) else Life.ENDED
+        return Life.LIVES if 0 < self.started == started_at(self.pid) else Life.ENDED
 
 
-def _namespace() -> int:
+def pid_namespace() -> int:
     """The namespace of process ids: a process id has no meaning outside it."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
@@ -121,7 +121,7 @@ def _namespace() -> int:
         return 0
 
 
-def _started(pid: int) -> int:
+def started_at(pid: int) -> int:
     """When a process of this host started, in clock ticks since boot; 0 if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:

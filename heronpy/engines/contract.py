@@ -11,9 +11,9 @@ or whose host is lost, is not known to have ended: see `Ended`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -86,6 +86,14 @@ class Request:
     anywhere: bool = False
     #: The credential with which it is admitted at the endpoint; never an argument, variable, comment or log line.
     token: str = field(default="", repr=False)
+
+
+def alike(requests: Iterable[Request]) -> list[list[Request]]:
+    """Group requests that differ only in their container. An engine accepts or refuses all requests of a group."""
+    found: dict[Request, list[Request]] = {}
+    for one in requests:
+        found.setdefault(replace(one, container=0), []).append(one)
+    return list(found.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from heronpy.common import exit_codes
+from heronpy.common.clock import boot_s
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, HeronError, RpcError
 from heronpy.common.folders import make_folders
@@ -229,7 +230,7 @@ class Container:
         submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
         state_apart = submitted.state_type not in ("local", "endpoint")
         lives = SLOT_LIVES if submitted.program == SLOT else 1
-        self._machine = ContainerState(times, _fencing_of(welcome.fencing), _now(), state_apart, lives)
+        self._machine = ContainerState(times, _fencing_of(welcome.fencing), boot_s(), state_apart, lives)
         self._late_s = max(1.0, times.renew_s)
         self._jobs.every(TICK_S, self._on_tick)
         self._feed(Tick())
@@ -295,7 +296,7 @@ class Container:
             self._started = None
             self._spans.add("start", begun_at, time.monotonic() - begun)
             self._jobs.start(self._send_spans())
-        for effect in self._machine.handle(event, _now()):
+        for effect in self._machine.handle(event, boot_s()):
             match effect:
                 case Send():
                     self._jobs.start(self._renew(effect))
@@ -353,7 +354,7 @@ class Container:
     async def _say_farewell(self) -> None:
         """Tell the endpoint about the end, because the engine may be gone and unable to confirm it."""
         machine = self._machine
-        send = machine.farewell(_now()) if machine is not None else None
+        send = machine.farewell(boot_s()) if machine is not None else None
         if machine is None or send is None:
             return
         for _ in range(FAREWELLS_MAX):
@@ -486,8 +487,3 @@ def _fencing_of(name: str) -> Fencing:
         return Fencing(name)
     except ValueError:
         raise ConfigError(f"the scheduler asks for fencing {name!r}, which this release does not know") from None
-
-
-def _now() -> float:
-    """Seconds of the scheduler's kind of clock, which continues while the host is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -36,7 +36,7 @@ from heronpy.executor.container_state import AnswerLate, Cause, End, Ending, Ren
 from heronpy.net.join_token import JoinToken
 from heronpy.net.rpc_loop import ControlClient
 from heronpy.net.zsock import RARE_HEARTBEAT_MS
-from heronpy.proto import control_pb2, endpoint_pb2
+from heronpy.proto import endpoint_pb2
 from heronpy.storage.log_archive import LogArchive, Run, newest_first
 from heronpy.storage.objects.port import ObjectsError
 
@@ -195,9 +195,8 @@ class SchedulerLink:
             raise RpcError("this container has closed its connection to the scheduler")
         if self._client is None:
             self._client = ControlClient(
-                self.address, _ignore, keys=self._token.keys(), on_reconnect=self._on_back,
-                heartbeat_ms=RARE_HEARTBEAT_MS,
-            )  # fmt: skip
+                self.address, keys=self._token.keys(), on_reconnect=self._on_back, heartbeat_ms=RARE_HEARTBEAT_MS
+            )
         return self._client
 
     def _turn(self) -> None:
@@ -216,10 +215,6 @@ class SchedulerLink:
         if self._client is not None:
             self._client.close()
             self._client = None
-
-
-def _ignore(_: control_pb2.Envelope) -> None:
-    """The endpoint sends answers only."""
 
 
 def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]) -> None:

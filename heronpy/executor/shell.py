@@ -55,7 +55,7 @@ from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.handed_plans import plan_file
 from heronpy.procs.host import ProcessHost
 from heronpy.procs.jobs import Jobs
-from heronpy.procs.linux import lift_files
+from heronpy.procs.linux import FDS_PER_LINK, FDS_PER_PROCESS, lift_files
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits, budgets_of
 from heronpy.procs.supervision import DesiredChanged, Ended, GiveUp, ProcessSpec, RestartAsked, StopAsked, Tick
@@ -77,9 +77,6 @@ RETRY_S = 1.0
 EXCEPTION_DELAY_S = 0.05
 #: Reports within this time share a message; longer than the pause of the inbox.
 REPORTS_DELAY_S = 0.06
-#: Upper estimates of the files that a process has open.
-FDS_PER_PROCESS = 40
-FDS_PER_LINK = 6
 
 
 class Executor:
@@ -294,8 +291,7 @@ class Executor:
         self._host.handle(DesiredChanged(specs))
 
     def _instance(self, component: str) -> InstanceSettings:
-        settings = settings_for(self._place.launch, InstanceSettings, component)
-        return settings
+        return settings_for(self._place.launch, InstanceSettings, component)
 
     def command_of(self, spec: ProcessSpec, number: int) -> Command:
         view = self._supervisor.view(spec.name)

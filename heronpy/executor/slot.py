@@ -54,7 +54,7 @@ from heronpy.procs.jobs import Jobs
 from heronpy.procs.linux import die_with_parent, lift_files
 from heronpy.procs.loop import run_loop
 from heronpy.procs.preload import PRELOAD
-from heronpy.procs.restart_policy import RestartLimits
+from heronpy.procs.restart_policy import limits_of
 from heronpy.procs.supervision import (
     DesiredChanged,
     Ended,
@@ -77,7 +77,6 @@ POLL_S: Final = 60.0
 AGAIN_S: Final = 1.0
 #: Pause before the files of a topology are made again after a failure.
 PREPARE_AGAIN_S: Final = 10.0
-_RESTART_MAX_PAUSE_S: Final = 60.0
 _GONE: Final = frozenset((ProcessState.STOPPED, ProcessState.FAILED, ProcessState.BACKOFF))
 
 
@@ -95,14 +94,7 @@ class Slot:
         settings = settings_for(launch, SchedulerSettings)
         self._grace_s = settings.kill_grace_s
         self._logging = settings_for(launch, LoggingSettings)
-        self._supervisor = Supervisor(
-            RestartLimits(
-                settings.container_restart_backoff_s,
-                _RESTART_MAX_PAUSE_S,
-                settings.container_restart_budget,
-                settings.container_restart_window_s,
-            )
-        )
+        self._supervisor = Supervisor(limits_of(settings))
         #: Process name to its run, until the process is gone.
         self._runs: dict[str, Run] = {}
         self._epochs: dict[str, int] = {}

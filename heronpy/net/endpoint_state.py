@@ -13,11 +13,8 @@ their write succeeded.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -44,6 +41,7 @@ from heronpy.net.endpoint_watch import EndpointWatch, Watches
 from heronpy.net.join_token import TEXT_MAX_CHARS, JoinToken, SessionCredential
 from heronpy.net.private import read_private
 from heronpy.proto import endpoint_pb2
+from heronpy.statemgr.base import close_at_exit, note_open
 from heronpy.statemgr.paths import check_path
 
 log = logging.getLogger("heronpy.net")
@@ -93,9 +91,8 @@ class EndpointStateManager:
         except (HeronError, ConfigError):
             self._watches.close()
             raise
-        self._at_exit = partial(_close_at_exit, weakref.ref(self))
-        atexit.register(self._at_exit)
-        _open_managers.add(self)
+        self._stay_open = close_at_exit(self)
+        note_open(self)
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
         """Make a new node."""
@@ -198,14 +195,14 @@ class EndpointStateManager:
 
     def close(self) -> None:
         """Remove this manager's ephemerals, by ending the session, and stop its watches."""
-        atexit.unregister(self._at_exit)
+        self._stay_open()
         self._watches.close()
         self._link.close()
 
     def abandon(self) -> None:
         """Close without a message to the endpoint, which is gone permanently, with its locks and ephemerals."""
         self._abandoned = True
-        atexit.unregister(self._at_exit)
+        self._stay_open()
         self._watches.close()
         self._link.close_silently()
 
@@ -288,20 +285,3 @@ def _checked(answer: endpoint_pb2.StateAnswer) -> endpoint_pb2.StateAnswer:
     if answer.error:
         raise _KINDS.get(answer.error, StateError)(answer.text)
     return answer
-
-
-def _close_at_exit(reference: weakref.ref[EndpointStateManager]) -> None:
-    manager = reference()
-    if manager is not None:
-        manager.close()
-
-
-_open_managers: weakref.WeakSet[EndpointStateManager] = weakref.WeakSet()
-
-
-def _close_in_child() -> None:
-    for manager in list(_open_managers):
-        manager.close_in_child()
-
-
-os.register_at_fork(after_in_child=_close_in_child)

@@ -151,7 +151,7 @@ class ControlClient:
     def __init__(
         self,
         endpoint: str,
-        on_message: Callable[[control_pb2.Envelope], None],
+        on_message: Callable[[control_pb2.Envelope], None] = lambda _: None,
         identity: bytes | None = None,
         context: zmq.Context[Any] | None = None,
         keys: Keys | None = None,

@@ -24,7 +24,7 @@ from heronpy.common.errors import ConfigError, RpcError
 from heronpy.common.folders import check_root
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import HasSettings, settings_for
-from heronpy.net.addresses import in_any_order, network_of, ports_of
+from heronpy.net.addresses import in_any_order, is_loopback, network_of, ports_of
 from heronpy.net.curve import Keys, load
 from heronpy.net.private import check_private
 
@@ -62,7 +62,7 @@ class HasPlace(HasSettings, Protocol):
 def choose(settings: SecuritySettings) -> Transport:
     """All containers are on one machine unless the settings name an address that others can reach."""
     if settings.transport == "auto":
-        return Transport.IPC if _is_loopback(settings.bind_host) else Transport.TCP
+        return Transport.IPC if is_loopback(settings.bind_host) else Transport.TCP
     return Transport(settings.transport)
 
 
@@ -118,13 +118,6 @@ def check_address(settings: SecuritySettings) -> None:
             raise ConfigError(
                 f"heron.security.bind_host {host} cannot be bound on this machine: {error.strerror}"
             ) from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def keys_of(launch: HasPlace) -> Keys | None:

@@ -10,7 +10,7 @@ def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgrou
     """
     found = []
     for folder in _folders(cgroup_file, Path(root), "pids"):
-        most, used = _number(folder / "pids.max"), _number(folder / "pids.current")
+        most, used = number_in(folder / "pids.max"), number_in(folder / "pids.current")
         if most is not None and used is not None:
             found.append(max(0, most - used))
     return min(found, default=None)
@@ -20,7 +20,7 @@ def memory_max_bytes(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/f
     """The smallest limit on memory of the group and its parents, in bytes; None without a limit."""
     found = []
     for folder in _folders(cgroup_file, Path(root), "memory"):
-        found += [_number(folder / name) for name in ("memory.max", "memory.limit_in_bytes")]
+        found += [number_in(folder / name) for name in ("memory.max", "memory.limit_in_bytes")]
     return min((limit for limit in found if limit is not None), default=None)
 
 
@@ -45,7 +45,8 @@ def _folders(cgroup_file: str, root: Path, controller: str) -> list[Path]:
     return found
 
 
-def _number(path: Path) -> int | None:
+def number_in(path: Path) -> int | None:
+    """The number in a file of the kernel; None if there is no such file, or it says "max"."""
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from heronpy.common.units import format_bytes
+from heronpy.procs.cgroups import number_in
 from heronpy.procs.exit_reason import ExitHints, detail_of
 from heronpy.procs.forkserver import (
     ChildExited,
@@ -79,7 +80,7 @@ class OomCounter:
         """Limit and peak of the control group as text; "" if there is no limit or it is unknown."""
         for folder in (Path(path).parent for path in self._paths):
             for limit_name, peak_name in _FIGURES:
-                limit, peak = _number(folder / limit_name), _number(folder / peak_name)
+                limit, peak = number_in(folder / limit_name), number_in(folder / peak_name)
                 if limit is not None and limit < _NO_LIMIT:
                     said = f", its peak {format_bytes(peak)}" if peak is not None else ""
                     return f"the control group's limit is {format_bytes(limit)}{said}, of all its processes"
@@ -87,13 +88,6 @@ class OomCounter:
 
     def _read(self) -> int:
         return sum(_oom_kills(path) for path in self._paths)
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # this kernel does not have the file, or it says "max"
-        return None
 
 
 def _oom_kills(path: str) -> int:

@@ -17,6 +17,8 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+#: Upper estimates of the files that a process of the runtime has open: of its own, and for each link.
+FDS_PER_PROCESS, FDS_PER_LINK = 40, 6
 #: The limit if there is no hard limit; it equals the kernel's default for a process (fs.nr_open).
 FILES_MAX = 1 << 20
 

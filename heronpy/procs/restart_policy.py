@@ -16,16 +16,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from heronpy.common.errors import ConfigError
 from heronpy.procs.exit_reason import COUNTED, NEVER_RESTARTED, UNCOUNTED, ExitReason
 
+if TYPE_CHECKING:
+    from heronpy.common.setting_types import SchedulerSettings
+
 #: A run at least this long resets the pauses.
 HEALTHY_RUN_S = 5.0
 #: A run must also be this many times longer than the pause before it.
 HEALTHY_RUN_PAUSES = 4.0
+#: Longest pause before a container is restarted.
+CONTAINER_PAUSE_MAX_S = 60.0
 #: Maximum pause of a process that is not charged; it only prevents a busy loop of restarts.
 UNCHARGED_PAUSE_MAX_S = 0.5
 
@@ -54,6 +60,16 @@ class RestartLimits(Struct, frozen=True):
     def by_time(self) -> bool:
         """Whether exceptions of user code that has run have a time budget."""
         return self.exception_budget_s > 0 and ExitReason.USER_EXCEPTION not in self.budgets
+
+
+def limits_of(settings: SchedulerSettings) -> RestartLimits:
+    """The limits for the restarts of a container."""
+    return RestartLimits(
+        settings.container_restart_backoff_s,
+        CONTAINER_PAUSE_MAX_S,
+        settings.container_restart_budget,
+        settings.container_restart_window_s,
+    )
 
 
 def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:

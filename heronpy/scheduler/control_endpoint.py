@@ -92,7 +92,7 @@ class StateHandler(Protocol):
         request: endpoint_pb2.StateCall,
         container: int,
         asked: int,
-        send: Callable[[endpoint_pb2.StateChanged], None],
+        send: Callable[[endpoint_pb2.StateChanged], object],
     ) -> Awaitable[endpoint_pb2.StateAnswer]: ...
 
 
@@ -248,11 +248,8 @@ class ControlEndpoint:
                 self.unknown += 1
                 raise InvalidRpcError("the sender of this call has not opened the session that it names")
             self._check_acts(who)
-        return self._state.call(body, container, request, lambda changed: _ignore(self._server.send(identity, changed)))
-
-
-def _ignore(_: bool) -> None:
-    """Do nothing: a session that is not connected sees the change with its next request."""
+        # A session that is not connected sees a change with its next request.
+        return self._state.call(body, container, request, lambda changed: self._server.send(identity, changed))
 
 
 # ---- where it listens -----------------------------------------------------------------------

@@ -27,6 +27,7 @@ from heronpy.engines.contract import (
     Explained,
     Request,
     Seen,
+    alike,
 )
 from heronpy.scheduler.placement_events import Cancel, EngineAway, Event, Listed, Refused, Submit
 
@@ -107,7 +108,7 @@ class EngineClient:
         poll_s: float,
         token: str,
         now: Callable[[], float],
-        on_event: Callable[[Event], None],
+        on_event: Callable[[Event], object],
         prove: Callable[[], Awaitable[None]],
         deadline_s: float,
     ) -> None:
@@ -185,7 +186,7 @@ class EngineClient:
                 await self._calls.call(lambda ids=ids, grace_s=grace_s: self._engine.cancel(ids, grace_s))  # type: ignore[misc]
             except EngineError as error:
                 self._on_event(EngineAway(str(error)))
-        for requests in _alike(one.request for one in submits.values()):
+        for requests in alike(one.request for one in submits.values()):
             await self._submit([replace(one, token=self._token) for one in requests])
         self._look_at = self._now()
 
@@ -240,14 +241,6 @@ class EngineClient:
     def close(self) -> None:
         """Refuse further calls."""
         self._calls.close()
-
-
-def _alike(requests: Iterable[Request]) -> list[list[Request]]:
-    """Group requests that an engine accepts or refuses together, so that it never refuses half of a group."""
-    found: dict[Request, list[Request]] = {}
-    for one in requests:
-        found.setdefault(replace(one, container=0), []).append(one)
-    return list(found.values())
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

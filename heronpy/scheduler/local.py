@@ -38,8 +38,9 @@ from heronpy.procs.child_log import OwnLog, last_line_in
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.host import ProcessHost
+from heronpy.procs.loop import wait_until
 from heronpy.procs.plan_watch import PlanWatch
-from heronpy.procs.restart_policy import RestartLimits
+from heronpy.procs.restart_policy import limits_of
 from heronpy.procs.supervision import (
     DesiredChanged,
     Ended,
@@ -85,14 +86,7 @@ class LocalScheduler:
         self._executor_module = executor_module
         self._settings = settings_for(launch, SchedulerSettings)
         self._logging = settings_for(launch, LoggingSettings)
-        self._supervisor = Supervisor(
-            RestartLimits(
-                self._settings.container_restart_backoff_s,
-                60.0,
-                self._settings.container_restart_budget,
-                self._settings.container_restart_window_s,
-            )
-        )
+        self._supervisor = Supervisor(limits_of(self._settings))
         self._limited = settings_for(launch, ExecutorSettings).control_groups
         self._own_log = self._log_of("scheduler")
         self._plan: plan_pb2.PackingPlan | None = None
@@ -242,17 +236,15 @@ class LocalScheduler:
         self._asked.update(names)
         self._host.handle(RestartAsked(tuple(names), "on request"))
         deadline = time.monotonic() + RESTART_MAX_S
-        while not all(self._runs_anew(name, before[name]) for name in names):
-            self._changed.clear()
-            left = deadline - time.monotonic()
-            try:
-                async with asyncio.timeout(left):
-                    await self._changed.wait()
-            except TimeoutError:
-                raise DeadlineError(f"container {container} has not restarted within {RESTART_MAX_S:g} s") from None
+
+        def done() -> bool:
+            return all(self._has_restarted(name, before[name]) for name in names)
+
+        if not await wait_until(done, self._changed, lambda: deadline):
+            raise DeadlineError(f"container {container} has not restarted within {RESTART_MAX_S:g} s")
         return names
 
-    def _runs_anew(self, name: str, number: int) -> bool:
+    def _has_restarted(self, name: str, number: int) -> bool:
         view = self._supervisor.view(name)
         return view is None or (view.number > number and view.state is ProcessState.RUNNING)
 

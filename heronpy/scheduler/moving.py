@@ -15,6 +15,7 @@ from typing import Any
 
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.common.ids import executor_id
+from heronpy.procs.loop import wait_until
 from heronpy.scheduler.containers import standing
 from heronpy.scheduler.placement_events import (
     ContainerView,
@@ -60,20 +61,6 @@ class Moves:
     def _by_container(self) -> dict[int, ContainerView]:
         return {view.container: view for view in self._views()}
 
-    async def _when(self, holds: Callable[[], bool], until: Callable[[], float]) -> bool:
-        """Wait until `holds` is true; False if `until` comes first."""
-        while not holds():
-            left = until() - time.monotonic()
-            if left <= 0:
-                return False
-            self._change.clear()
-            try:
-                async with asyncio.timeout(left):
-                    await self._change.wait()
-            except TimeoutError:
-                continue
-        return True
-
     async def restart(self, containers: Sequence[int], force: bool, wait_s: float, by: str = "") -> list[str]:
         """Replace containers, and wait until their successors act."""
         before = {number: view.epoch for number, view in self._by_container().items()}
@@ -88,7 +75,7 @@ class Moves:
                 for number in containers
             )
 
-        if not await self._when(done, lambda: until):
+        if not await wait_until(done, self._change, lambda: until):
             where = standing(self._views(), containers)
             raise DeadlineError(f"not restarted within {limit_s:g} s: {where or 'they are being replaced'}")
         return [executor_id(number) for number in containers]
@@ -99,7 +86,7 @@ class Moves:
         """
         until = time.monotonic() + (wait_s or self._limit_s)
         why = "its scheduler has not seen the new size"
-        if await self._when(known, lambda: until):
+        if await wait_until(known, self._change, lambda: until):
             if number not in self._by_container():
                 raise RpcError(f"there is no container {number}")
             why, _ = await self._replace(number, "", who(by), lambda: until)
@@ -135,7 +122,7 @@ class Moves:
 
     async def _carry_on(self, host: str, by: str, listed: Callable[[], bool]) -> list[int]:
         # Also while the engine does not answer, because without its list the containers on the host are unknown.
-        await self._when(listed, lambda: time.monotonic() + LISTED_S)
+        await wait_until(listed, self._change, lambda: time.monotonic() + LISTED_S)
         self._until[host] = max(self._until[host], time.monotonic() + self._limit_s)
         try:
             return await self._drain(host, by)
@@ -192,7 +179,7 @@ class Moves:
             view = self._by_container().get(number)
             return view is None or bool(view.unmoved) or (view.epoch > before and view.phase is Phase.RUNNING)
 
-        in_time = await self._when(over, until)
+        in_time = await wait_until(over, self._change, until)
         view = self._by_container().get(number)
         if view is None or (in_time and not view.unmoved):
             return "", True

@@ -79,7 +79,7 @@ class PoolMoves:
                 return "no topology master leads"
             keys = await asyncio.to_thread(curve.load, launch.working_dir, launch.topology_id)
             endpoint = plan_pb2.TmasterLocation.FromString(found[0]).endpoint
-            client = ControlClient(endpoint, lambda envelope: None, keys=keys, topology_id=keys.domain)
+            client = ControlClient(endpoint, keys=keys, topology_id=keys.domain)
             try:
                 return str((await client.call(body, limit_s)).text)
             except RetryableRpcError:

@@ -37,6 +37,7 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.pools.keeping import Keeper, SlotView, first_map
 from heronpy.pools.nodes import change_pool, plan_of, read_answer, read_map, read_pool, read_specs, remove_pool
 from heronpy.pools.shards import BUCKETS, Answer, Map, Pool, Size, Spec, bucket_of, loads_of, pack
+from heronpy.procs.loop import wait_until
 from heronpy.proto import control_pb2
 from heronpy.scheduler.guardian import Pulse
 from heronpy.scheduler.placement_events import RestartAsked
@@ -84,7 +85,7 @@ class PoolScheduler(EngineScheduler):
     def _works(self) -> Sequence[Awaitable[None]]:
         return (self._keep(),)
 
-    # ---- what goes on -----------------------------------------------------------------------
+    # ---- what runs until the end ---------------------------------------------------------------
     async def _keep(self) -> None:
         self._turn = asyncio.Event()
         self._pool_moves = PoolMoves(self._state, self._turn.set)
@@ -372,16 +373,16 @@ class PoolScheduler(EngineScheduler):
             raise RpcError(f"topology {member.launch.topology!r} has no container {container}")
         for name in names:
             member.ask_restart(int(name.rpartition("-")[2]))
-        until = time.monotonic() + (wait_s or RESTART_MAX_S)
-        while not all(
-            record.epoch > before[record.name] and record.state == control_pb2.PROC_RUNNING
-            for record in self._records(member)
-            if record.name in names
-        ):
-            if time.monotonic() > until:
-                raise DeadlineError(f"not restarted within {wait_s or RESTART_MAX_S:g} s: {', '.join(names)}")
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ROUND_S):
-                    await self._changed.wait()
+        limit_s = wait_s or RESTART_MAX_S
+        until = time.monotonic() + limit_s
+
+        def done() -> bool:
+            return all(
+                record.epoch > before[record.name] and record.state == control_pb2.PROC_RUNNING
+                for record in self._records(member)
+                if record.name in names
+            )
+
+        if not await wait_until(done, self._changed, lambda: until):
+            raise DeadlineError(f"not restarted within {limit_s:g} s: {', '.join(names)}")
         return control_pb2.Ok(text=f"restarted {', '.join(names)}")

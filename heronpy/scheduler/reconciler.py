@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from google.protobuf.message import Message
 
 from heronpy.common import exit_codes
+from heronpy.common.clock import boot_s
 from heronpy.common.errors import FencedError, HeronError, RpcError
 from heronpy.common.setting_types import LoggingSettings, TmasterSettings
 from heronpy.common.settings import settings_for
@@ -57,7 +58,6 @@ from heronpy.scheduler.placement_events import (
 )
 from heronpy.scheduler.reconciler_setup import (
     Setup,
-    boot_clock,
     masters_of,
     open_endpoint,
     read_topology,
@@ -177,7 +177,7 @@ class EngineScheduler:
 
     async def _open_with(self, setup: Setup) -> None:
         launch = self._launch
-        self._now = boot_clock
+        self._now = boot_s
         if self._state.exists(paths.scheduler(launch.topology)):
             # Before the endpoint is bound at the port on which the other scheduler listens.
             raise FencedError(
@@ -234,7 +234,7 @@ class EngineScheduler:
             setup.settings.poll_s,
             setup.token_for(self.endpoint.listens_at),
             self._now,
-            self._on_event,
+            self._handle,
             self._prove_once,
             ENGINE_DEADLINE_S,
         )
@@ -272,7 +272,7 @@ class EngineScheduler:
         self._exit_code = exit_codes.FENCED
         self._end.set()
 
-    # ---- what goes on -----------------------------------------------------------------------
+    # ---- what runs until the end ---------------------------------------------------------------
     async def _tick(self) -> None:
         ticked_at = 0.0
         while True:
@@ -310,9 +310,6 @@ class EngineScheduler:
             await self.admission.tell_lost()
 
     # ---- events -----------------------------------------------------------------------------
-    def _on_event(self, event: Event) -> None:
-        self._handle(event)
-
     def _handle(self, event: Event) -> list[Effect]:
         if self._placement is None:
             return []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from heronpy.common.clock import boot_s
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError
 from heronpy.common.setting_types import (
@@ -28,7 +28,7 @@ from heronpy.net.addresses import address_here, told_at
 from heronpy.net.join_token import JoinToken
 from heronpy.packing.demand import ResourceRequest, requests_of
 from heronpy.plan.launch import SLOT, LaunchSpec
-from heronpy.procs.restart_policy import RestartLimits
+from heronpy.procs.restart_policy import limits_of
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.scheduler.admission import Admission, Terms
 from heronpy.scheduler.containers import with_standby
@@ -46,27 +46,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.scheduler")
 
-_RESTART_MAX_PAUSE_S = 60.0
 #: For a container that a user restarts; otherwise the container itself sets the time of its last attempts.
 _LEAVE_S = 30.0
 #: A container that avoids another one's host is submitted when that host is known, or after this time.
 APART_WAIT_S = 15.0
 #: Maximum number of sessions of state in a pool, whose slots have the processes of many topologies.
 SESSIONS_MAX = 1 << 14
-
-
-def boot_clock() -> float:
-    """Seconds since the boot of this host, including suspended time, because leases count that too."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-class BootClock:
-    """The same clock as a `Clock`."""
-
-    __slots__ = ()
-
-    def now(self) -> float:
-        return boot_clock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +77,6 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
     """Read everything; ConfigError when settings or keys do not meet the needs of an engine."""
     settings, scheduler = settings_for(launch, EngineSettings), settings_for(launch, SchedulerSettings)
     times = LeaseTimes(settings.renew_s, settings.fence_s, settings.lost_s, scheduler.kill_grace_s, settings.permit_s)
-    restart = RestartLimits(
-        scheduler.container_restart_backoff_s,
-        _RESTART_MAX_PAUSE_S,
-        scheduler.container_restart_budget,
-        scheduler.container_restart_window_s,
-    )
     terms = Terms(
         launch,
         times,
@@ -112,7 +91,7 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
     # Without a message from the engine the endpoint sends it, with the next renewal.
     leave_s = _LEAVE_S if traits_of(engine).tells_to_end else 0.0
     limits = PlacementLimits(
-        restart,
+        limits_of(scheduler),
         leave_s=leave_s,
         start_s=settings.start_s,
         avoid_s=settings.avoid_s,
@@ -153,7 +132,7 @@ def state_endpoint_of(
     if found is not None:
         rules.masters = masters_of(launch, plan_pb2.PackingPlan.FromString(found[0]))
     limits = SessionLimits(SESSIONS_MAX, SESSIONS_MAX // 4) if launch.submitted.program == SLOT else None
-    return StateEndpoint(state, launch.topology, BootClock(), rules, limits)
+    return StateEndpoint(state, launch.topology, boot_s, rules, limits)
 
 
 def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]:

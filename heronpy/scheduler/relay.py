@@ -201,9 +201,7 @@ class Relay:
         client = self._clients.get(endpoint)
         if client is None:
             self._forget_idle()
-            client = self._clients[endpoint] = ControlClient(
-                endpoint, _ignore, keys=self._keys, topology_id=self._keys.domain
-            )
+            client = self._clients[endpoint] = ControlClient(endpoint, keys=self._keys, topology_id=self._keys.domain)
         try:
             return await client.call(body, timeout_s)
         except LostReplyError:
@@ -232,7 +230,3 @@ class Relay:
 
 class _AbsentError(HeronError):
     """The requested process does not run."""
-
-
-def _ignore(envelope: control_pb2.Envelope) -> None:
-    """Ignore unsolicited messages; no process sends any."""

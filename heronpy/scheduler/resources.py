@@ -22,12 +22,11 @@ from heronpy.connectors.spark.requirements import check_master, check_spark
 from heronpy.net.addresses import page_host
 from heronpy.net.transport import check_address
 from heronpy.plan.launch import LaunchSpec
-from heronpy.procs.cgroups import memory_max_bytes, pids_left
+from heronpy.procs.cgroups import memory_max_bytes, number_in, pids_left
+from heronpy.procs.linux import FDS_PER_LINK, FDS_PER_PROCESS
 from heronpy.proto import plan_pb2
 
-# File descriptors of the runtime's processes, measured and rounded up.
-FDS_PER_PROCESS = 40
-FDS_PER_LINK = 6
+# Of the runtime's processes, measured and rounded up.
 THREADS_PER_PROCESS = 6
 RAM_PER_PROCESS = 16 << 20
 PORT_MAX = 65535
@@ -88,7 +87,7 @@ def limits_of_host() -> Limits:
         processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
         if processes != resource.RLIM_INFINITY:
             threads.append(processes)
-    pid_max = _number(Path("/proc/sys/kernel/pid_max"))
+    pid_max = number_in(Path("/proc/sys/kernel/pid_max"))
     if pid_max is not None:
         threads.append(pid_max)
     group = pids_left()
@@ -97,13 +96,6 @@ def limits_of_host() -> Limits:
     fds = None if hard == resource.RLIM_INFINITY else hard
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Limits(fds, min(threads, default=None), _ram_bytes(), min(installed, memory_max_bytes() or installed))
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def _ram_bytes() -> int | None:
@@ -115,8 +107,8 @@ def _ram_bytes() -> int | None:
                 found.append(int(line.split()[1]) << 10)
     except (OSError, ValueError):
         pass
-    most = _number(Path("/sys/fs/cgroup/memory.max"))
-    used = _number(Path("/sys/fs/cgroup/memory.current"))
+    most = number_in(Path("/sys/fs/cgroup/memory.max"))
+    used = number_in(Path("/sys/fs/cgroup/memory.current"))
     cached = 0
     try:
         for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines():

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, suppress
 from typing import Any, Final, NoReturn
 
-from heronpy.common.clock import Clock
 from heronpy.common.errors import (
     DamagedStateError,
     DeadlineError,
@@ -66,15 +65,15 @@ class StateEndpoint:
         self,
         state: StateManager,
         topology: str,
-        clock: Clock,
+        now: Callable[[], float],
         rules: Rules | None = None,
         limits: SessionLimits | None = None,
     ) -> None:
         self._state = state
-        self._clock = clock
+        self._now = now
         self._loop = asyncio.get_running_loop()
         owners = state.get(paths.ephemerals(topology)) or (b"", 0)
-        self._records = StateRecords(clock.now(), topology, secrets.token_hex(16), owners, rules, limits)
+        self._records = StateRecords(now(), topology, secrets.token_hex(16), owners, rules, limits)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state-endpoint")
         #: By session: how to send to it, and its latest change.
         self._senders: dict[int, Send] = {}
@@ -107,8 +106,8 @@ class StateEndpoint:
         if self._refusal:
             return _failed(endpoint_pb2.STATE_AWAY, self._refusal)
         if what == "open":
-            self._records.open(self._clock.now(), number, container, request.open.session_s, request.call)
-        elif not self._records.heard(self._clock.now(), number):
+            self._records.open(self._now(), number, container, request.open.session_s, request.call)
+        elif not self._records.heard(self._now(), number):
             return _failed(endpoint_pb2.STATE_SESSION_GONE, "the session at the scheduler's control endpoint has ended")
         self._senders[number] = send
         self._large.settle(number, request.awaits)

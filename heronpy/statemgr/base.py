@@ -12,9 +12,12 @@ of the store are a `StateError` that names the node or file.
 
 from __future__ import annotations
 
+import atexit
+import os
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
 from heronpy.common.errors import NoNodeError, VersionMismatchError
 
@@ -82,3 +85,41 @@ def check_version(path: str, actual: int, expected: int | None) -> None:
     if actual == 0:
         raise NoNodeError(f"state node {path!r} does not exist")
     raise VersionMismatchError(f"state node {path!r} has version {actual}, not {expected}: another process wrote it")
+
+
+class Forked(Protocol):
+    """A state manager that a fork copies."""
+
+    def close(self) -> None: ...
+
+    def close_in_child(self) -> None:
+        """Called in the child after a fork: what the manager holds belongs to the parent."""
+
+
+_open_managers: Final[weakref.WeakSet[Forked]] = weakref.WeakSet()
+
+
+def note_open(manager: Forked) -> None:
+    """Call `close_in_child` of this manager in each later child of this process."""
+    _open_managers.add(manager)
+
+
+def close_at_exit(manager: Forked) -> Callable[[], None]:
+    """Close this manager at the end of the process, unless the returned function is called before."""
+    reference = weakref.ref(manager)
+
+    def close() -> None:
+        found = reference()
+        if found is not None:
+            found.close()
+
+    atexit.register(close)
+    return lambda: atexit.unregister(close)
+
+
+def _close_in_child() -> None:
+    for manager in list(_open_managers):
+        manager.close_in_child()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

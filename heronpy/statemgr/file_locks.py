@@ -7,7 +7,6 @@ the disk was moved or the container was created again.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import Final
 
 from heronpy.common.disk_space import is_full_error
 from heronpy.common.errors import ConfigError
-from heronpy.common.flock import open_lock, try_flock
+from heronpy.common.flock import lock_file, try_flock
 from heronpy.common.host import Host, this_host
 
 
@@ -28,10 +27,16 @@ def try_lock(file: Path) -> int:
     processes that want this lock do the same.
     """
     try:
-        return _try_lock_file(file)
+        descriptor = lock_file(file)
     except OSError as error:
         if not is_full_error(error):
             raise
+    else:
+        if descriptor >= 0:
+            with suppress(OSError):  # a full disk: the holder stays unknown
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        return descriptor
     descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if try_flock(descriptor):
         return descriptor
@@ -44,28 +49,9 @@ def is_directory(descriptor: int) -> bool:
     return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
-def _try_lock_file(file: Path) -> int:
-    """Descriptor of the lock file, or -1 if the lock is taken."""
-    descriptor = open_lock(file)
-    try:
-        if try_flock(descriptor):
-            # The previous holder removed the file that it held: a lock on it has no effect.
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(file).st_ino == os.fstat(descriptor).st_ino:
-                    with contextlib.suppress(OSError):  # a full disk: the holder stays unknown
-                        os.ftruncate(descriptor, 0)
-                        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-                    return descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return -1
-
-
 def holder(file: Path) -> str:
     """The holder of a lock, for messages."""
-    with contextlib.suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):
         return f"process {int(file.read_text())}"
     return "another process"
 

@@ -18,7 +18,6 @@ import secrets
 import signal
 import threading
 import time
-import weakref
 import zlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -40,7 +39,7 @@ from heronpy.common.errors import (
 )
 from heronpy.common.flock import try_flock, unlock
 from heronpy.common.folders import absolute, check_root, make_folders, sync_path
-from heronpy.statemgr.base import MAX_BYTES, check_version
+from heronpy.statemgr.base import MAX_BYTES, check_version, note_open
 from heronpy.statemgr.file_locks import claim_root, holder, is_directory, try_lock
 from heronpy.statemgr.paths import check_path
 
@@ -86,7 +85,7 @@ class LocalStateManager:
         self._watcher: Watcher | None = None
         self._closed = ""
         self._prepare()
-        _open_managers.add(self)
+        note_open(self)
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
         """Make a new node."""
@@ -428,14 +427,3 @@ def _encode_directory(name: str) -> str:
 
 def _decode(name: str) -> str:
     return name.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
-
-
-_open_managers: weakref.WeakSet[LocalStateManager] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for manager in list(_open_managers):
-        manager.close_in_child()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

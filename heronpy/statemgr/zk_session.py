@@ -50,6 +50,7 @@ from kazoo.retry import KazooRetry, RetryFailedError
 from kazoo.security import CREATOR_ALL_ACL
 
 from heronpy.common.errors import ConfigError, StateAwayError, StateError
+from heronpy.common.host import pid_namespace, started_at, this_host
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.statemgr import znode
 
@@ -393,14 +394,10 @@ class Watches:
             self._delivering = 0
 
 
-_FROM_STATE = 3
-"""Fields of /proc/<pid>/stat are counted from the state, which follows the name."""
-
-
 def own_token() -> str:
     """This process as text, for `is_dead`."""
     pid = os.getpid()
-    return f"{_machine()}:{pid}:{_started(pid) or 0}"
+    return f"{_machine()}:{pid}:{started_at(pid)}"
 
 
 def is_dead(token: str) -> bool:
@@ -415,8 +412,7 @@ def is_dead(token: str) -> bool:
         return True
     except PermissionError:
         return False
-    now = _started(int(pid))
-    return now is not None and started != "0" and str(now) != started
+    return started != "0" and str(started_at(int(pid))) != started
 
 
 def describe(token: str) -> str:
@@ -429,23 +425,7 @@ def describe(token: str) -> str:
 @cache
 def _machine() -> str:
     """Id of this boot of this machine and, in a container, of its pid namespace."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
-        numbers = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        # A unique name, so that no process counts as dead.
-        boot, numbers = os.urandom(16).hex(), ""
-    return hashlib.sha256(f"{boot} {numbers}".encode()).hexdigest()[:16]
-
-
-def _started(pid: int) -> int | None:
-    """When a process started, in ticks since boot; None if it has ended or is hidden."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state, *rest = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    if state in (b"Z", b"X"):
-        return -1
-    return int(rest[22 - _FROM_STATE - 1])
+    boot, numbers = this_host().boot, pid_namespace()
+    # Without them a unique name, so that no process counts as dead.
+    known = f"{boot} {numbers}" if boot and numbers else os.urandom(16).hex()
+    return hashlib.sha256(known.encode()).hexdigest()[:16]

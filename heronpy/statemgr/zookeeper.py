@@ -13,14 +13,11 @@ is not restored: its holder gets a warning.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
-import os
 import secrets
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -41,7 +38,7 @@ from heronpy.common import errors
 from heronpy.common.errors import DeadlineError, StateError
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.statemgr import zk_session, znode
-from heronpy.statemgr.base import check_version
+from heronpy.statemgr.base import check_version, close_at_exit, note_open
 from heronpy.statemgr.zk_session import NodeWatch, Session, Start, Watches
 from heronpy.statemgr.znode import Value
 
@@ -74,9 +71,8 @@ class ZooKeeperStateManager:
         self._base = self.session.base
         self.session.on_connected.append(self._on_connected)
         self._watches = Watches(self.session)
-        self._at_exit = partial(_close_at_exit, weakref.ref(self))
-        atexit.register(self._at_exit)
-        _open_managers.add(self)
+        self._stay_open = close_at_exit(self)
+        note_open(self)
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
         """Make a new node."""
@@ -185,7 +181,7 @@ class ZooKeeperStateManager:
 
     def close(self) -> None:
         """Remove this manager's ephemerals, by ending the session, and stop its watches."""
-        atexit.unregister(self._at_exit)
+        self._stay_open()
         self._watches.close()
         self.session.close(in_callback=self._watches.is_callback())
 
@@ -420,20 +416,3 @@ class ZooKeeperStateManager:
 
 def _too_busy(path: str) -> StateError:
     return StateError(f"state node {path!r} is constantly written by other processes; try again")
-
-
-def _close_at_exit(reference: weakref.ref[ZooKeeperStateManager]) -> None:
-    manager = reference()
-    if manager is not None:
-        manager.close()
-
-
-_open_managers: weakref.WeakSet[ZooKeeperStateManager] = weakref.WeakSet()
-
-
-def _close_in_child() -> None:
-    for manager in list(_open_managers):
-        manager.close_in_child()
-
-
-os.register_at_fork(after_in_child=_close_in_child)

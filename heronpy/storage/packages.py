@@ -28,7 +28,7 @@ from typing import IO, Final
 from msgspec import Struct
 
 from heronpy.common.errors import PackageError
-from heronpy.common.flock import open_lock, try_flock, unlock
+from heronpy.common.flock import lock_file, unlock
 from heronpy.common.folders import absolute, check_root, make_folders, open_private, sync_path
 from heronpy.storage import package_manifest
 from heronpy.storage.sources import Caps, Entry, PlainFile, Source, Tar, Zip, source_of, unpack
@@ -313,7 +313,7 @@ class PackageStore:
         file = self._root / ".locks" / f"{sha256}.lock"
         deadline = time.monotonic() + self._lock_timeout_s
         pause = 0.002
-        while (descriptor := _try_lock(file)) < 0:
+        while (descriptor := lock_file(file)) < 0:
             if time.monotonic() >= deadline:
                 raise PackageError(f"{file} has been locked for {self._lock_timeout_s:g} s; look for a stopped process")
             time.sleep(pause)
@@ -324,22 +324,6 @@ class PackageStore:
             if last:
                 file.unlink(missing_ok=True)
             unlock(descriptor)
-
-
-def _try_lock(file: Path) -> int:
-    """Descriptor of the locked file, -1 while another process holds it."""
-    descriptor = open_lock(file)
-    try:
-        # A lock on a file that its last holder removed is void.
-        if try_flock(descriptor) and os.stat(file).st_ino == os.fstat(descriptor).st_ino:
-            return descriptor
-    except FileNotFoundError:
-        pass
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return -1
 
 
 def _remove(path: Path) -> None:

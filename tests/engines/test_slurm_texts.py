@@ -24,13 +24,13 @@ from heronpy.engines.contract import (
     Explained,
     Request,
     Seen,
+    alike,
 )
 from heronpy.engines.slurm.batch import (
     SPREAD_MAX,
     Room,
     SlurmOptions,
     batch_script,
-    batches,
     job_name,
     look_command,
     parse_name,
@@ -287,7 +287,7 @@ def test_containers_that_differ_only_in_their_number_travel_together() -> None:
         replace(WISH, container=0, ram_bytes=1),
         replace(WISH, container=2, submission=4),
     ]
-    assert [[one.container for one in batch] for batch in batches(wishes)] == [[1, 4], [0], [2]]
+    assert [[one.container for one in batch] for batch in alike(wishes)] == [[1, 4], [0], [2]]
 
 
 def test_arguments() -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,7 +22,6 @@ import pytest
 from google.protobuf.message import Message
 from msgspec.structs import replace
 
-from heronpy.common.clock import MonotonicClock
 from heronpy.plan.launch import Submitted
 from heronpy.proto import plan_pb2
 from heronpy.scheduler.state_endpoint import StateEndpoint
@@ -77,12 +77,12 @@ class EndpointWithState(FakeEndpoint):
     """The control endpoint of the test, which serves the state as well."""
 
     def serve(self, state: StateManager) -> None:
-        self._state_endpoint = StateEndpoint(state, NAME, MonotonicClock())
+        self._state_endpoint = StateEndpoint(state, NAME, time.monotonic)
         self._ticks = asyncio.ensure_future(self._tick())
 
     async def _tick(self) -> None:
         while True:
-            self._state_endpoint.tick(MonotonicClock().now())
+            self._state_endpoint.tick(time.monotonic())
             await asyncio.sleep(0.25)
 
     async def more(self, identity: bytes, kind: str, body: Any) -> Message | None:

@@ -58,7 +58,7 @@ class SimEndpoint(StateEndpoint):
         self.began_at = world.now()
         rules = ContainerRules("wc")
         rules.masters = frozenset(range(CONTAINERS))
-        super().__init__(self.state, "wc", world, rules)
+        super().__init__(self.state, "wc", world.now, rules)
         if world.records is not StateRecords:
             owners = self.state.get(paths.ephemerals("wc")) or (b"", 0)
             self._records = world.records(world.now(), "wc", f"endpoint {world.now()}", owners, rules)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from heronpy.common.clock import MonotonicClock
 from heronpy.common.errors import RetryableRpcError, StateAwayError
 from heronpy.proto import endpoint_pb2
 from heronpy.scheduler import state_endpoint
@@ -30,15 +31,14 @@ def state(tmp_path: Path) -> Iterator[LocalStateManager]:
     made.close()
 
 
-def play(state: LocalStateManager, story: Callable[[StateEndpoint, int], Awaitable[None]]) -> None:
-    async def run() -> None:
-        endpoint = StateEndpoint(state, "wc", MonotonicClock())
-        try:
-            await story(endpoint, await opened(endpoint, 0))
-        finally:
-            endpoint.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving(state: LocalStateManager) -> AsyncIterator[tuple[StateEndpoint, int]]:
+    """The endpoint, and a session of container 0."""
+    endpoint = StateEndpoint(state, "wc", time.monotonic)
+    try:
+        yield endpoint, await opened(endpoint, 0)
+    finally:
+        endpoint.close()
 
 
 _numbers = itertools.count(1)
@@ -55,10 +55,9 @@ def call(session: int, **what: object) -> endpoint_pb2.StateCall:
     return endpoint_pb2.StateCall(session=session, **what)  # type: ignore[arg-type]
 
 
-def test_large_values_that_are_not_read_are_not_sent_again_and_again(state: LocalStateManager) -> None:
+async def test_large_values_that_are_not_read_are_not_sent_again_and_again(state: LocalStateManager) -> None:
     state.set(NODE, VALUE)
-
-    async def story(endpoint: StateEndpoint, session: int) -> None:
+    async with serving(state) as (endpoint, session):
         sent = 0
         with pytest.raises(RetryableRpcError, match="read them first"):
             for request in range(1, 100):
@@ -71,13 +70,11 @@ def test_large_values_that_are_not_read_are_not_sent_again_and_again(state: Loca
         other = await opened(endpoint, 2)
         assert (await endpoint.call(call(other, get=NODE), 2, 1, print)).data == VALUE, "each session has its own"
 
-    play(state, story)
 
-
-def test_a_change_is_carried_out_once_and_never_after_a_later_one(state: LocalStateManager) -> None:
+async def test_a_change_is_carried_out_once_and_never_after_a_later_one(state: LocalStateManager) -> None:
     state.set(NODE, b"one")
+    async with serving(state) as (endpoint, session):
 
-    async def story(endpoint: StateEndpoint, session: int) -> None:
         async def ask(number: int, data: bytes) -> endpoint_pb2.StateAnswer:
             body = call(session, call=number, put=endpoint_pb2.StatePut(path=NODE, data=data))
             return await endpoint.call(body, 0, number, print)
@@ -92,16 +89,16 @@ def test_a_change_is_carried_out_once_and_never_after_a_later_one(state: LocalSt
         await endpoint.call(again, 0, 7, print)
         assert (await endpoint.call(call(session, get=NODE), 0, 8, print)).data == b"three", "the same session goes on"
 
-    play(state, story)
 
-
-def test_requests_under_way_are_bounded_in_bytes(state: LocalStateManager, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_under_way_are_bounded_in_bytes(
+    state: LocalStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_endpoint, "BYTES_MAX", 1 << 20)
     hangs = threading.Event()
     write = state.set
     monkeypatch.setattr(state, "set", lambda *arguments: (hangs.wait(60), write(*arguments))[1])
+    async with serving(state) as (endpoint, session):
 
-    async def story(endpoint: StateEndpoint, session: int) -> None:
         def writing(number: int) -> Awaitable[endpoint_pb2.StateAnswer]:
             body = endpoint_pb2.StatePut(path=NODE, data=bytes(700_000))
             return endpoint.call(call(session, call=number, put=body), 0, number, print)
@@ -118,32 +115,25 @@ def test_requests_under_way_are_bounded_in_bytes(state: LocalStateManager, monke
             hangs.set()
         assert (await first).error == (await writing(2)).error == endpoint_pb2.STATE_OK
 
-    play(state, story)
 
-
-def test_a_path_of_megabytes_is_refused_in_a_short_sentence(state: LocalStateManager) -> None:
-    async def story(endpoint: StateEndpoint, session: int) -> None:
+async def test_a_path_of_megabytes_is_refused_in_a_short_sentence(state: LocalStateManager) -> None:
+    async with serving(state) as (endpoint, session):
         answer = await endpoint.call(call(session, get="x" * (1 << 20)), 0, 1, print)
         assert answer.error == endpoint_pb2.STATE_FAILED and len(answer.text) < 200
 
-    play(state, story)
 
-
-def test_one_container_cannot_take_all_sessions(state: LocalStateManager) -> None:
-    async def story(endpoint: StateEndpoint, session: int) -> None:
+async def test_one_container_cannot_take_all_sessions(state: LocalStateManager) -> None:
+    async with serving(state) as (endpoint, _):
         with pytest.raises(StateAwayError, match="container 1 has 64 sessions"):
             for _ in range(100):
                 await opened(endpoint, 1)
         await opened(endpoint, 2)
 
-    play(state, story)
 
-
-def test_a_container_without_a_topology_master_does_not_say_where_it_is(state: LocalStateManager) -> None:
+async def test_a_container_without_a_topology_master_does_not_say_where_it_is(state: LocalStateManager) -> None:
     path = paths.tmaster("wc")
     state.set(path, b"the master's")
-
-    async def story(endpoint: StateEndpoint, session: int) -> None:
+    async with serving(state) as (endpoint, session):
         broken_into = await opened(endpoint, 2)
         changes = itertools.count(1)
         for what in (
@@ -157,5 +147,3 @@ def test_a_container_without_a_topology_master_does_not_say_where_it_is(state: L
         assert not (
             await endpoint.call(call(session, call=1, put=endpoint_pb2.StatePut(path=path, remove=True)), 0, 3, print)
         ).error
-
-    play(state, story)

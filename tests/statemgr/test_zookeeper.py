@@ -25,6 +25,7 @@ from heronpy.common.errors import (
     StateError,
     VersionMismatchError,
 )
+from heronpy.common.host import started_at
 from heronpy.statemgr import open_state, zk_session
 from heronpy.statemgr.zookeeper import ZooKeeperStateManager
 from heronpy.verify.proxy import ANY, FaultProxy, Rule
@@ -373,7 +374,7 @@ def test_only_a_dead_process_of_this_machine_is_called_dead() -> None:
     assert not zk_session.is_dead(mine)
     assert zk_session.is_dead(f"{machine}:{pid}:{int(started) - 1}"), "an earlier process of this number"
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    token = f"{machine}:{process.pid}:{zk_session._started(process.pid)}"
+    token = f"{machine}:{process.pid}:{started_at(process.pid)}"
     assert not zk_session.is_dead(token)
     process.send_signal(signal.SIGKILL)
     wait_for(lambda: zk_session.is_dead(token), DEADLINE_S, "a zombie being dead")

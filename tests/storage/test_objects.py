@@ -107,7 +107,7 @@ def test_azure_removes_as_many_at_a_time_as_it_allows(azure_container: str, azur
 def test_azure_says_what_is_wrong(azure_container: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"store az://nowhere/x does not exist .*create it"):
         check_objects(RemoteObjects(Url("az", "nowhere", ("x",)), 2.0), "The store")
-    remote_module.forget_clients()
+    remote_module.open_client.cache_clear()
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "dmVyeS1zZWNyZXQ=")
     with pytest.raises(ConfigError, match=r"403") as caught:
         check_objects(RemoteObjects(place_at(azure_container, "x"), 2.0), "The store")

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Awaitable
 from pathlib import Path
@@ -18,7 +19,6 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from heronpy.common.clock import MonotonicClock
 from heronpy.common.errors import InvalidRpcError
 from heronpy.net import endpoint_keys
 from heronpy.net.authenticator import Authenticator
@@ -51,7 +51,7 @@ class Server:
             rules = of_containers = ContainerRules(options["topology"])
             of_containers.masters = frozenset(range(100))  # the tests write from any of them
         self.endpoint = StateEndpoint(
-            self.state, options["topology"], MonotonicClock(), rules, SessionLimits(**options.get("limits", {}))
+            self.state, options["topology"], time.monotonic, rules, SessionLimits(**options.get("limits", {}))
         )
         self.authenticator = Authenticator(self.keys.keys)
         self.rpc = ControlServer([f"tcp://127.0.0.1:{options['port']}"], self.on_request, keys=self.keys.keys)
@@ -94,7 +94,7 @@ class Server:
                 async with asyncio.timeout(TICK_S):
                     await ended.wait()
             except TimeoutError:
-                self.endpoint.tick(MonotonicClock().now())
+                self.endpoint.tick(time.monotonic())
         self.authenticator.close()
         self.rpc.close()
         self.endpoint.close()

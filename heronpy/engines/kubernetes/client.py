@@ -133,11 +133,9 @@ class Api:
         try:
             found = json.loads(text)
         except ValueError:
-            raise EngineAwayError(
-                f"the API server answered {_shown(method, path)} with something other than JSON"
-            ) from None
+            raise EngineAwayError(f"the API server answered {method} {path} with something other than JSON") from None
         if not isinstance(found, dict):
-            raise EngineAwayError(f"the API server answered {_shown(method, path)} with JSON that is not an object")
+            raise EngineAwayError(f"the API server answered {method} {path} with JSON that is not an object")
         return found
 
     def text(
@@ -155,9 +153,7 @@ class Api:
             except Exception as error:
                 raise _away(method, path, error) from None
             if len(found) > ANSWER_MAX:
-                raise EngineAwayError(
-                    f"the API server answered {_shown(method, path)} with more than {ANSWER_MAX >> 20} MB"
-                )
+                raise EngineAwayError(f"the API server answered {method} {path} with more than {ANSWER_MAX >> 20} MB")
             if answer.status >= 300:
                 if answer.status == 401:
                     self._forget()
@@ -245,15 +241,9 @@ def _object(path: str) -> str:
     return f"{rest.replace('/', ' ')} in namespace {namespace}"
 
 
-def _shown(method: str, path: str) -> str:
-    return f"{method} {path}"
-
-
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 
 def _away(method: str, path: str, error: BaseException) -> EngineAwayError:
-    return EngineAwayError(
-        f"the API server does not answer {_shown(method, path)}: {_line(error) or type(error).__name__}"
-    )
+    return EngineAwayError(f"the API server does not answer {method} {path}: {_line(error) or type(error).__name__}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -42,6 +41,7 @@ from heronpy.engines.kubernetes.seen import (
     uid_of,
     words_of,
 )
+from heronpy.engines.shared import address_towards
 
 POLL_S = 2.0
 PAGE = 250
@@ -292,12 +292,7 @@ class KubernetesEngine:
     def reach(self) -> tuple[str, ...]:
         """The address by which this host reaches the API server."""
         server = urlsplit(self._api.server)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((server.hostname or "", server.port or 443))  # nothing is sent
-            except OSError as error:
-                raise EngineAwayError(f"the API server {self._api.server} cannot be reached: {error}") from None
-            return (str(probe.getsockname()[0]),)
+        return (address_towards(f"{server.hostname}:{server.port or 443}"),)
 
     def _nodes(self) -> Sequence[Mapping[str, Any]]:
         """The nodes that pods may use; empty without the permission to list nodes."""

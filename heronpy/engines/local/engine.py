@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import DecodeError, json
 
 from heronpy.common import exit_codes
+from heronpy.common.clock import boot_s
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import heron_home, open_private, replace_file
 from heronpy.common.host import KnownProcess, Life, this_host
@@ -40,7 +41,7 @@ from heronpy.engines.contract import (
     Seen,
     Traits,
 )
-from heronpy.engines.polling import polling
+from heronpy.engines.shared import end_of, polling
 from heronpy.net.private import make_private
 from heronpy.procs.exit_reason import ExitHints, classify, describe_status
 
@@ -55,7 +56,6 @@ _SHELL: Final = '"$@"; echo $? >"$0"'
 _SIGNALLED: Final = 128
 #: How long the files of a container are kept after its end.
 KEPT_S: Final = 3600.0
-_TAIL_BYTES: Final = 4096
 
 
 class LocalEngine:
@@ -120,7 +120,7 @@ class LocalEngine:
         try:
             for file in self._files():
                 if file.name in engine_ids:
-                    kill_at, mark = _now() + grace_s, file.with_suffix(".cancelled")
+                    kill_at, mark = boot_s() + grace_s, file.with_suffix(".cancelled")
                     replace_file(mark, str(min(kill_at, _number(mark) or kill_at)).encode())
                     self._terminate(file)
         except OSError as error:
@@ -153,7 +153,7 @@ class LocalEngine:
             words = f"it was started on host {shell.host_name}, in a system whose processes cannot be seen from here"
             return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
         if life is Life.LIVES:
-            if kill_at is not None and _now() >= kill_at:
+            if kill_at is not None and boot_s() >= kill_at:
                 # The shell writes the exit code, unless it was stopped.
                 if not _signal(file, signal.SIGKILL, lambda one: one.pid != shell.pid):
                     _signal(file, signal.SIGCONT)
@@ -173,10 +173,7 @@ class LocalEngine:
 
     def termination_report(self, engine_id: str) -> str:
         """See `Engine.termination_report`."""
-        with suppress(OSError), open(self._folder / f"{engine_id}.out", "rb") as out:
-            out.seek(max(0, os.fstat(out.fileno()).st_size - _TAIL_BYTES))
-            return out.read().decode(errors="replace")
-        return ""
+        return end_of(self._folder / f"{engine_id}.out")
 
     def explain(self, engine_id: str) -> Explained:
         """Nothing, because containers never wait on this machine."""
@@ -215,11 +212,6 @@ class LocalEngine:
 
 def _root() -> Path:
     return heron_home() / "engines" / "local"
-
-
-def _now() -> float:
-    """The clock that all processes of this machine share."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _shell(file: Path) -> KnownProcess:

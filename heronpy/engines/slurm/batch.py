@@ -94,26 +94,6 @@ def parse_name(name: str) -> tuple[str, int] | None:
     return (topology, int(submission)) if ours and topology else None
 
 
-def batches(requests: Sequence[Request]) -> list[list[Request]]:
-    """Groups requests that differ only in their container: one job array each."""
-    found: dict[tuple[object, ...], list[Request]] = {}
-    for one in requests:
-        alike = (
-            one.topology_id,
-            one.submission,
-            one.cpu,
-            one.ram_bytes,
-            one.disk_bytes,
-            one.avoid,
-            one.barred,
-            one.beside,
-            one.anywhere,
-            one.token,
-        )
-        found.setdefault(alike, []).append(one)
-    return list(found.values())
-
-
 @dataclass(frozen=True, slots=True)
 class Room:
     """The free resources of a node. Slurm fills nodes of a lower weight first."""

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,9 +24,10 @@ from heronpy.engines.contract import (
     NodeSize,
     Request,
     Seen,
+    alike,
 )
-from heronpy.engines.polling import polling
-from heronpy.engines.slurm.batch import SlurmOptions, batch_script, batches, look_command, sbatch_arguments, spread
+from heronpy.engines.shared import address_towards, end_of, polling
+from heronpy.engines.slurm.batch import SlurmOptions, batch_script, look_command, sbatch_arguments, spread
 from heronpy.engines.slurm.texts import (
     ENDED_BY_NODE,
     JOBS,
@@ -62,7 +62,6 @@ log = logging.getLogger("heronpy.engines.slurm")
 #: The oldest tested release.
 RELEASE_MIN = (22, 5)
 POLL_S = 2.0
-_TAIL_BYTES = 4096
 #: Number of remembered ends whose node was checked; older ones are forgotten and checked again.
 _JUDGED_MAX = 4096
 #: sbatch's message when no node can run a job, because all are too small or closed.
@@ -173,7 +172,7 @@ class SlurmEngine:
         ids: dict[tuple[int, int], str] = {}
         if any(one.disk_bytes for one in requests) and not self._counts_disk():
             requests = [replace(one, disk_bytes=0) for one in requests]
-        for batch in batches(requests):
+        for batch in alike(requests):
             for chosen, part in self._spread(batch).items():
                 try:
                     job = parse_submitted(self._submit(part, chosen))
@@ -295,12 +294,7 @@ class SlurmEngine:
         """The end of its output file, if the operator has set a folder for these."""
         if not self._options.output_dir or not re.fullmatch(r"\d+_\d+", engine_id):
             return ""
-        try:
-            with open(os.path.join(self._options.output_dir, f"{engine_id}.out"), "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-                return file.read().decode(errors="replace")
-        except OSError:
-            return ""
+        return end_of(os.path.join(self._options.output_dir, f"{engine_id}.out"))
 
     def look_command(self) -> str:
         """See `Engine.look_command`."""
@@ -319,12 +313,7 @@ class SlurmEngine:
         config = parse_config(self._commands.run(["scontrol", "show", "config"]))
         controller = config.get("SlurmctldHost[0]", "")
         host = controller.partition("(")[2].rstrip(")") or controller
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((host, 9))  # nothing is sent
-            except OSError as error:
-                raise EngineAwayError(f"the controller {host or 'of Slurm'} cannot be reached: {error}") from None
-            return (str(probe.getsockname()[0]),)
+        return (address_towards(f"{host}:9"),)
 
     def check(self) -> Sequence[Found]:
         """Commands, release, controller, partition, limits. See `Engine.check`."""

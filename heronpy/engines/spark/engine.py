@@ -12,12 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import Final
 
-from heronpy.common.errors import ConfigError
 from heronpy.common.units import format_bytes
 from heronpy.engines.contract import (
     EngineAwayError,
@@ -29,10 +28,10 @@ from heronpy.engines.contract import (
     Seen,
     Traits,
 )
+from heronpy.engines.shared import address_towards, polling
 from heronpy.engines.spark.application import Size, SparkOptions, placed, properties_of, size_of
 from heronpy.engines.spark.driver import MODULE, Driver
 from heronpy.engines.spark.jobs import ENDED_MAX, LOST, Job, id_of, seen_of, waits_for, who_of
-from heronpy.net.addresses import address_here
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
 
@@ -220,34 +219,13 @@ class SparkEngine:
         for driver in self._drivers:
             driver.close()
 
-    @contextmanager
-    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+    def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
         """Call `changed` when a driver reports something, and every `poll_s`."""
-        over = threading.Event()
-
-        def follow() -> None:
-            while not over.is_set():
-                self._changed.wait(self._poll_s)
-                self._changed.clear()
-                if not over.is_set():
-                    changed()
-
-        thread = threading.Thread(target=follow, name="spark-watch", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            self._changed.set()
-            thread.join()
+        return polling(self._poll_s, changed, self._changed)
 
     def reach(self) -> tuple[str, ...]:
         """The address by which this host reaches the master."""
-        towards = next(iter(self._options.masters), _ANYWHERE)
-        try:
-            return (address_here(self._network, towards),)
-        except ConfigError as error:
-            raise EngineAwayError(str(error)) from None
+        return (address_towards(next(iter(self._options.masters), _ANYWHERE), self._network),)
 
     def node_sizes(self) -> Sequence[NodeSize]:
         """The size of an executor, if the operator has set it."""

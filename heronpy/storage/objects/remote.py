@@ -72,7 +72,7 @@ class RemoteObjects:
     def __init__(self, place: Url, patience_s: float) -> None:
         self.name = str(place)
         self._start = f"{place.key}/" if place.key else ""
-        self._store = _client(place.scheme, place.bucket, patience_s, os.getpid())
+        self._store = open_client(place.scheme, place.bucket, patience_s, os.getpid())
 
     def put(self, key: str, data: bytes | bytearray | memoryview | Path) -> None:
         import obstore
@@ -155,13 +155,8 @@ class RemoteObjects:
             raise ObjectsError(self.name, _trouble_of(error, text, code[1] if code else ""), _detail(text)) from None
 
 
-def forget_clients() -> None:
-    """Close unused connections."""
-    _client.cache_clear()
-
-
 @functools.lru_cache(maxsize=16)
-def _client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStore:
+def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStore:
     """The client of a bucket, with its connections. A forked process gets a new one."""
     # By default the library starts a thread for each processor of the host, in every task.
     os.environ.setdefault("TOKIO_WORKER_THREADS", WORKERS)
