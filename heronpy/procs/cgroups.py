@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from heronpy.procs.linux import number_in
+
 
 def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
     """The smallest remaining number of processes in the group and its parents; None without a limit (F26).
@@ -43,11 +45,3 @@ def _folders(cgroup_file: str, root: Path, controller: str) -> list[Path]:
             continue
         found += [base / part for base in bases for part in (inner, *inner.parents)]
     return found
-
-
-def number_in(path: Path) -> int | None:
-    """The number in a file of the kernel; None if there is no such file, or it says "max"."""
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None

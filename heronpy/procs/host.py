@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from heronpy.common.units import format_bytes
-from heronpy.procs.cgroups import number_in
 from heronpy.procs.exit_reason import ExitHints, detail_of
 from heronpy.procs.forkserver import (
     ChildExited,
@@ -30,6 +29,7 @@ from heronpy.procs.forkserver import (
     ServerEvent,
     ServerGone,
 )
+from heronpy.procs.linux import number_in
 from heronpy.procs.supervision import (
     AllStopped,
     Changed,

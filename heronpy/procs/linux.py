@@ -90,3 +90,12 @@ def lift_files() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return hard
+
+
+def number_in(path: str | os.PathLike[str]) -> int | None:
+    """The number in a file of the kernel; None if there is no such file, or it says "max"."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None

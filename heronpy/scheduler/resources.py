@@ -22,8 +22,8 @@ from heronpy.connectors.spark.requirements import check_master, check_spark
 from heronpy.net.addresses import page_host
 from heronpy.net.transport import check_address
 from heronpy.plan.launch import LaunchSpec
-from heronpy.procs.cgroups import memory_max_bytes, number_in, pids_left
-from heronpy.procs.linux import FDS_PER_LINK, FDS_PER_PROCESS
+from heronpy.procs.cgroups import memory_max_bytes, pids_left
+from heronpy.procs.linux import FDS_PER_LINK, FDS_PER_PROCESS, number_in
 from heronpy.proto import plan_pb2
 
 # Of the runtime's processes, measured and rounded up.
