@@ -8,8 +8,7 @@ from heronpy.procs.linux import number_in
 
 
 def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
-    """The smallest remaining number of processes in the group and its parents; None without a limit (F26).
-    """
+    """The smallest remaining number of processes in the group and its parents; None without a limit (F26)."""
     found = []
     for folder in _folders(cgroup_file, Path(root), "pids"):
         most, used = number_in(folder / "pids.max"), number_in(folder / "pids.current")
