@@ -90,7 +90,7 @@ def trust_who_has_slept(patch: pytest.MonkeyPatch) -> None:
 
 def trust_the_inode(patch: pytest.MonkeyPatch) -> None:
     """A worker reads what is at the path of its file, whatever it is by now."""
-    patch.setattr(units, "is_marked", lambda head, descriptor: True)
+    patch.setattr(units, "file_matches", lambda head, descriptor: True)
 
 
 def cut_unfinished_lines(patch: pytest.MonkeyPatch) -> None:

@@ -1,31 +1,31 @@
-"""The marks of a file's content that a ledger keeps, as text (pure except for one read)."""
+"""The fingerprints of a file's content that a ledger keeps, as text (pure except for one read)."""
 
 from __future__ import annotations
 
 import os
 
 from heronpy.growing.chunks import bytes_before
-from heronpy.growing.identity import HEAD_BYTES, Mark, digest
+from heronpy.growing.identity import HEAD_BYTES, Fingerprint, digest
 
 
-def head_text(mark: Mark) -> str:
-    """The mark of a file's beginning: digests of its first line and of its first bytes."""
-    return f"{mark.first}:{mark.head_bytes}:{mark.head}"
+def head_text(fingerprint: Fingerprint) -> str:
+    """The fingerprint of a file's beginning: digests of its first line and of its first bytes."""
+    return f"{fingerprint.first}:{fingerprint.head_bytes}:{fingerprint.head}"
 
 
-def tail_text(mark: Mark) -> str:
+def tail_text(fingerprint: Fingerprint) -> str:
     """The bytes before the cut."""
-    return f"{mark.cut}:{mark.before}"
+    return f"{fingerprint.cut}:{fingerprint.before}"
 
 
-def mark_from(head: str, tail: str) -> Mark:
-    """The mark of two texts; raises ValueError for invalid texts."""
+def fingerprint_from(head: str, tail: str) -> Fingerprint:
+    """The fingerprint of two texts; raises ValueError for invalid texts."""
     first, size, beginning = head.split(":")
     cut, _, before = tail.partition(":")
-    return Mark(first, int(size), beginning, int(cut), before)
+    return Fingerprint(first, int(size), beginning, int(cut), before)
 
 
-def is_marked(head: str, descriptor: int, tail: str = "") -> bool:
+def file_matches(head: str, descriptor: int, tail: str = "") -> bool:
     """Whether an open file begins as `head` says, even if the beginning has grown since, and has the bytes of `tail`,
     if given, because a truncated and rewritten file may begin as before."""
     try:
