@@ -202,21 +202,6 @@ def test_what_is_no_whole_plain_frame_in_order_is_not_kept() -> None:
         assert h.done == {(1, place + 1): 1 for place in acks}
 
 
-def test_few_acks_out_of_order_or_of_a_part_complete_the_same() -> None:
-    for order in ([0, 1, 2, 3], [1, 0, 2, 3], [0, 2, 1, 3], [3, 2, 1, 0], [0, 1], [2, 3, 0], [1, 1]):
-        h = Harness()
-        tuples = []
-        for base in (1, 3):
-            envelope = Frame(count=2, tracked=True, edge=base + 4, root_task=1, root_base=base)
-            h.ackers[1].register(envelope)
-            inner = InFrame("up", "default", 3, 2, 0.0)
-            inner.track(envelope)
-            tuples += make_tuples([0, 1], 1, inner)
-        h.acks.acked.extend(tuples[number] for number in order)
-        h.acks.flush()
-        assert h.done == {(1, number + 1): 1 for number in order}
-
-
 def test_a_frame_with_skip_acks_only_what_it_gave() -> None:
     for seed in range(10):
         h = Harness()

@@ -189,14 +189,6 @@ def test_shrinking_takes_the_highest_index_of_the_fullest_container() -> None:
     assert again.version == 7
 
 
-def test_components_that_are_gone_lose_their_tasks() -> None:
-    for algorithm in ALGORITHMS:
-        old = pack(chain({"a": 2, "b": 2, "c": 2}), conf(algorithm))
-        new = repack(old, chain({"a": 2, "d": 1}), conf(algorithm))
-        assert _counts(new) == {"a": 2, "d": 1}
-        assert packing_plan.tasks_by_component(new)["d"] == [7]
-
-
 @pytest.mark.parametrize("algorithm", ["resource_compliant_round_robin", "first_fit_decreasing"])
 @settings(max_examples=60, deadline=None)
 @given(first=parallelisms, second=parallelisms, ram=st.integers(1, 6), later=st.integers(1, 6))
