@@ -95,13 +95,7 @@ def fits(known: Fingerprint, context: bytes, beginning: bytes) -> bool:
 
 
 def identify(
-    known: Fingerprint,
-    size: int,
-    beginning: bytes,
-    context: bytes | None,
-    *,
-    renamed: bool = False,
-    header_lines: int = 0,
+    known: Fingerprint, size: int, beginning: bytes, context: bytes | None, renamed: bool = False, header_lines: int = 0
 ) -> Identity:
     """Identify a file that may be the known one.
 

@@ -29,13 +29,10 @@ def file_matches(head: str, descriptor: int, tail: str = "") -> bool:
     """Whether an open file begins as `head` says, even if the beginning has grown since, and has the bytes of `tail`,
     if given, because a truncated and rewritten file may begin as before."""
     try:
-        _, size, beginning = head.split(":")
-        wanted = min(int(size), HEAD_BYTES)
-        cut, _, context = tail.partition(":")
-        end = int(cut or 0)
+        known = fingerprint_from(head, tail or "0:")
     except ValueError:
         return False
-    if end and digest(bytes_before(descriptor, end)) != context:
+    if known.cut and digest(bytes_before(descriptor, known.cut)) != known.before:
         return False
     # Checked last, because the file may be truncated and rewritten at any moment.
-    return digest(os.pread(descriptor, wanted, 0)) == beginning
+    return digest(os.pread(descriptor, min(known.head_bytes, HEAD_BYTES), 0)) == known.head
