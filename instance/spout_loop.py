@@ -8,7 +8,6 @@ longer each time (see linger.py), so an idle topology costs little; a spout that
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import partial
 from itertools import repeat
@@ -34,8 +33,6 @@ from .awake import Sleeps
 from .linger import FULL, LONGER, OPEN, SEVERAL, Linger, poll_pause_s, room
 from .task import ROOT_EPOCH_BITS, ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE
-
-log = logging.getLogger("heron.instance")
 
 CHUNK_MAX = 4096
 #: A chunk that took less than the first is doubled, one that took more than the second is halved.

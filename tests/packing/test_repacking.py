@@ -49,7 +49,7 @@ def test_a_life_of_updates(algorithm: str, first: dict[str, int], steps: list[di
         topology = chain(par, topology__stmgrs=1, **limit)
         old = plan
         plan = repack(old, topology, conf(algorithm))
-        packing_plan.validate(plan, topology)
+        assert not packing_plan.problems(plan, topology)
         diff = packing_plan.diff(old, plan)
         for task in diff.added:
             assert task.task_id not in ever  # never reused, even if the plan forgot it
@@ -91,7 +91,7 @@ def test_changing_the_number_of_containers(algorithm: str, par: dict[str, int], 
     after = data.draw(st.integers(1, total(par)))
     old = pack(topology, conf(algorithm), before)
     new = repack(old, topology, conf(algorithm), after)
-    packing_plan.validate(new, topology)
+    assert not packing_plan.problems(new, topology)
     quality = quality_of(new)
     assert quality.containers == after
     assert quality.count_spread <= 1
@@ -198,7 +198,7 @@ def test_limits_hold_after_repacking(
     old = pack(chain(first, **{RAM_LIMIT: f"{ram}GB"}), conf(algorithm))
     topology = chain(second, **{RAM_LIMIT: f"{later}GB"})
     new = repack(old, topology, conf(algorithm))
-    packing_plan.validate(new, topology)
+    assert not packing_plan.problems(new, topology)
     assert all(len(container.instances) <= later for container in new.containers)
     if later >= ram:
         moved = {task.task_id for task in packing_plan.diff(old, new).moved}
@@ -270,7 +270,7 @@ def test_an_update_moves_no_more_than_its_budget(steps: list[dict[str, int]], pe
         topology = chain(par, topology__stmgrs=1)
         even = repack(plan, topology, conf("balanced"))
         old, plan = plan, repack(plan, topology, own)
-        packing_plan.validate(plan, topology)
+        assert not packing_plan.problems(plan, topology)
         budget = math.ceil(len(list(packing_plan.tasks(old))) * percent / 100)
         moved = len(packing_plan.diff(old, plan).moved)
         assert moved <= budget
