@@ -113,9 +113,8 @@ class Backpressure:
         self._next_renewal = 0.0
         #: Seconds per culprit task that this stream manager has announced, until the latest judgement of an episode.
         self.spent_s: dict[int, float] = {}
-        #: The same of avoided episodes, and how many episodes began as such.
+        #: The same of avoided episodes.
         self.avoided_s: dict[int, float] = {}
-        self.avoided_started = 0
         #: Whether a full task holds back its senders, by credit or by a clamp, and for how many seconds it was so.
         self.holding = False
         self.held_s = self._held_since = 0.0
@@ -146,7 +145,6 @@ class Backpressure:
                 self._episodes, link, top_task()[0], now, queued_bytes, high, pace, judged=now
             )
             episode.avoided = self._can_avoid(episode)
-            self.avoided_started += episode.avoided
             self._measure(episode, now)
             return True
         episode.queued_bytes, episode.high, episode.pace = queued_bytes, high, pace

@@ -44,7 +44,7 @@ def fill(p: Backpressure, task: int, queued: int, now: float) -> bool:
 def test_a_full_task_is_avoided_until_all_of_its_component_are_full() -> None:
     p = pressure({5, 6})
     assert fill(p, 5, 5000, 0.0)
-    assert not p.clamp_changed(0.0) and not p.holding and p.avoided_started == 1
+    assert not p.clamp_changed(0.0) and not p.holding and p.local["task-5"].avoided
     assert p.announcement_due(0.0, True) is True, "others learn that it is full"
     assert fill(p, 6, 1001, 1.0)
     assert p.clamp_changed(1.0) and p.clamped and p.holding, "credit alone has not held those of the first"
