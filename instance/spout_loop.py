@@ -451,8 +451,8 @@ class SpoutTask(Task):
         self._linger.sent(now)
         self._sleeps.forget()
 
-    def may_emit(self, beside: int = 0) -> int:
-        """How many tuples may be emitted now; `beside`: tuples that count as pending in addition to those in flight."""
+    def may_emit(self, more: int = 0) -> int:
+        """How many tuples may be emitted now; `more`: tuples that count as pending in addition to those in flight."""
         if not self.active or self.held or self.clamped or self.link.blocked():
             if self._resume_at != FULL:
                 self._resume_at = OPEN
@@ -460,7 +460,7 @@ class SpoutTask(Task):
             return 0
         if not self.max_pending:
             return self.emitter.burst
-        batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered() + beside
+        batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered() + more
         free, self._resume_at = room(self.max_pending, pending, batches.limit, self._resume_at, batches.now)
         self._at_limit = not free
         return min(free, self.emitter.burst)

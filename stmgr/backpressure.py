@@ -32,7 +32,7 @@ CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
 #: Shares of the target: the high mark of a queue, and the most that one frame may hold. The rest is for data in
 #: transit.
 QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
-#: The high mark of a queue for a task of which no pace is known yet.
+#: The high mark of a queue for a task whose pace is not known yet.
 QUEUE_START_BYTES = 512
 #: A frame that may hold this number of tuples is not limited.
 FRAME_TUPLES_MAX = 2000

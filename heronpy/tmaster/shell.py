@@ -316,7 +316,7 @@ class Shell:
         if handler is None:
             raise InvalidRpcError(f"the topology master does not answer {field}")
         if self._exit is not None and self._exit.done():
-            # The request would begin work that nobody finishes, after other processes were told that this one stops.
+            # Other processes know that this one stops, so work that begins now would not be finished.
             raise self._stopping()
         self._running()
         answer = handler(peer, body)
