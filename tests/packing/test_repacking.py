@@ -281,6 +281,13 @@ def test_an_update_moves_no_more_than_its_budget(steps: list[dict[str, int]], pe
             assert max(quality_of(plan).count_spread, quality_of(plan).type_spread) <= 1
 
 
+def test_containers_whose_tasks_have_all_gone_get_others_up_to_the_budget() -> None:
+    own = PackingSettings(container_padding_percent=0.0, moves_percent=10.0)
+    old = pack(chain({"a": 6, "b": 3, "c": 3}, topology__stmgrs=9), own)
+    new = repack(old, chain({"b": 3, "c": 6}), own)
+    assert (len(new.containers), len(packing_plan.diff(old, new).moved)) == (8, 2)
+
+
 def test_limits_come_before_evenness_after_an_update() -> None:
     config = {"topology__component__rammap": "a:4GB,b:1GB", RAM_LIMIT: "4GB"}
     old = pack(chain({"a": 1, "b": 2}, topology__stmgrs=2, **config), conf("balanced"))
