@@ -37,8 +37,8 @@ CHUNK_MAX = 4096
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 #: A task with no activity for this long reports that it is idle.
 SETTLE_S = 0.05
-#: Methods, besides `run`, that may be coroutines.
-BESIDE = ("ack", "fail", "activate", "deactivate")
+#: Methods in addition to `run` that may be coroutines.
+CALLS = ("ack", "fail", "activate", "deactivate")
 #: The coroutine is one of these, or was started by one.
 _in_call: ContextVar[bool] = ContextVar("in_call", default=False)
 
@@ -54,7 +54,7 @@ class AsyncSpoutTask(SpoutTask):
         #: A trace is due.
         self._tracing = False
         self._run: asyncio.Task[Any]
-        #: Running coroutines of BESIDE, and how many emits of theirs wait for a permit.
+        #: Running coroutines of CALLS, and how many of their emits wait for a permit.
         self._calls: set[asyncio.Task[Any]] = set()
         self._calls_waiting = 0
         self._failure: BaseException | None = None
@@ -80,8 +80,8 @@ class AsyncSpoutTask(SpoutTask):
         delegate, spout = self.user.delegate, self.user.object
         if type(spout).emit is AsyncSpout.emit and getattr(spout, "delegate", None) is delegate:
             spout.emit = self._emit
-        for name in BESIDE:
-            setattr(spout, name, self._beside(getattr(spout, name)))
+        for name in CALLS:
+            setattr(spout, name, self._counted(getattr(spout, name)))
 
     async def _emit(
         self,
@@ -133,8 +133,8 @@ class AsyncSpoutTask(SpoutTask):
         self.exhausted = True
         self._awake.set()
 
-    def _beside(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method; a coroutine runs concurrently with all others."""
+    def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method; its coroutine runs concurrently with all others, and counts as a call until it is done."""
 
         def call(*args: Any) -> Any:
             result = method(*args)

@@ -118,7 +118,7 @@ class SlowTuples:
     # ---- the task's thread --------------------------------------------------------------------
 
     def call(self, tup: HeronTuple, took_ns: float, at: float, tuples: int = 1) -> None:
-        """One call was slow: for a tuple, or for a batch of `tuples` of which it is the first. `at` is wall time."""
+        """One call was slow: for a tuple, or for a batch of `tuples` that it begins. `at` is wall time."""
         self._add(tup, took_ns, at, tuples, shown(tup.values))
 
     def chunk(

@@ -5,9 +5,10 @@ frames is bounded: a task that sends rarely sends at once; one that sends often 
 send, and tuples emitted meanwhile travel together. A tuple waits at most `longest_s` at any rate, and there are at most
 1 / `longest_s` sends a second.
 
-A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer, and `STEADY` times
-while it stays so: its tuples are late anyway because of the queue, and fewer frames make them less late. Otherwise
-frames would become small just when every core is in use, because time without a core would count as waiting.
+A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer, and twice as long
+between two sends while it stays so, because waiting earns it the credit of silence. Its tuples are late anyway because
+of the queue, and fewer frames make them less late. Otherwise frames would become small just when every core is in use,
+because time without a core would count as waiting.
 
 This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST` sends: after silence, the first
 `BURST` sends go out at once.
@@ -77,8 +78,6 @@ def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
 BURST = 4
 #: How many times longer the tuples of a saturated task may wait.
 PATIENCE = 5
-#: The same between two sends of a task that stays saturated: waiting earns it the credit of silence.
-STEADY = PATIENCE - BURST + 1
 #: In units of the linger of tuples: the pause between two messages of a few acks, and how long no tuple may come.
 LINGERS = 2
 #: The longest wait, in units of that linger, and in seconds; never less than LINGERS lingers.

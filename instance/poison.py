@@ -12,9 +12,9 @@ per tuple and ends after the number of tuples and the time that may lie between 
 After a charge without a crash, passes are watched for as long, without recording tuples. A healthy task has no
 overhead.
 
-A task's memory across restarts is in the journal, a small file in the folder of the topology's sockets, which ends with
-the topology, and in the mark: a page of memory in a file next to it, which survives the death of the process at the
-cost of a memory write. Invariants: a damaged file counts as empty; neither ever stops a task.
+A task's memory across restarts is in the journal, a small file in the folder of the topology's sockets, so it
+ends with the topology. A page of memory in a file next to it has the tuple in hand. The page survives the death of the
+process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither ever stops a task.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .dead_letters import DeadLetters
 from .memory import release_reserve
 from .poison_charges import TERM_MAX, Charge, Charges, may_blame
 
-_MARK_BYTES = 8192
+_RECORD_BYTES = 8192
 
 
 def key_of(component: str, tup: HeronTuple) -> str:
@@ -112,7 +112,7 @@ def _charge_of(values: Any) -> Charge:
     )
 
 
-class Mark:
+class InHand:
     """The tuple being processed, recorded for the successor of this process."""
 
     def __init__(self, path: Path) -> None:
@@ -132,8 +132,8 @@ class Mark:
     def open(self) -> None:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(descriptor, _MARK_BYTES)
-            self._memory = mmap.mmap(descriptor, _MARK_BYTES)
+            os.ftruncate(descriptor, _RECORD_BYTES)
+            self._memory = mmap.mmap(descriptor, _RECORD_BYTES)
         finally:
             os.close(descriptor)
 
@@ -147,8 +147,8 @@ class Mark:
             return
         place = {"key": key, "component": component, "stream": stream, "task": task, "doing": doing}
         data = json.dumps({**place, "payload": _shown(values)}).encode()
-        if len(data) > _MARK_BYTES - 4:
-            data = json.dumps({**place, "payload": "too large to be shown"}).encode()[: _MARK_BYTES - 4]
+        if len(data) > _RECORD_BYTES - 4:
+            data = json.dumps({**place, "payload": "too large to be shown"}).encode()[: _RECORD_BYTES - 4]
         self._memory[4 : 4 + len(data)] = data
         self._memory[:4] = len(data).to_bytes(4, "little")
 
@@ -215,7 +215,7 @@ class PoisonGuard:
         self._heard = heard
         place = Path(folder)
         self._journal = Journal(place / f"instance-{name.task_id}.poison", tries_max)
-        self._mark = Mark(place / f"instance-{name.task_id}.mark")
+        self._in_hand = InHand(place / f"instance-{name.task_id}.mark")
         #: Tuples of this process that were given up, by content.
         self._given_up: Counter[str] = Counter()
         #: Stands in for the user's `process` while work is careful or watched; else None.
@@ -234,14 +234,14 @@ class PoisonGuard:
         self._journal.load()
         now = time.monotonic()
         suspect = may_blame(after, told=self._journal.spoken >= self._name.epoch - 1)
-        found = self._mark.read()
+        found = self._in_hand.read()
         if found is not None and suspect and after is not None:
-            self._charge_marked(found, after)
+            self._charge_in_hand(found, after)
         if suspect or self._journal.careful or self._journal.charges.deadly(now):
             try:
-                self._mark.open()
+                self._in_hand.open()
             except OSError as error:
-                log.warning("tuples cannot be marked, so one that crashes the task stays unknown: %s", error)
+                log.warning("tuples cannot be recorded, so one that crashes the task stays unknown: %s", error)
                 return
             self._look_for_it(True)
             log.info("processing carefully for a while: a tuple may have ended the process before this one")
@@ -255,20 +255,20 @@ class PoisonGuard:
             self._journal.careful = careful
             self._journal.save()
 
-    def _charge_marked(self, mark: dict[str, Any], after: ExitReason) -> None:
-        doing = str(mark.get("doing", PROCESSED))
+    def _charge_in_hand(self, found: dict[str, Any], after: ExitReason) -> None:
+        doing = str(found.get("doing", PROCESSED))
         why = f"the process ended while it {doing}: {after.value.replace('_', ' ')}"
         if self._mode == "ATMOST_ONCE":
-            self._letters.bury_unseen(mark, why, 1)
+            self._letters.bury_unseen(found, why, 1)
             return
-        self._journal.charges.charge(str(mark["key"]), why, time.monotonic(), deadly=True)
+        self._journal.charges.charge(str(found["key"]), why, time.monotonic(), deadly=True)
         self._journal.save()
 
     def end(self) -> None:
         """The process ends in order: it was not killed by a tuple."""
         self.careful = None
         if self._begun:
-            self._mark.close()
+            self._in_hand.close()
 
     # ---- failures -----------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class PoisonGuard:
             release_reserve()
         if not self.tries_max:
             return False
-        self._mark.clear()
+        self._in_hand.clear()
         # Without a rewind, the effects of the tuple so far stay; with one, they must not.
         deadly = exhausted or self._mode == "EFFECTIVELY_ONCE"
         return self._failed(tup, user_traceback(error), deadly, raised=not exhausted) and not deadly
@@ -389,7 +389,7 @@ class PoisonGuard:
 
     def watch_decoding(self, component: str, stream: str, task: int) -> Watch | None:
         """How to decode the values of a frame of this source while a tuple is looked for that ends the process."""
-        if self.careful is None or not self._mark.is_open:
+        if self.careful is None or not self._in_hand.is_open:
             return None
 
         def watched(content: bytes, decode: Callable[[], Any]) -> Any:
@@ -398,11 +398,11 @@ class PoisonGuard:
             if charge is not None:
                 self._given_up[key] += 1
                 return Undecodable(content, EndsProcessError(charge))
-            self._mark.set(key, component, stream, task, content, DECODED)
+            self._in_hand.set(key, component, stream, task, content, DECODED)
             try:
                 return decode()
             finally:  # whatever it raises: the process goes on
-                self._mark.clear()
+                self._in_hand.clear()
                 if self._journal.charges.acquit(key):
                     self._journal.save()
 
@@ -424,22 +424,22 @@ class PoisonGuard:
             self.passed(key)
 
     def admit(self, tup: HeronTuple) -> str:
-        """Mark the tuple as the one in hand; its key, or nothing when it has failed too often and was given up."""
+        """Record the tuple as the one in hand. Returns its key, or "" after too many failures: it is then given up."""
         key = key_of(self._name.component, tup)
         charge = self._journal.charges.leaves_out(key, self._given_up[key], time.monotonic())
         if charge is not None:
             self._give_up(tup, charge, key)
             return ""
-        self._mark.set(key, tup.component, tup.stream, tup.task, tup.values, PROCESSED)
+        self._in_hand.set(key, tup.component, tup.stream, tup.task, tup.values, PROCESSED)
         return key
 
     def passed(self, key: str) -> None:
         """The tuple of this key was processed."""
-        self._mark.clear()
+        self._in_hand.clear()
         if self._journal.charges.acquit(key):
             self._journal.save()
         self._careful_left -= 1
         if self._careful_left <= 0 and time.monotonic() >= self._careful_until:
             self.careful = None
             self._look_for_it(False)
-            log.info("processing without marks again")
+            log.info("processing without records of tuples again")

@@ -8,7 +8,6 @@ longer each time (see linger.py), so an idle topology costs little; a spout that
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import partial
 from itertools import repeat
@@ -34,8 +33,6 @@ from .awake import Sleeps
 from .linger import FULL, LONGER, OPEN, SEVERAL, Linger, poll_pause_s, room
 from .task import ROOT_EPOCH_BITS, ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 from .time_use import AT_LIMIT, BLOCKED, IDLE
-
-log = logging.getLogger("heron.instance")
 
 CHUNK_MAX = 4096
 #: A chunk that took less than the first is doubled, one that took more than the second is halved.
@@ -454,8 +451,8 @@ class SpoutTask(Task):
         self._linger.sent(now)
         self._sleeps.forget()
 
-    def may_emit(self, beside: int = 0) -> int:
-        """How many tuples may be emitted now; `beside`: tuples that count as pending in addition to those in flight."""
+    def may_emit(self, more: int = 0) -> int:
+        """How many tuples may be emitted now; `more`: tuples that count as pending in addition to those in flight."""
         if not self.active or self.held or self.clamped or self.link.blocked():
             if self._resume_at != FULL:
                 self._resume_at = OPEN
@@ -463,7 +460,7 @@ class SpoutTask(Task):
             return 0
         if not self.max_pending:
             return self.emitter.burst
-        batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered() + beside
+        batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered() + more
         free, self._resume_at = room(self.max_pending, pending, batches.limit, self._resume_at, batches.now)
         self._at_limit = not free
         return min(free, self.emitter.burst)

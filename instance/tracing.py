@@ -72,7 +72,7 @@ class _Call:
         self.trace = trace
         self.number = number
         self.sizes = sizes
-        #: Outlets of which a frame with the trace has left.
+        #: Outlets that have sent a frame with the trace.
         self.done: set[Outlet] = set()
 
     def of(self, outlet: Outlet, emitted_ns: int = 0) -> Traced | None:

@@ -32,7 +32,7 @@ CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
 #: Shares of the target: the high mark of a queue, and the most that one frame may hold. The rest is for data in
 #: transit.
 QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
-#: The high mark of a queue for a task of which no pace is known yet.
+#: The high mark of a queue for a task whose pace is not known yet.
 QUEUE_START_BYTES = 512
 #: A frame that may hold this number of tuples is not limited.
 FRAME_TUPLES_MAX = 2000
@@ -113,9 +113,8 @@ class Backpressure:
         self._next_renewal = 0.0
         #: Seconds per culprit task that this stream manager has announced, until the latest judgement of an episode.
         self.spent_s: dict[int, float] = {}
-        #: The same of avoided episodes, and how many episodes began as such.
+        #: The same of avoided episodes.
         self.avoided_s: dict[int, float] = {}
-        self.avoided_started = 0
         #: Whether a full task holds back its senders, by credit or by a clamp, and for how many seconds it was so.
         self.holding = False
         self.held_s = self._held_since = 0.0
@@ -146,7 +145,6 @@ class Backpressure:
                 self._episodes, link, top_task()[0], now, queued_bytes, high, pace, judged=now
             )
             episode.avoided = self._can_avoid(episode)
-            self.avoided_started += episode.avoided
             self._measure(episode, now)
             return True
         episode.queued_bytes, episode.high, episode.pace = queued_bytes, high, pace

@@ -26,7 +26,7 @@ class Identity(Enum):
     NEW = "another one: truncated and rewritten, or another file"
 
 
-class Mark(NamedTuple):
+class Fingerprint(NamedTuple):
     """The remembered facts about a file's content."""
 
     #: Digest of the first line after the header, or of its first 1024 bytes if it is longer.
@@ -68,49 +68,49 @@ def first_line(beginning: bytes, header_lines: int = 0) -> Line | None:
     return Line(offset, line) if end or len(line) == HEAD_BYTES else None
 
 
-def mark_of(beginning: bytes, line: Line) -> Mark:
-    """The mark of a file of which nothing has been read; `line` is its first line."""
+def fingerprint_of(beginning: bytes, line: Line) -> Fingerprint:
+    """The fingerprint of a file of which nothing has been read; `line` is its first line."""
     head = beginning[: min(HEAD_BYTES, line.offset + len(line.data))]
-    return Mark(digest(line.data), len(head), digest(head), 0, digest(b""))
+    return Fingerprint(digest(line.data), len(head), digest(head), 0, digest(b""))
 
 
-def advanced(mark: Mark, context: bytes, data: bytes) -> Mark:
-    """The mark after reading `data` after the cut; `context` are the bytes before it that are compared."""
-    cut = mark.cut + len(data)
+def advanced(known: Fingerprint, context: bytes, data: bytes) -> Fingerprint:
+    """The fingerprint after reading `data` after the cut; `context` are the bytes before it that are compared."""
+    cut = known.cut + len(data)
     both = context + data
-    head_bytes, head = mark.head_bytes, mark.head
+    head_bytes, head = known.head_bytes, known.head
     if head_bytes < HEAD_BYTES and head_bytes < cut:
         # The cut was not beyond the head, so `both` begins with the file.
         head_bytes = min(HEAD_BYTES, cut)
         head = digest(both[:head_bytes])
-    return Mark(mark.first, head_bytes, head, cut, digest(both[-HEAD_BYTES:]))
+    return Fingerprint(known.first, head_bytes, head, cut, digest(both[-HEAD_BYTES:]))
 
 
-def fits(mark: Mark, context: bytes, beginning: bytes) -> bool:
-    """Whether bytes belong to the marked file, judged by the bytes before the cut and the first 1024 of the file.
+def fits(known: Fingerprint, context: bytes, beginning: bytes) -> bool:
+    """Whether bytes belong to the known file, judged by the bytes before the cut and the first 1024 of the file.
 
     The beginning is read last, because a file may be truncated and rewritten at any moment.
     """
-    return digest(context) == mark.before and digest(beginning[: mark.head_bytes]) == mark.head
+    return digest(context) == known.before and digest(beginning[: known.head_bytes]) == known.head
 
 
 def identify(
-    mark: Mark, size: int, beginning: bytes, context: bytes | None, *, renamed: bool = False, header_lines: int = 0
+    known: Fingerprint, size: int, beginning: bytes, context: bytes | None, renamed: bool = False, header_lines: int = 0
 ) -> Identity:
-    """Identify a file that may be the marked one.
+    """Identify a file that may be the known one.
 
-    size: its length in bytes. beginning: its first 1024 bytes, or all. context: its bytes from `before(mark.cut)`
-    to the cut; None when it is shorter than the cut. renamed: whether its name differs from that of the marked file.
+    size: its length in bytes. beginning: its first 1024 bytes, or all. context: its bytes from `before(known.cut)`
+    to the cut; None when it is shorter than the cut. renamed: whether its name differs from that of the known file.
     """
     if not size:
         return Identity.NEW
-    if len(beginning) < mark.head_bytes:
+    if len(beginning) < known.head_bytes:
         line = first_line(beginning, header_lines)
-        return Identity.SHORTER if line is None or digest(line.data) == mark.first else Identity.NEW
-    if digest(beginning[: mark.head_bytes]) != mark.head:
+        return Identity.SHORTER if line is None or digest(line.data) == known.first else Identity.NEW
+    if digest(beginning[: known.head_bytes]) != known.head:
         return Identity.NEW
-    if size < mark.cut or context is None:
+    if size < known.cut or context is None:
         return Identity.SHORTER
-    if digest(context) != mark.before:
+    if digest(context) != known.before:
         return Identity.MUTATED
     return Identity.RENAMED if renamed else Identity.SAME

@@ -58,17 +58,16 @@ def signals_of(
     timeline: Timeline | None = None,
     *,
     now: float,
-    recent_s: float = TIMES.window_s,
     asked_s: float = TIMES.window_s,
     age_s: float | None = None,
     checkpoint_every_s: float | None = None,
     hot_spots: Mapping[str, HotSpots] | None = None,
     load: LoadAnswer | None = None,
 ) -> Signals:
-    """The figures from one set of answers. `now` is wall time; events older than `recent_s` are ignored. `asked_s` is
-    the requested window, and `age_s` the time since the figures of the topology began.
+    """The figures from one set of answers. `now` is wall time. `asked_s` is the requested window, and `age_s` the time
+    since the figures of the topology began.
 
-    Without events (None), ends and changes are unknown.
+    Ends of processes count for `TIMES.window_s`. Without events (None), ends and changes are unknown.
     """
     topology = status.plan.topology
     spouts = {spout.comp.name for spout in topology.spouts}
@@ -137,7 +136,7 @@ def signals_of(
     found.max_pending = int(pending) if pending is not None and str(pending).isdigit() else None
     found.events_known = events is not None
     executors = {f"container {one.container}": executor_id(one.container) for one in status.executors}
-    _add_events(found, events or (), now, recent_s, executors)
+    _add_events(found, events or (), now, executors)
     if checkpoints is not None:
         _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
     _add_units(found, metrics)
@@ -350,13 +349,7 @@ def _settles_s(event: Event, times: Times) -> float:
     return times.restored_s if event.kind == "restore" else times.settle_s
 
 
-def _add_events(
-    found: Signals,
-    events: Iterable[Event],
-    now: float,
-    recent_s: float,
-    executors: Mapping[str, str],
-) -> None:
+def _add_events(found: Signals, events: Iterable[Event], now: float, executors: Mapping[str, str]) -> None:
     """Add events; `executors` names the process whose log has the end of a container."""
     last_s = None
     for event in events:
@@ -368,7 +361,7 @@ def _add_events(
                 found.restored = event.kind == "restore"
             if event.kind == "update" and (found.updated_s is None or age_s < found.updated_s):
                 found.updated_s, found.update = age_s, event.text
-        elif age_s > recent_s:
+        elif age_s > TIMES.window_s:
             continue
         elif event.kind == "oom":
             _add_end(found.out_of_memory, event.subject, event)

@@ -13,7 +13,7 @@ from statistics import median
 from msgspec import Struct
 
 from heronpy.health.signals import Signals
-from heronpy.health.times import TIMES, Times
+from heronpy.health.times import TIMES
 
 #: Minimum and maximum number of minutes on each side of an update.
 SIDE_MIN, SIDE_MAX = 3, 30
@@ -173,17 +173,17 @@ def memory_growth(signals: Signals, component: str) -> Growth | None:
     return Growth(min(first, last) / 60, 60.0 * len(grown), most)
 
 
-def steady_growth(trail: Sequence[tuple[float, float]], times: Times = TIMES) -> Growth | None:
+def steady_growth(trail: Sequence[tuple[float, float]]) -> Growth | None:
     """How the memory of one process grows; None unless it has grown steadily for half a minute, up to the last point.
 
     Steadily means: each third of that time has its share of the growth, the last third no less than the first, and no
     memory is freed. The growth of a cache or a warm-up slows down, and a garbage collector frees memory.
     """
     known = [(-age_s, size) for age_s, size in trail]
-    known = [point for point in known if point[0] >= known[0][0] + times.warm_s]
+    known = [point for point in known if point[0] >= known[0][0] + TIMES.warm_s]
     for place, (began, size) in enumerate(known):
         seen_s, grown = known[-1][0] - began, known[-1][1] - size
-        if seen_s < times.seen_s:
+        if seen_s < TIMES.seen_s:
             return None
         if grown > 0 and _is_steady(known[place:], grown / seen_s):
             return Growth(grown / seen_s, seen_s)

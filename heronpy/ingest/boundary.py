@@ -14,9 +14,9 @@ from heronpy.connectors.textfiles.following import kept
 from heronpy.connectors.textfiles.line_share import read_lanes
 from heronpy.growing.identity import digest
 from heronpy.growing.patterns import join
+from heronpy.ingest.fingerprints import fingerprint_from
 from heronpy.ingest.ledger.requests import KnownFile
 from heronpy.ingest.ledger.types import FileState
-from heronpy.ingest.marks import mark_from
 
 State = dict[tuple[str, int], Any]
 
@@ -30,15 +30,15 @@ def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0)
         if file.state is FileState.LATE:
             continue
         try:
-            mark = mark_from(file.head, copy.tail if copy is not None else "0:")
+            fingerprint = fingerprint_from(file.head, copy.tail if copy is not None else "0:")
         except ValueError:
             raise LedgerError(f"the ledger does not know how {file.key} begins, so no stream can continue it") from None
-        if copy is None or mark.cut > file.size:
+        if copy is None or fingerprint.cut > file.size:
             # The file is gone, or its end is unknown: only its beginning is compared.
-            mark = mark._replace(cut=0, before=digest(b""))
+            fingerprint = fingerprint._replace(cut=0, before=digest(b""))
         device, _, inode = copy.inode.partition(":") if copy is not None else ("0", "", "0")
         path = join(root, copy.path if copy is not None else file.key)
-        table.add(path, int(device), int(inode), mark, file.size, file.size)
+        table.add(path, int(device), int(inode), fingerprint, file.size, file.size)
     return kept(table.to_state(None, 0), header_lines)
 
 

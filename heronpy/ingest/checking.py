@@ -20,12 +20,12 @@ from heronpy.common.folders import read_own
 from heronpy.connectors.spark.dispatches import finish_decided, forget_all, is_home, lock_out_gateways
 from heronpy.growing.chunks import read_chunk
 from heronpy.ingest.agreement import bad_bytes, contradictions, disagreements, found_files, overlaps, waiting_bytes
+from heronpy.ingest.fingerprints import file_matches
 from heronpy.ingest.ledger.beginning import joined
 from heronpy.ingest.ledger.commands import FoundFile, Rebuild, Rebuilt
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import Chunk, Who
 from heronpy.ingest.ledger.types import Config, Copy, File, Kind, Pipeline, Row, Unfinished
-from heronpy.ingest.marks import is_marked
 from heronpy.ingest.options import logs_at
 from heronpy.ingest.outputs.lineage import Lineage, batches, folder_name, published, units_of
 from heronpy.ingest.outputs.stages import About, Stages
@@ -236,7 +236,7 @@ def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
             return _Bytes.GONE
     # This is the ledger's file, but not the file of the unit: they are different files.
     with suppress(MovedError, OSError), opened(root, replace(chunk, head=head)) as descriptor:
-        if not is_marked(chunk.head, descriptor):
+        if not file_matches(chunk.head, descriptor):
             return _Bytes.DIFFER
     return _Bytes.OTHER
 

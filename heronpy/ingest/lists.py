@@ -11,9 +11,9 @@ from pathlib import Path
 from heronpy.common.errors import StateError
 from heronpy.connectors.durable_files import make_record
 from heronpy.growing.chunks import bytes_before
-from heronpy.growing.identity import HEAD_BYTES, Mark, digest, first_line, mark_of
+from heronpy.growing.identity import HEAD_BYTES, Fingerprint, digest, fingerprint_of, first_line
+from heronpy.ingest.fingerprints import head_text, tail_text
 from heronpy.ingest.ledger.requests import EnterList, SeenFile, Share
-from heronpy.ingest.marks import head_text, tail_text
 
 #: A line with its end, and the bytes of work that it represents.
 Weighed = tuple[bytes, int]
@@ -57,8 +57,8 @@ def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterL
     line = first_line(beginning)
     if status.st_size != sum(len(line) for line, _ in lines) or line is None:
         raise StateError(f"{path} is not the list that was written; give --fresh to begin another run")
-    mark = mark_of(beginning, line)
-    mark = Mark(mark.first, len(beginning), digest(beginning), status.st_size, digest(end))
+    fingerprint = fingerprint_of(beginning, line)
+    fingerprint = Fingerprint(fingerprint.first, len(beginning), digest(beginning), status.st_size, digest(end))
     inode = f"{status.st_dev}:{status.st_ino}"
-    seen = SeenFile(path.name, 1, path.name, status.st_size, inode, head_text(mark), tail=tail_text(mark))
+    seen = SeenFile(path.name, 1, path.name, status.st_size, inode, head_text(fingerprint), tail=tail_text(fingerprint))
     return EnterList(run, seen, packed(lines, goal))

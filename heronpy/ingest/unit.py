@@ -22,8 +22,8 @@ from heronpy.connectors.textfiles.decoding import LineDecoder, offsets_of, raw_l
 from heronpy.growing.below import UnfitFileError, open_below
 from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX, UnfinishedLineError, read_chunk
 from heronpy.growing.patterns import join
+from heronpy.ingest.fingerprints import file_matches
 from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
-from heronpy.ingest.marks import is_marked
 
 #: How many bytes after a place are searched for the next line end at once.
 _LOOK_BYTES = 64 * 1024
@@ -272,7 +272,7 @@ class LogUnit:
 
 
 def _header_end(descriptor: int, lines: int) -> int:
-    """The offset after the header of a file; after its marked beginning if the header is longer."""
+    """The offset after the header of a file; after its known beginning if the header is longer."""
     beginning, offset = os.pread(descriptor, BLOCK_BYTES, 0), 0
     for _ in range(lines):
         offset = beginning.find(b"\n", offset) + 1
@@ -289,11 +289,11 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
     except (OSError, UnfitFileError) as error:
         raise MovedError(f"{root}/{chunk.path or chunk.key} cannot be read: {error}") from None
     try:
-        if not is_marked(chunk.head, descriptor, chunk.tail):
+        if not file_matches(chunk.head, descriptor, chunk.tail):
             raise MovedError(f"{root}/{chunk.path} is now another file")
         yield descriptor
         # Checked again after reading: a file that is truncated during the read ends early, and lines would be lost.
-        if not is_marked(chunk.head, descriptor, chunk.tail) or os.fstat(descriptor).st_size < chunk.end:
+        if not file_matches(chunk.head, descriptor, chunk.tail) or os.fstat(descriptor).st_size < chunk.end:
             raise MovedError(f"{root}/{chunk.path} was truncated while it was read")
     finally:
         os.close(descriptor)

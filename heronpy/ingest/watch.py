@@ -18,13 +18,13 @@ from heronpy.connectors.textfiles.followed import Followed, Table
 from heronpy.connectors.textfiles.notices import Notice, Notices
 from heronpy.connectors.textfiles.places import UNREADABLE, Places
 from heronpy.growing.chunks import BLOCK_BYTES, bytes_before, safe_size
-from heronpy.growing.identity import HEAD_BYTES, Mark, digest
+from heronpy.growing.identity import HEAD_BYTES, Fingerprint, digest
 from heronpy.growing.patterns import join, key_of
 from heronpy.growing.scan import COST_FACTOR, INTERVAL_S, NOTHING, WAITS, Pace, Scanner
+from heronpy.ingest.fingerprints import fingerprint_from, head_text, tail_text
 from heronpy.ingest.ledger.partitions import birth_of
 from heronpy.ingest.ledger.requests import GoneFile, KnownFile, Reported, SeenFile
 from heronpy.ingest.ledger.types import PART, FileState
-from heronpy.ingest.marks import head_text, mark_from, tail_text
 from heronpy.ingest.options import Logs
 
 FILES_MAX = 200_000
@@ -127,14 +127,14 @@ class Watch:
         for file in self._table:
             if not is_here(file):
                 continue
-            if file.is_readable and file.size > file.mark.cut:
+            if file.is_readable and file.size > file.fingerprint.cut:
                 self.is_complete &= self._measure(file)
             elif file.held and not file.short:
                 unreadable = True
             elif file.held and not file.mutated and file.short < MISSES:
                 self.is_complete = False
-            if file.size > file.mark.cut:
-                self._unfinished += file.size - file.mark.cut
+            if file.size > file.fingerprint.cut:
+                self._unfinished += file.size - file.fingerprint.cut
         self.has_all_readable = self.is_complete
         self.is_complete &= not unreadable
         # The CPU time of the scan counts, and not its waiting time; but a slow disk also gets a rest.
@@ -149,7 +149,7 @@ class Watch:
             if len(self._asked) == limit:
                 break
             known = self._known.get(file.number)
-            now = file.path, file.mark, file.device, file.inode, file.mutated
+            now = file.path, file.fingerprint, file.device, file.inode, file.mutated
             if known is not None and not known.gone and known.settled == now and self._finder.is_here(file):
                 continue  # most files, most of the time
             change = self._change(file)
@@ -216,16 +216,16 @@ class Watch:
         self._generations[row.key] = max(row.generation, self._generations.get(row.key, 0))
         copy = next((copy for copy in one.copies if copy.site == self._site), None)
         try:
-            mark = mark_from(row.head, copy.tail if copy is not None else "0:")
+            fingerprint = fingerprint_from(row.head, copy.tail if copy is not None else "0:")
         except ValueError:
             return  # written by another release; the file then gets a new generation
         if copy is None:
             # Known from another site: only the beginning of its content counts until it is found here.
-            device, inode, mark, path = 0, 0, mark._replace(cut=0, before=digest(b"")), row.key
+            device, inode, fingerprint, path = 0, 0, fingerprint._replace(cut=0, before=digest(b"")), row.key
         else:
             place, _, number = copy.inode.partition(":")
             device, inode, path = int(place), int(number), copy.path
-        file = self._table.add(join(self._root, path), device, inode, mark, mark.cut, mark.cut)
+        file = self._table.add(join(self._root, path), device, inode, fingerprint, fingerprint.cut, fingerprint.cut)
         file.renamed = copy is not None and copy.path != row.key
         # Without sites no other host has the file, so a shorter file is not a growing copy.
         file.least = 0 if one.copies or self._site else row.size
@@ -237,23 +237,23 @@ class Watch:
             known.gone = True
 
     def _measure(self, file: Followed) -> bool:
-        """Extend the mark of a file to its last line end; False if the file has moved."""
-        mark = file.mark
+        """Extend the fingerprint of a file to its last line end; False if the file has moved."""
+        fingerprint = file.fingerprint
         try:
             with self._places.open(file.path) as descriptor:
                 if not self._places.is_at(file, descriptor):
                     return False
                 size = os.fstat(descriptor).st_size
-                cut = size if self._whole else safe_size(descriptor, size, mark.cut)
-                if cut == mark.cut:
+                cut = size if self._whole else safe_size(descriptor, size, fingerprint.cut)
+                if cut == fingerprint.cut:
                     return True
                 context = bytes_before(descriptor, cut)
                 head = os.pread(descriptor, min(HEAD_BYTES, cut), 0)
         except UNREADABLE:
             return False  # the next scan determines what the file is
-        if digest(head[: mark.head_bytes]) == mark.head:
-            grown = max(mark.head_bytes, len(head))
-            file.mark = Mark(mark.first, grown, digest(head[:grown]), cut, digest(context))
+        if digest(head[: fingerprint.head_bytes]) == fingerprint.head:
+            grown = max(fingerprint.head_bytes, len(head))
+            file.fingerprint = Fingerprint(fingerprint.first, grown, digest(head[:grown]), cut, digest(context))
             file.position = file.read_to = cut
             return True
         return False
@@ -265,7 +265,7 @@ class Watch:
                 return None
             return GoneFile(known.id, known.inode)
         path = key_of(self._root, file.path)
-        if path is None or (known is None and not file.mark.cut):
+        if path is None or (known is None and not file.fingerprint.cut):
             return None
         if known is None:
             # Later files of a name may be forgotten while an earlier one still exists.
@@ -276,11 +276,11 @@ class Watch:
             known.key,
             known.generation,
             path,
-            file.mark.cut,
+            file.fingerprint.cut,
             f"{file.device}:{file.inode}",
-            head_text(file.mark),
+            head_text(file.fingerprint),
             compared=known.head,
-            tail=tail_text(file.mark),
+            tail=tail_text(file.fingerprint),
             age_s=self._age_s(file) if not known.id else 0.0,
             mutated=file.mutated,
             birth=birth_of(known.key),

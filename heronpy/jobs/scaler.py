@@ -26,10 +26,10 @@ from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of
 from heronpy.jobs.merge import ConflictError, values_of
 from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
 from heronpy.scaling.decisions import Alerted, Changed, Decision
-from heronpy.scaling.figures import Look, Past, Times
+from heronpy.scaling.figures import Observation, Past, Times
 from heronpy.scaling.history import History, remove_history
 from heronpy.scaling.plan import Outcome, decide, withdrawn
-from heronpy.scaling.reading import look_of
+from heronpy.scaling.reading import observation_of
 from heronpy.scaling.replaying import Minute
 from heronpy.scheduler.guardian import START_OVER
 
@@ -98,7 +98,7 @@ class Scaler:
         while self._histories:
             self._histories.popitem()[1].close()
 
-    def _look(self, job: str, view: View, times: Times, history: History, now: float) -> Look:
+    def _look(self, job: str, view: View, times: Times, history: History, now: float) -> Observation:
         fixed = {
             path[1]: f"layer oncall sets {path[0]}.{path[1]}"
             for path, found in view.found.items()
@@ -108,13 +108,13 @@ class Scaler:
         try:
             signals, findings = look(self._session, job, times.window_s, ASK_S, TIMES.of_day(view.document.scale.day_s))
         except DeadlineError:
-            return look_of(job, None, (), asynchronous, fixed, None, {}, now, program)
+            return observation_of(job, None, (), asynchronous, fixed, None, {}, now, program)
         room = min(signals.machine_memory.values(), default=None)
         past: dict[str, Past] = {}
         if signals.load is not None:
             past = history.past([one.name for one in signals.load.components], now)
         updated_at = now - signals.updated_s if signals.updated_s is not None else None
-        return look_of(job, signals.load, findings, asynchronous, fixed, room, past, now, program, updated_at)
+        return observation_of(job, signals.load, findings, asynchronous, fixed, room, past, now, program, updated_at)
 
     def _write(self, job: str, view: View, outcome: Outcome) -> bool:
         """Write layer scaler; False if the write is refused because the document has changed meanwhile."""

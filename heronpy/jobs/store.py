@@ -35,7 +35,7 @@ from heronpy.jobs.documents import FORMAT, LAYERS, Document, Path, check_layer, 
 from heronpy.jobs.merge import Change, Found, Layer, Stamp
 from heronpy.jobs.syncer import Running, released
 from heronpy.proto import components_of, topology_pb2
-from heronpy.scaling.figures import Look
+from heronpy.scaling.figures import Observation
 from heronpy.scaling.plan import State
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
@@ -103,7 +103,7 @@ class Scaled(Struct, frozen=True):
     created: float
     """The creation time of its job, as in `Log`."""
     state: State = State()
-    look: Look | None = None
+    look: Observation | None = None
     format: int = FORMAT
 
 

@@ -161,6 +161,9 @@ class MetricsCache:
             self._close_incarnation(process)
         for sample in report.samples:
             self._add_sample(process, sample, bucket_at, now, first)
+        # Before their second report, restarted processes may not have measured everything.
+        if not restarted and len(report.samples) < len(process.series):
+            self._drop_gauges(process, report)
         if now - self._swept >= self._bucket_s * 6:
             self._sweep(now)
 
@@ -171,6 +174,13 @@ class MetricsCache:
             if series.kind != _GAUGE:
                 for steps in series.parts.values():
                     steps.base, steps.raw = steps.base + steps.raw, 0.0
+
+    def _drop_gauges(self, process: _Process, report: control_pb2.MetricsReport) -> None:
+        """Drop the gauges that a process no longer reports, such as the queue of a task that has moved elsewhere."""
+        told = {(sample.name, sample.label) for sample in report.samples}
+        for key in [key for key, one in process.series.items() if one.kind == _GAUGE and key not in told]:
+            del process.series[key]
+            self._count -= 1
 
     def _add_sample(
         self, process: _Process, sample: control_pb2.Sample, bucket_at: float, now: float, inherited: bool

@@ -33,7 +33,7 @@ FINDING = Sum("heron_topology_finding", _G, "1 for each finding of the doctor th
 UNREADABLE = Sum("heron_tracker_cluster_unreadable", _G, "1 when the tracker cannot read the state of a cluster.")
 DISCARDED = Sum("heron_tracker_series_discarded", _G, "Series left out of this page because there are too many.")
 REFUSED = Sum(
-    "heron_tracker_refused_requests", _C, "Requests refused for want of a token, or because another site led to them."
+    "heron_tracker_refused_requests", _C, "Requests refused for lack of a token, or because another site led to them."
 )
 
 #: Figures of a topology.

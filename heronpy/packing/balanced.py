@@ -209,8 +209,9 @@ class Balanced(RoundRobin):
         if fits and (len(even) != len(bins) or len(change.homeless) <= moves_max):
             bins.take(even)
             return change
-        change = super().repack(bins, demand, next_task_id)
+        change = self.placed_again(bins, demand, next_task_id)
         level_counts(bins, moves_max)
+        bins.drop_empty()
         return change
 
 

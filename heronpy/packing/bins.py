@@ -12,6 +12,7 @@ the instances that need a place to the algorithm.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Protocol
 
@@ -202,18 +203,13 @@ class Bins:
         return plan
 
 
-def new_items(demand: Demand, next_task_id: int = 1) -> list[list[Item]]:
-    """Fresh items of every component with consecutive task ids in component order."""
-    result = []
-    for component in demand.components:
-        result.append(
-            [
-                Item(component.name, index, next_task_id + index, component.size)
-                for index in range(component.parallelism)
-            ]
-        )
-        next_task_id += component.parallelism
-    return result
+def new_items(demand: Demand) -> list[list[Item]]:
+    """The items of a first plan, with task ids from 1 in component order."""
+    ids = itertools.count(1)
+    return [
+        [Item(component.name, index, next(ids), component.size) for index in range(component.parallelism)]
+        for component in demand.components
+    ]
 
 
 def same_plan(one: Any, other: Any) -> bool:

@@ -43,6 +43,12 @@ class RoundRobin:
     def repack(self, bins: Bins, demand: Demand, next_task_id: int) -> Change:
         if demand.containers is not None:
             check_count(demand, demand.containers)
+        change = self.placed_again(bins, demand, next_task_id)
+        bins.drop_empty()
+        return change
+
+    def placed_again(self, bins: Bins, demand: Demand, next_task_id: int) -> Change:
+        """Repack, but keep bins that are empty now."""
         before = len(bins)
         count = demand.containers or min(before, demand.task_count)
         change = reshape(bins, demand, next_task_id, count)
@@ -50,7 +56,6 @@ class RoundRobin:
             place_least_loaded(bins, group, may_open=not self.fixed_containers, fix=self.fix)
         if count != before:
             level_counts(bins)
-        bins.drop_empty()
         return change
 
 

@@ -10,11 +10,10 @@ keeps its id and changes its container; the union leaves it where it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import Struct
 
-from heronpy.common.errors import TopologyError
 from heronpy.plan.component_config import component_config, parallelism_of
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 
@@ -26,25 +25,13 @@ class PlacedTask(Struct, frozen=True):
     component: str
     component_index: int
     container: int
-    cpu: float = 0.0
-    ram_bytes: int = 0
-    disk_bytes: int = 0
 
 
 def tasks(plan: plan_pb2.PackingPlan) -> Iterator[PlacedTask]:
     """Every task of a plan, container by container."""
     for container in plan.containers:
         for item in container.instances:
-            resource = item.resource
-            yield PlacedTask(
-                item.task_id,
-                item.component,
-                item.component_index,
-                container.id,
-                resource.cpu,
-                resource.ram_bytes,
-                resource.disk_bytes,
-            )
+            yield PlacedTask(item.task_id, item.component, item.component_index, container.id)
 
 
 def tasks_by_id(plan: plan_pb2.PackingPlan) -> dict[int, PlacedTask]:
@@ -65,19 +52,14 @@ def container_ids(plan: plan_pb2.PackingPlan) -> list[int]:
     return sorted(container.id for container in plan.containers)
 
 
-def task_count(plan: plan_pb2.PackingPlan) -> int:
-    """The number of tasks in a plan."""
-    return sum(len(container.instances) for container in plan.containers)
-
-
 def next_task_id(plan: plan_pb2.PackingPlan) -> int:
     """The first task id that has never been used."""
     highest = max((task.task_id for task in tasks(plan)), default=0)
     return max(int(plan.next_task_id), highest + 1)
 
 
-def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None = None) -> list[str]:
-    """What is wrong with a plan, by itself and compared with a topology; one sentence each."""
+def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology) -> list[str]:
+    """What is wrong with a plan, by itself and compared with its topology; one sentence each."""
     found = []
     seen: dict[int, str] = {}
     containers: set[int] = set()
@@ -89,8 +71,6 @@ def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None 
             if item.task_id < 1 or item.task_id in seen:
                 found.append(f"task id {item.task_id} of '{item.component}' is 0 or repeated")
             seen[item.task_id] = item.component
-    if topology is None:
-        return found
     have = {name: len(ids) for name, ids in tasks_by_component(plan).items()}
     for name in components_of(topology):
         want = parallelism_of(component_config(topology, name), name)
@@ -98,13 +78,6 @@ def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None 
             found.append(f"component '{name}' needs {want} tasks; the plan has a different number")
     found += [f"the plan has tasks of '{name}', which the topology does not have" for name in have]
     return found
-
-
-def validate(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None = None) -> None:
-    """Raise TopologyError naming everything that is wrong with a plan."""
-    found = problems(plan, topology)
-    if found:
-        raise TopologyError("\n".join(found))
 
 
 def copy_of(plan: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
@@ -185,19 +158,6 @@ def union(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.Pack
         missing = [item for item in source.instances if item.task_id not in present]
         target.instances.extend(missing)
         target.required.CopyFrom(_larger(target.required, source.required))
-    return result
-
-
-def without(plan: plan_pb2.PackingPlan, task_ids: Iterable[int]) -> plan_pb2.PackingPlan:
-    """A packing plan without these tasks, and without containers that this leaves empty."""
-    gone = set(task_ids)
-    result = copy_of(plan)
-    result.next_task_id = next_task_id(plan)
-    del result.containers[:]
-    for container in plan.containers:
-        kept = [item for item in container.instances if item.task_id not in gone]
-        if kept:
-            result.containers.add(id=container.id, instances=kept, required=container.required)
     return result
 
 

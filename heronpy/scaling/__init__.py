@@ -4,10 +4,10 @@
 
 1. At its start: `times = Times.of(scale.day_s)`, `history = History(file, times)`, and the `State` that it has stored,
    or a new one. `history.notice` is a sentence when a damaged file was set aside.
-2. Every `times.look_s` seconds: make a `Look` of the topology master's answers, with the findings of
+2. Every `times.look_s` seconds: make an `Observation` of the topology master's answers, with the findings of
    `heronpy.health`, the `Figures` of each component, and `past=history.past(components, now)`. Without an answer, make
-   a `Look` without components. `Figures.fixed` says why a component cannot be scaled now, for example because layer
-   oncall sets its value.
+   an `Observation` without components. `Figures.fixed` says why a component cannot be scaled now, for example because
+   layer oncall sets its value.
 3. `outcome = decide(state, look, goal, times)`, where `goal` is made of `slo` and `scale` of the merged document.
 4. Store `outcome.state` first (`msgspec.json`), then write `outcome.changes` into layer scaler in one compare-and-set.
    When the write is refused, store `withdrawn(outcome.state)`.

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from heronpy.health.sizing import AIM
 from heronpy.health.trends import BUSY_MIN, FREE_LEAST
 from heronpy.plan.component_config import CONCURRENCY_MAX
-from heronpy.scaling.figures import Figures, Look
+from heronpy.scaling.figures import Figures, Observation
 
 #: Rates of tasks count as even if they deviate from their mean by at most this share.
 EVEN = 0.25
@@ -105,7 +105,7 @@ def used(one: Figures, known: Known) -> float | None:
     return one.processed / (threads(one) * known.per_thread)
 
 
-def learned(known: Known, one: Figures, look: Look, in_trouble: bool) -> Known:
+def learned(known: Known, one: Figures, look: Observation, in_trouble: bool) -> Known:
     """The figures after a look. While another problem exists, a full component does not show its capacity."""
     sources = look.by_name
     passing = {
@@ -142,7 +142,7 @@ def growth(known: Known) -> float:
     return (last - first) / (ended - began) if ended > began else 0.0
 
 
-def left_s(look: Look, known: Mapping[str, Known]) -> float | None:
+def left_s(look: Observation, known: Mapping[str, Known]) -> float | None:
     """Seconds until the sources have no backlog, if it continues to fall at its rate; None if it does not fall."""
     spouts = [one for one in look.components if one.is_spout]
     waits = [one.backlog for one in spouts if one.backlog is not None]
@@ -150,7 +150,7 @@ def left_s(look: Look, known: Mapping[str, Known]) -> float | None:
     return sum(waits) / -grows if len(waits) == len(spouts) and grows < 0 else None
 
 
-def asked_for(look: Look, known: Mapping[str, Known]) -> dict[str, float] | None:
+def asked_for(look: Observation, known: Mapping[str, Known]) -> dict[str, float] | None:
     """The demand X on each component; None if a spout does not report its rate."""
     found: dict[str, float] = {}
     for one in look.components:
@@ -164,7 +164,7 @@ def asked_for(look: Look, known: Mapping[str, Known]) -> dict[str, float] | None
 
 
 def with_backlog(
-    asked: Mapping[str, float], look: Look, known: Mapping[str, Known], drain_s: float
+    asked: Mapping[str, float], look: Observation, known: Mapping[str, Known], drain_s: float
 ) -> dict[str, float]:
     """X + (B + X r) / t of each component: the rate at which the backlog is gone after `drain_s`."""
     waits = {one.name: one.backlog or 0.0 for one in look.components}
@@ -177,7 +177,7 @@ def with_backlog(
     return {name: rate if name in comes else rate + waits[name] / drain_s for name, rate in found.items()}
 
 
-def _followed(comes: Mapping[str, float], look: Look, known: Mapping[str, Known]) -> dict[str, float]:
+def _followed(comes: Mapping[str, float], look: Observation, known: Mapping[str, Known]) -> dict[str, float]:
     """The rates of the spouts, followed through the graph to a fixed point."""
     found = {one.name: comes.get(one.name, 0.0) for one in look.components}
     for _ in found:
@@ -217,7 +217,7 @@ def tasks_for_memory(one: Figures, known: Known, keys: float, share: float) -> i
     return max(1, ceil(keys * each / (room - base) - 1e-9))
 
 
-def lag_of(look: Look) -> float | None:
+def lag_of(look: Observation) -> float | None:
     """Seconds that the topology is behind: the backlog divided by its processing rate, else the reported lag."""
     found = []
     for one in look.components:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from heronpy.common.units import format_duration
 from heronpy.scaling import estimate, patterns
-from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
+from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.plan import State
 
 
@@ -32,7 +32,7 @@ class Evidence(Struct, frozen=True):
     until: float | None = None
 
 
-def explained(state: State, look: Look, goal: Goal, times: Times) -> list[Evidence]:
+def explained(state: State, look: Observation, goal: Goal, times: Times) -> list[Evidence]:
     """The evidence for each component, in the order of the topology."""
     asked, drain_s = estimate.asked_for(look, _known(state, look)), times.drain_s(goal)
     wanted = estimate.with_backlog(asked, look, _known(state, look), drain_s) if asked is not None else {}
@@ -54,7 +54,7 @@ def explained(state: State, look: Look, goal: Goal, times: Times) -> list[Eviden
     return found
 
 
-def _known(state: State, look: Look) -> dict[str, estimate.Known]:
+def _known(state: State, look: Observation) -> dict[str, estimate.Known]:
     return {one.name: state.known.get(one.name, estimate.Known()) for one in look.components}
 
 

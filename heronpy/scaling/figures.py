@@ -34,7 +34,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     spread: float | None = None
     #: Tuples that wait for it: in the source of a spout, or in the queues of a bolt.
     backlog: float | None = None
-    #: Age of the tuples that it processes, in seconds; None: derived from `Look.end_to_end_s` and the backlog.
+    #: Age of the tuples that it processes, in seconds; None: derived from `Observation.end_to_end_s` and the backlog.
     lag_s: float | None = None
     #: Bytes of a task: the mean, the largest, and the limit of each; None if there is no limit.
     memory_mean: float | None = None
@@ -63,7 +63,7 @@ class Past(Struct, frozen=True):
     recent: float | None = None
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class Observation(Struct, frozen=True, kw_only=True):
     """A topology at one moment; without components if it did not answer."""
 
     topology: str

@@ -28,7 +28,6 @@ _BUSY_S: Final = 5.0
 _BETWEEN: Final = (
     "SELECT count(*), avg(rate), max(rate), max(keys) FROM minutes WHERE component = ? AND at >= ? AND at < ?"
 )
-_SEEN: Final = "SELECT minute FROM looks WHERE minute NOT NULL AND at >= ? ORDER BY at"
 
 
 class History:
@@ -131,12 +130,6 @@ class History:
             measured_s, broken_s = found.fetchone()
             return measured_s or 0.0, broken_s or 0.0
 
-    def recorded(self) -> Iterator[bytes]:
-        """The looks of the last day, oldest first."""
-        with self._said():
-            for (minute,) in self._database.execute(_SEEN, (0.0,)):
-                yield zlib.decompress(minute)
-
     def _between(self, component: str, since: float, until: float) -> Span:
         minutes, mean, most, keys = self._database.execute(_BETWEEN, (component, since, until)).fetchone()
         return Span(minutes, mean or 0.0, most or 0.0, keys)
@@ -154,12 +147,13 @@ class History:
 
 
 def recorded_since(file: Path, since: float) -> Iterator[bytes]:
-    """The looks since that time, oldest first, for a reader that changes nothing; empty without a file."""
+    """The looks since that time, oldest first, of a file that may be in use; empty without a file."""
     if not file.exists():
         return
     try:
         with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", timeout=_BUSY_S, uri=True)) as database:
-            for (minute,) in database.execute(_SEEN, (since,)):
+            seen = "SELECT minute FROM looks WHERE minute NOT NULL AND at >= ? ORDER BY at"
+            for (minute,) in database.execute(seen, (since,)):
                 yield zlib.decompress(minute)
     except (sqlite3.Error, zlib.error) as error:
         raise StateError(

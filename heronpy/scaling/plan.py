@@ -23,7 +23,7 @@ from heronpy.plan.component_config import CONCURRENCY_MAX
 from heronpy.scaling import estimate, patterns
 from heronpy.scaling.decisions import Alert, Changed, Decision, Judged, Refused, memory_text, size_text, watched
 from heronpy.scaling.estimate import Known
-from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
+from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.slo import Attainment, observed
 from heronpy.views.findings import CALM, OF_MACHINES, Finding, Verdict
 
@@ -121,7 +121,7 @@ class Outcome(Struct, frozen=True):
     rates: dict[str, tuple[float, float | None]] = {}
 
 
-def decide(state: State, look: Look, goal: Goal, times: Times) -> Outcome:
+def decide(state: State, look: Observation, goal: Goal, times: Times) -> Outcome:
     """The decisions after this look, considering all earlier looks."""
     return _Round(state, look, goal, times).outcome()
 
@@ -134,7 +134,7 @@ def withdrawn(state: State) -> State:
 class _Round:
     """One decision: its findings, and its decisions so far."""
 
-    def __init__(self, state: State, look: Look, goal: Goal, times: Times) -> None:
+    def __init__(self, state: State, look: Observation, goal: Goal, times: Times) -> None:
         self.was, self.look, self.goal, self.times, self.now = state, look, goal, times, look.at
         self.parts = look.by_name
         self.fresh = 0 < look.at - state.at <= _GAP_LOOKS * times.look_s

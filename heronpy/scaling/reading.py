@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from heronpy.scaling.figures import Figures, Look, Past
+from heronpy.scaling.figures import Figures, Observation, Past
 from heronpy.views.findings import Finding
 from heronpy.views.load import ComponentLoad, Load
 
 
-def look_of(
+def observation_of(
     topology: str,
     load: Load | None,
     findings: Collection[Finding],
@@ -20,16 +20,16 @@ def look_of(
     now: float,
     program: str = "",
     updated_at: float | None = None,
-) -> Look:
+) -> Observation:
     """A look at a topology; without figures, a look without components.
 
     `asynchronous` names its asynchronous bolts; `fixed` says by component why it may not be changed; `program` is the
     digest of its program.
     """
     if load is None or load.window_s is None:
-        return Look(topology=topology, at=now, findings=tuple(findings), program=program)
+        return Observation(topology=topology, at=now, findings=tuple(findings), program=program)
     holds = {one.component for one in load.culprits}
-    return Look(
+    return Observation(
         topology=topology,
         at=now,
         components=tuple(

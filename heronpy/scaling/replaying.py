@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from heronpy.scaling.decisions import Decision
 from heronpy.scaling.estimate import ENDLESS_S, Known, asked_for, lag_of
-from heronpy.scaling.figures import Goal, Look, Times
+from heronpy.scaling.figures import Goal, Observation, Times
 from heronpy.scaling.plan import State, decide
 from heronpy.views.past import Series, Timeline
 
@@ -17,7 +17,7 @@ from heronpy.views.past import Series, Timeline
 class Minute(Struct, frozen=True, omit_defaults=True):
     """A look, the promise at that time, and the memory before it; None: the memory after the previous minute."""
 
-    look: Look
+    look: Observation
     goal: Goal
     day_s: float
     state: State | None = None

@@ -183,11 +183,6 @@ class PendingRoots:
             self.total -= len(ids)
             yield ids, batch
 
-    def oldest(self) -> float | None:
-        """When the oldest pending batch was emitted."""
-        self._trim()
-        return self._batches[self._bases[0]].emitted_at if self._bases else None
-
 
 class Anchored(NamedTuple):
     """The roots of some emitted tuples, ascending by tuple, spout task and root; each root of a tuple once.

@@ -33,7 +33,7 @@ MERGE_S, FLAP_S = 150.0, 5.0
 #: Backpressure that has lasted this long becomes an event before its end.
 LASTING_S = 1.0
 TEXT_MAX_CHARS = 500
-#: Exits caused by a restore, an update or a command, each of which is an event itself.
+#: Exits caused by a restore, an update or a command. The cause itself is an event.
 _EXPLAINED = frozenset(
     {control_pb2.EXIT_NONE, control_pb2.EXIT_REWOUND, control_pb2.EXIT_FINISHED, control_pb2.EXIT_OK}
 )

@@ -78,7 +78,7 @@ class RestartRequested(Struct, frozen=True):
     task_id: int
     component: str = ""
     moved: tuple[int, ...] = ()
-    """Only these containers: whoever asks ends them once this is answered, and starts them elsewhere."""
+    """Only these containers. After the answer, the sender ends them and starts them elsewhere."""
 
 
 class UpdateRequested(Struct, frozen=True):

@@ -42,7 +42,7 @@ LAST_WRITE_S = 1.0
 SHOWN_S = 1.0
 
 
-class _Ledger(Struct):
+class _Record(Struct):
     """A record in one node: how it is built, and its last written value."""
 
     node: Node
@@ -90,7 +90,7 @@ class Recorder:
         self._store = store
         self._topology = shared.book.topology.id
         totals, event_log = shared.registry.totals, shared.event_log
-        self._totals = _Ledger(
+        self._totals = _Record(
             Node.TOTALS,
             totals.ledger,
             changes=lambda: totals.changes,
@@ -98,16 +98,16 @@ class Recorder:
             pause_s=SOON_PAUSE_S,
             growth_pause_s=GROWTH_PAUSE_S,
         )
-        self._counts = _Ledger(
+        self._counts = _Record(
             Node.COUNTS,
             metrics.ledger,
             changes=lambda: metrics.changes,
             growth=lambda: metrics.growth,
             growth_pause_s=GROWTH_PAUSE_S,
         )
-        self._events = _Ledger(Node.EVENTS, event_log.ledger, lambda: event_log.last, pause_s=SOON_PAUSE_S)
+        self._events = _Record(Node.EVENTS, event_log.ledger, lambda: event_log.last, pause_s=SOON_PAUSE_S)
         # An idle topology writes nothing, because its minutes are not worth it.
-        self._minutes = _Ledger(
+        self._minutes = _Record(
             Node.MINUTES,
             minutes.ledger,
             changes=lambda: minutes.moved,
@@ -118,7 +118,7 @@ class Recorder:
         )
         #: Whether this process is ending.
         self._ends = False
-        self._last = _Ledger(
+        self._last = _Record(
             Node.LAST,
             lambda _: answers.message(now(), self._ends),
             changes=lambda: answers.changes,
@@ -150,14 +150,14 @@ class Recorder:
         # Counts change all the time, and a successor may have no other source for them.
         last = [self._totals, self._counts, *(one for one in (self._events, self._minutes) if one.is_ahead())]
         self._ends = True
-        for ledger in (*last, self._last):
+        for record in (*last, self._last):
             with contextlib.suppress(HeronError, OSError, TimeoutError):
                 async with asyncio.timeout(LAST_WRITE_S):
                     # A node that was never written is left alone: the topology, and its location, may be gone by now.
-                    if ledger.node in self._written or (
-                        ledger is self._last and await asyncio.to_thread(self._store.check_fence)
+                    if record.node in self._written or (
+                        record is self._last and await asyncio.to_thread(self._store.check_fence)
                     ):
-                        await self._write(ledger)
+                        await self._write(record)
 
     async def shown(self, answer: M) -> M:
         """Return an answer with counts after they are written, so that no successor shows less. Waits for at most
@@ -166,54 +166,54 @@ class Recorder:
         Counts that cannot be written by then wait for a later turn, and so do counts whose write would take more of the
         loop's time.
         """
-        ledger = self._counts if isinstance(answer, control_pb2.MetricsReply) else self._totals
-        pause_s = ledger.written_at + ledger.cost_s / _SHARE - time.monotonic()
-        if ledger.is_ahead() and pause_s < SHOWN_S:
+        record = self._counts if isinstance(answer, control_pb2.MetricsReply) else self._totals
+        pause_s = record.written_at + record.cost_s / _SHARE - time.monotonic()
+        if record.is_ahead() and pause_s < SHOWN_S:
             with contextlib.suppress(HeronError, OSError, TimeoutError):
                 async with asyncio.timeout(SHOWN_S):
                     if pause_s > 0:
                         await asyncio.sleep(pause_s)
-                    await self._write(ledger)
+                    await self._write(record)
         return answer
 
-    def _unkept(self) -> _Ledger | None:
+    def _unkept(self) -> _Record | None:
         """The due record that was written longest ago."""
         now = time.monotonic()
-        ledgers = (self._totals, self._counts, self._events, self._minutes, self._last)
-        due = [one for one in ledgers if one.due(now)]
+        records = (self._totals, self._counts, self._events, self._minutes, self._last)
+        due = [one for one in records if one.due(now)]
         return min(due, key=lambda one: one.written_at, default=None)
 
-    async def _write(self, ledger: _Ledger) -> None:
-        changes, growth = ledger.changes(), ledger.growth()
+    async def _write(self, record: _Record) -> None:
+        changes, growth = record.changes(), record.growth()
         began = time.thread_time()
         # Built here, because its data changes during the write.
-        message = ledger.make(self._topology)
-        ledger.cost_s = time.thread_time() - began
+        message = record.make(self._topology)
+        record.cost_s = time.thread_time() - began
         async with self._turn:
             if self._writing is not None and not self._writing.done():
                 await asyncio.wait([self._writing])  # the waiting task was cancelled
-            self._writing = asyncio.ensure_future(asyncio.to_thread(self._store.write, ledger.node, message))
+            self._writing = asyncio.ensure_future(asyncio.to_thread(self._store.write, record.node, message))
 
             def note(writing: asyncio.Future[None]) -> None:
                 if not writing.cancelled() and writing.exception() is None:
-                    self._written.add(ledger.node)
+                    self._written.add(record.node)
 
             self._writing.add_done_callback(note)
             await asyncio.shield(self._writing)
-        ledger.written_changes, ledger.written_growth, ledger.written_at = changes, growth, time.monotonic()
+        record.written_changes, record.written_growth, record.written_at = changes, growth, time.monotonic()
 
     async def _keep(self) -> None:
-        while (ledger := self._unkept()) is not None:
+        while (record := self._unkept()) is not None:
             pause_s = SOON_PAUSE_S
             try:
-                await self._write(ledger)
+                await self._write(record)
             except (TopologyRemovedError, FencedError):
                 return  # the next plan write fails too, and handles it
             except (StateError, OSError) as error:
-                log.warning("cannot write the %s, trying again: %s", ledger.node.value, error)
+                log.warning("cannot write the %s, trying again: %s", record.node.value, error)
                 pause_s = RETRY_S
             except Exception:
-                log.exception("cannot write the %s, trying again", ledger.node.value)
+                log.exception("cannot write the %s, trying again", record.node.value)
                 pause_s = RETRY_S
             await asyncio.sleep(pause_s)
         self._task = None

@@ -116,18 +116,16 @@ class Registry(Struct):
         for number in [n for n in self.executors if n and n not in self._containers]:
             del self.executors[number]
             self.silent.discard(executor_id(number))
-        names = {place.name for place in places.values()}
-        names.update(stmgr_id(number) for number in self._containers)
+        names, stmgrs = {place.name for place in places.values()}, set(map(stmgr_id, self._containers))
         self.failed_processes = {
             name: record
             for name, record in self.failed_processes.items()
-            if name in names or record.kind == control_pb2.PROCESS_OTHER
+            if name in names or name in stmgrs or record.kind == control_pb2.PROCESS_OTHER
         }
         self.failed_tasks &= self.tasks.keys()
         self.waiting = {t: what for t, what in self.waiting.items() if t in self.tasks}
         self.resting = {n: found for n, found in self.resting.items() if not n or n in self._containers}
-        names = {place.name for place in places.values()}
-        self.totals.place(places.keys(), {stmgr_id(n) for n in self._containers}, names)
+        self.totals.place(places.keys(), stmgrs, names)
         self.excused = {t: epoch for t, epoch in self.excused.items() if t in self.tasks}
         self.unexhausted = {t for t in self._spouts if not self._is_exhausted(t)}
         self.expect(self._expected & places.keys(), self._version)

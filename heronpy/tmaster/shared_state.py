@@ -40,7 +40,7 @@ class SharedState(Struct):
     book: PlanBook
     exceptions: ExceptionStore
     event_log: EventLog
-    #: Epoch of this topology master's process.
+    #: Name of this topology master's process.
     process: str = "tmaster"
     #: Whether this topology master has known every task to be up.
     started: bool = False

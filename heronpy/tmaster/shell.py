@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from heronpy.common.backoff import Backoff
-from heronpy.common.clock import Clock, MonotonicClock
+from heronpy.common.clock import MonotonicClock
 from heronpy.common.disk_space import full_folder
 from heronpy.common.errors import (
     DamagedStateError,
@@ -80,7 +80,6 @@ class Shell:
         state: StateManager,
         *,
         epoch: int | None = None,
-        clock: Clock | None = None,
         endpoint: str,
         keys: Keys | None = None,
         checkpoints: CheckpointSettings | None = None,
@@ -102,7 +101,7 @@ class Shell:
         self._keys = keys
         self._name = topology
         self._settings = settings
-        self._clock = clock or MonotonicClock()
+        self._clock = MonotonicClock()
         # With several masters, each takes its epoch when it becomes active.
         self._store = Store(state, topology, 0 if settings.standbys else epoch)
         self.machine: TopologyMaster | None = None
@@ -317,7 +316,7 @@ class Shell:
         if handler is None:
             raise InvalidRpcError(f"the topology master does not answer {field}")
         if self._exit is not None and self._exit.done():
-            # The request would begin work that nobody finishes, after other processes were told that this one stops.
+            # Other processes know that this one stops, so work that begins now would not be finished.
             raise self._stopping()
         self._running()
         answer = handler(peer, body)

@@ -125,17 +125,6 @@ def test_what_an_aborted_checkpoint_took_is_written_by_the_next(store: Checkpoin
     assert changed == set(range(2, 23))
 
 
-def test_the_same_instance_goes_on_incrementally_after_a_restore(store: CheckpointStore) -> None:
-    tasks = full(store)
-    fill(tasks, range(ONE_PERCENT), "y" * 100)
-    taken = tasks.checkpoint(2)
-    restored = Tasks(store, CONFIG, 1, taken.location, 2)
-    fill(restored, range(ONE_PERCENT), "z" * 100)
-    before = store.bytes_written
-    again = restored.checkpoint(3)
-    assert store.bytes_written - before <= 0.03 * again.total
-
-
 def test_another_instance_writes_everything_anew_and_stands_alone(tmp_path: Path, store: CheckpointStore) -> None:
     """After job 2's first checkpoint job 1's folder may go."""
     taken = full(store).checkpoint(2)

@@ -243,30 +243,6 @@ def store(tmp_path: Path) -> CheckpointStore:
     return CheckpointStore(tmp_path / "wordy1", fsync=False)
 
 
-def test_three_tasks_become_seven_become_two(store: CheckpointStore) -> None:
-    """Every key moves with its group, and the first checkpoint of the new tasks stands for itself."""
-    config = CheckpointSettings(key_groups=64, inline_max_bytes=0, fsync=False)
-    content = {f"word{n}": n for n in range(500)}
-    location, tasks = "", Tasks(store, config, 3)
-    fill(tasks, [], None)
-    for key, value in content.items():
-        tasks.state(key)[key] = value
-    for attempt, parallelism in enumerate((3, 7, 2), 1):
-        if location:
-            tasks = Tasks(store, config, parallelism, location, attempt)
-        assert tasks.content() == content
-        sizes = [len(task.keyed(NAME)) for task in tasks.tasks]
-        assert min(sizes) > 0
-        for key in content:
-            tasks.state(key)[key] += 1
-            content[key] += 1
-        location = tasks.checkpoint(attempt).location
-    for other in range(1, 3):
-        store.delete(other)
-    store.sweep([store.load_metadata(3)])
-    assert Tasks(store, config, 2, location, 9).content() == content
-
-
 def test_other_key_groups_are_refused(store: CheckpointStore) -> None:
     tasks = Tasks(store, FILES)
     fill(tasks, range(5), 1)

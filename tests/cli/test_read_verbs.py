@@ -16,13 +16,13 @@ import pytest
 from heronpy.cli.look import stateful
 from heronpy.common.errors import InvalidRpcError
 from heronpy.health.diagnose import diagnose
-from heronpy.health.recording import replay
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.views.findings import Finding, Verdict
 from heronpy.views.past import start_of
 from tests.cli.conftest import FakeTopology, Heron, Server
+from tests.support.histories import replay
 from tests.support.views import event, events, load_answer
 
 
@@ -316,7 +316,7 @@ def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeT
     assert {"format", "signals", "findings", "events", "exceptions", "status", "settings", "log"} <= keys
     log = next(part for part in parts if part.get("log") == "container_1_count_2")
     assert len(log["lines"]) == 50 and log["lines"][-1] == "line 1999 token: ***"
-    ((_, signals),) = replay(text.splitlines(), str(file))
+    ((_, signals),) = replay(text.splitlines())
     assert diagnose(signals)[0].verdict is Verdict.MEMORY
     again = heron("doctor", "local", "wordy", "--evidence", str(file))
     assert again.code == 2 and again.err == f"error: {file} exists; name another file\n" and file.read_text() == text
@@ -334,7 +334,7 @@ def test_evidence_without_a_file_is_in_one_of_this_folder(
     [file] = tmp_path.glob("*.jsonl")
     assert re.fullmatch(r"wordy-evidence-\d{8}T\d{6}Z\.jsonl", file.name)
     assert f"in {file.name}; read it before you pass it on" in found.out
-    assert list(replay(file.read_text().splitlines(), file.name))
+    assert list(replay(file.read_text().splitlines()))
 
 
 def test_exceptions_show_whole_tracebacks(heron: Heron, wordy: FakeTopology) -> None:

@@ -22,7 +22,7 @@ from heronpy.connectors.textfiles import finding, places
 from heronpy.connectors.textfiles.decoding import LineDecoder
 from heronpy.connectors.textfiles.followed import Table
 from heronpy.connectors.textfiles.following import FollowedBlock, Follower
-from heronpy.growing.identity import Mark
+from heronpy.growing.identity import Fingerprint
 from heronpy.growing.patterns import parse
 from tests.support.command import REPO
 from tests.support.growing_logs import GrowingLogs
@@ -450,7 +450,7 @@ def test_rescaling_without_checkpoints_leaves_no_file_without_a_reader(tmp_path:
 
 def test_the_state_is_plain_and_of_a_known_version() -> None:
     table = Table()
-    table.add("/a.log", 1, 2, Mark("f", 1, "h", 0, "b"), 0, 5)
+    table.add("/a.log", 1, 2, Fingerprint("f", 1, "h", 0, "b"), 0, 5)
     state = json.loads(json.dumps(table.to_state(None, 0)))
     again = Table()
     again.restore(state["f"])

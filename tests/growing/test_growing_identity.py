@@ -5,54 +5,64 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heronpy.growing.identity import HEAD_BYTES, Identity, Mark, advanced, before, first_line, fits, identify, mark_of
+from heronpy.growing.identity import (
+    HEAD_BYTES,
+    Fingerprint,
+    Identity,
+    advanced,
+    before,
+    fingerprint_of,
+    first_line,
+    fits,
+    identify,
+)
 
 lines = st.lists(st.binary(max_size=40).map(lambda text: text.replace(b"\n", b" ") + b"\n"), min_size=1, max_size=60)
 contents = lines.map(b"".join)
 
 
-def marked(content: bytes, cuts: list[int], header: int = 0) -> Mark | None:
-    """The mark after reading the content in steps, each to the end of a line."""
+def fingerprint_after(content: bytes, cuts: list[int], header: int = 0) -> Fingerprint | None:
+    """The fingerprint after reading the content in steps, each to the end of a line."""
     line = first_line(content[: 4 * HEAD_BYTES], header)
     if line is None:
         return None
-    mark = mark_of(content[:HEAD_BYTES], line)
+    fingerprint = fingerprint_of(content[:HEAD_BYTES], line)
     for cut in sorted(cuts):
         end = content.rfind(b"\n", 0, cut) + 1
-        if end > mark.cut:
-            data, context = content[mark.cut : end], content[before(mark.cut) : mark.cut]
-            assert fits(mark, context, content[:HEAD_BYTES])
-            mark = advanced(mark, context, data)
-    return mark
+        if end > fingerprint.cut:
+            data, context = content[fingerprint.cut : end], content[before(fingerprint.cut) : fingerprint.cut]
+            assert fits(fingerprint, context, content[:HEAD_BYTES])
+            fingerprint = advanced(fingerprint, context, data)
+    return fingerprint
 
 
-def seen(mark: Mark, content: bytes, **more: bool) -> Identity:
+def seen(fingerprint: Fingerprint, content: bytes, **more: bool) -> Identity:
     size = len(content)
-    context = content[before(mark.cut) : mark.cut] if size >= mark.cut else None
-    return identify(mark, size, content[:HEAD_BYTES], context, **more)
+    context = content[before(fingerprint.cut) : fingerprint.cut] if size >= fingerprint.cut else None
+    return identify(fingerprint, size, content[:HEAD_BYTES], context, **more)
 
 
 @given(contents, contents, st.lists(st.integers(0, 3000), max_size=6))
 def test_growth_is_the_same_file(content: bytes, more: bytes, cuts: list[int]) -> None:
-    mark = marked(content, cuts)
-    assert mark is not None
-    assert seen(mark, content) is Identity.SAME
-    assert seen(mark, content + more) is Identity.SAME
-    assert seen(mark, content + more, renamed=True) is Identity.RENAMED
-    assert seen(mark, b"") is Identity.NEW
+    fingerprint = fingerprint_after(content, cuts)
+    assert fingerprint is not None
+    assert seen(fingerprint, content) is Identity.SAME
+    assert seen(fingerprint, content + more) is Identity.SAME
+    assert seen(fingerprint, content + more, renamed=True) is Identity.RENAMED
+    assert seen(fingerprint, b"") is Identity.NEW
 
 
 @given(contents, st.lists(st.integers(0, 3000), max_size=6), st.integers(0, 2500), st.integers(1, 255))
 @example(b"a" * 3000 + b"\n", [3001], 1500, 1)
 def test_a_changed_byte_that_was_compared_is_never_the_same(content: bytes, cuts: list[int], at: int, by: int) -> None:
-    mark = marked(content, cuts)
-    assert mark is not None
+    fingerprint = fingerprint_after(content, cuts)
+    assert fingerprint is not None
     at %= len(content)
     changed = content[:at] + bytes([content[at] ^ by]) + content[at + 1 :]
-    found = seen(mark, changed)
-    if at < mark.head_bytes:
+    found = seen(fingerprint, changed)
+    if at < fingerprint.head_bytes:
         assert found is Identity.NEW
-    elif before(mark.cut) <= at < mark.cut:
+    elif before(fingerprint.cut) <= at < fingerprint.cut:
         assert found is Identity.MUTATED
     else:
         assert found is Identity.SAME
@@ -60,23 +70,23 @@ def test_a_changed_byte_that_was_compared_is_never_the_same(content: bytes, cuts
 
 @given(contents, st.integers(0, 3000))
 def test_a_file_that_lost_bytes_that_were_read_waits(content: bytes, size: int) -> None:
-    mark = marked(content, [len(content)])
-    assert mark is not None and mark.cut == len(content)
+    fingerprint = fingerprint_after(content, [len(content)])
+    assert fingerprint is not None and fingerprint.cut == len(content)
     shorter = content[: size % len(content)]
-    assert seen(mark, shorter) is (Identity.SHORTER if shorter else Identity.NEW)
+    assert seen(fingerprint, shorter) is (Identity.SHORTER if shorter else Identity.NEW)
 
 
 def test_what_is_written_after_a_truncation_is_new_also_behind_the_same_header() -> None:
-    mark = marked(b"time,level\n10:00,info\n", [100], header=1)
-    assert mark is not None
+    fingerprint = fingerprint_after(b"time,level\n10:00,info\n", [100], header=1)
+    assert fingerprint is not None
     for content, expected in (
         (b"time,level\n", Identity.SHORTER),
         (b"time,level\n11:00", Identity.SHORTER),
         (b"time,level\n11:00,info\n", Identity.NEW),
         (b"time,level\n10:00,info\n10:01,info\n", Identity.SAME),
     ):
-        context = content[: mark.cut] if len(content) >= mark.cut else None
-        assert identify(mark, len(content), content, context, header_lines=1) is expected, content
+        context = content[: fingerprint.cut] if len(content) >= fingerprint.cut else None
+        assert identify(fingerprint, len(content), content, context, header_lines=1) is expected, content
 
 
 def test_the_first_line_is_told_once_it_cannot_change() -> None:

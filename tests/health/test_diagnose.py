@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.common.errors import ConfigError
 from heronpy.health.diagnose import diagnose
 from heronpy.health.doctor import finding_of, rank_of
 from heronpy.health.gathering import SERIES, signals_of, window_of
-from heronpy.health.recording import from_json, head, line, replay, to_json
+from heronpy.health.recording import to_json
 from heronpy.health.signals import HostSignals, HotSpots, Signals, TaskSignals
 from heronpy.health.texts import advice, sentence
 from heronpy.net.answers import packed, read
@@ -23,6 +22,7 @@ from heronpy.views.findings import CALM, Finding, Verdict
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Event
 from tests.health.diagnose_cases import CASES, EVEN, HELD, RUNNING, SKEWED, bolt, first, history, signals
+from tests.support.histories import from_json
 from tests.support.views import event, load_answer
 
 
@@ -341,26 +341,8 @@ def test_a_finding_travels_as_data() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_recording_gives_the_same_sentence(name: str) -> None:
     found = CASES[name][0]
-    ((at, again),) = replay([head("wc"), '{"event": {}}', "", line(found, 12.34)], "a file")
-    assert at == 12.3 and first(again) == first(found)
-    assert from_json(to_json(again)) == again
-
-
-@pytest.mark.parametrize(
-    ("lines", "why"),
-    [
-        (["{"], "line 1 of f is not JSON; the file is damaged"),
-        (["[]"], "f is not a history; 'heron doctor --evidence FILE' writes one"),
-        ([head("wc"), '{"signals": {"tasks": 3}}'], "line 2 of f has wrong signals: tasks is '3'; the file is damaged"),
-        ([head("wc"), '{"signals": []}'], "line 2 of f has wrong signals: Signals is not an object"),
-        ([head("wc"), '{"signals": {}}'], "line 2 of f has wrong signals: "),
-        ([head("wc"), '{"at": "x", "signals": {}}'], "line 2 of f has wrong signals: "),
-        ([head("wc").replace("1,", "9,")], r"f was written by another release \(version 9, not 1\)"),
-    ],
-)
-def test_a_damaged_recording_is_told(lines: list[str], why: str) -> None:
-    with pytest.raises(ConfigError, match=why):
-        list(replay(lines, "f"))
+    again = from_json(to_json(found))
+    assert first(again) == first(found) and from_json(to_json(again)) == again
 
 
 MINUTES = st.lists(st.none() | st.floats(0, 1e12), max_size=62)

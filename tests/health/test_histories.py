@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.recording import replay
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.views.findings import CALM, Verdict
+from tests.support.histories import replay
 
 HISTORIES = Path(__file__).parent / "histories"
 
@@ -174,7 +174,7 @@ SENTENCES = {
 
 def looks(name: str) -> list[Signals]:
     path = HISTORIES / f"{name}.jsonl"
-    return [signals for _, signals in replay(path.read_text(encoding="utf-8").splitlines(), path.name)]
+    return [signals for _, signals in replay(path.read_text(encoding="utf-8").splitlines())]
 
 
 @pytest.mark.parametrize("name", SENTENCES)

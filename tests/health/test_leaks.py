@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.health.diagnose import diagnose
-from heronpy.health.recording import from_json, to_json
+from heronpy.health.recording import to_json
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.health.trends import steady_growth
@@ -18,6 +18,7 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster.task_reports import POINTS_MAX, TaskReports
 from heronpy.views.findings import Verdict
 from tests.health.diagnose_cases import bolt, signals
+from tests.support.histories import from_json
 
 MB = 1 << 20
 

@@ -24,7 +24,7 @@ from heronpy.ingest.ledger.requests import (
     Work,
 )
 from heronpy.ingest.ledger.store import Store
-from heronpy.ingest.ledger.types import Config, Look, UnitState
+from heronpy.ingest.ledger.types import Config, Scanned, UnitState
 from heronpy.ingest.ledger.validate import validate
 from tests.ingest.ledger_world import World
 
@@ -190,7 +190,7 @@ def test_every_site_that_works_must_have_looked(store: Store) -> None:
     two.pass_s(15.0)
     assert two.waits() == ""  # it is silent now
     assert two.first.ask(user, ForgetSite("west")).files == 0
-    assert [row.site for row in two.first.rows() if isinstance(row, Look)] == ["east"]
+    assert [row.site for row in two.first.rows() if isinstance(row, Scanned)] == ["east"]
 
 
 def test_the_figures_name_what_goes_ahead(store: Store) -> None:
@@ -206,13 +206,13 @@ def test_the_figures_name_what_goes_ahead(store: Store) -> None:
 def test_looks_are_written_only_for_who_waits_and_go_with_a_rebuild(store: Store) -> None:
     two = Two(store, "after")
     two.second.ask(two.second.keepers[0], Cut(1_000.0))
-    assert not [row for row in two.second.rows() if isinstance(row, Look)]
+    assert not [row for row in two.second.rows() if isinstance(row, Scanned)]
     two.look(1_000.0)
     two.look(1_000.1)
-    assert [row.until for row in two.first.rows() if isinstance(row, Look)] == [1_000.0]
+    assert [row.until for row in two.first.rows() if isinstance(row, Scanned)] == [1_000.0]
     two.pass_s(60.0)
     two.first.ask(two.first.user, Rebuild(SMALL, (), 2))
-    assert not [row for row in two.first.rows() if isinstance(row, Look)]
+    assert not [row for row in two.first.rows() if isinstance(row, Scanned)]
 
 
 @pytest.mark.parametrize("how", ["after", "after_all"])

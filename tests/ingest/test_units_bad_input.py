@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from heronpy.common.errors import LedgerError
-from heronpy.growing.identity import HEAD_BYTES, Mark, digest
+from heronpy.growing.identity import HEAD_BYTES, Fingerprint, digest
 from heronpy.ingest import LineFiles, ParquetTable
 from heronpy.ingest.attempt import Attempt, RowError
+from heronpy.ingest.fingerprints import head_text
 from heronpy.ingest.ledger import sqlite
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.requests import Chunk, Open, Who, Work
 from heronpy.ingest.ledger.sqlite import SqliteStore
 from heronpy.ingest.ledger.types import Config, Kind
-from heronpy.ingest.marks import head_text
 from heronpy.ingest.options import UnitOptions, logs_at
 from heronpy.ingest.outputs.base import Output
 from heronpy.ingest.outputs.stages import Stages
@@ -84,7 +84,7 @@ def _attempt(folder: Path, data: bytes, output: Output, rows: Callable[[LogUnit]
     """The error of an attempt, which is a try, and bad bytes in the end."""
     path = folder / "logs" / "a.log"
     path.write_bytes(data)
-    head = head_text(Mark("first", len(data[:HEAD_BYTES]), digest(data[:HEAD_BYTES]), 0, ""))
+    head = head_text(Fingerprint("first", len(data[:HEAD_BYTES]), digest(data[:HEAD_BYTES]), 0, ""))
     work = Work(7, 1, 1, len(data), (Chunk(1, "a.log", 1, 0, len(data), head, "a.log"),), 5.0)
     options = UnitOptions("p", f"{folder}/logs/*.log", "sqlite:/x", output, CONFIG, **more)
     stages = Stages(output.table)

@@ -17,9 +17,9 @@ from heronpy.connectors.textfiles.decoding import LineDecoder
 from heronpy.connectors.textfiles.following import Follower
 from heronpy.growing.patterns import parse
 from heronpy.ingest.checking import check
+from heronpy.ingest.fingerprints import head_text, tail_text
 from heronpy.ingest.ledger.requests import KnownFile
 from heronpy.ingest.ledger.types import Copy, File, FileState
-from heronpy.ingest.marks import head_text, tail_text
 from heronpy.ingest.options import logs_at
 from heronpy.ingest.watch import Watch
 from tests.ingest.test_units_inside import PATIENCE_S, Running, numbers, options, run, shown, write
@@ -130,8 +130,8 @@ def test_a_shorter_one_is_read_at_once_and_also_after_a_restart(folder: Folder) 
     folder.look(2)
     known = [
         KnownFile(
-            File(1, "a.log", 1, 0.0, head_text(file.mark), len(LINES), len(LINES), FileState.LIVE, None, None),
-            (Copy(1, "", "a.log.1", len(LINES), f"{file.device}:{file.inode}", tail_text(file.mark), 0.0),),
+            File(1, "a.log", 1, 0.0, head_text(file.fingerprint), len(LINES), len(LINES), FileState.LIVE, None, None),
+            (Copy(1, "", "a.log.1", len(LINES), f"{file.device}:{file.inode}", tail_text(file.fingerprint), 0.0),),
         )
         for file in folder.watch._table
     ]
@@ -200,7 +200,7 @@ def test_a_shorter_copy_is_not_the_file_that_is_gone(folder: Folder) -> None:
     folder.look()
     (file,) = folder.watch._table
     log.unlink()
-    row = File(1, "a.log", 1, 0.0, head_text(file.mark), len(LINES), 7, FileState.LIVE, None, 0.0)
+    row = File(1, "a.log", 1, 0.0, head_text(file.fingerprint), len(LINES), 7, FileState.LIVE, None, 0.0)
     (folder.folder / "a.log.bak").write_text(LINES[:21])
     folder.sizes.clear()
     folder.watch = Watch(logs_at(f"{folder.folder}/*.log*", ""), 7.0, [KnownFile(row, ())], "")

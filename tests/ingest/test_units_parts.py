@@ -15,11 +15,12 @@ from heronpy import TopologyBuilder
 from heronpy.common.engine_settings import IngestSettings
 from heronpy.common.errors import ConfigError, LedgerError
 from heronpy.connectors.spark.requirements import DISPATCH_KEY, dispatch_homes, needs_spark
-from heronpy.growing.identity import Mark, digest
+from heronpy.growing.identity import Fingerprint, digest
 from heronpy.ingest import LineFiles, LogUnits, ParquetTable, SparkBatches
 from heronpy.ingest.agreement import disagreements, found_files
 from heronpy.ingest.bad import dead_bytes
 from heronpy.ingest.checking import rebuild
+from heronpy.ingest.fingerprints import file_matches, fingerprint_from, head_text, tail_text
 from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.reaching import open_store
@@ -38,7 +39,6 @@ from heronpy.ingest.ledger.requests import (
     Work,
 )
 from heronpy.ingest.ledger.types import Config, Kind, Span
-from heronpy.ingest.marks import head_text, is_marked, mark_from, tail_text
 from heronpy.ingest.options import logs_at, settled
 from heronpy.ingest.outputs.lineage import BatchLineage, Lineage, Range, batches, published, units_of
 from heronpy.ingest.outputs.stages import About, StageGoneError, Stages
@@ -426,14 +426,14 @@ def test_what_a_ledger_is_rebuilt_from() -> None:
 
 
 def test_marks_survive_as_text(tmp_path: Path) -> None:
-    mark = Mark("abc", 5, digest(b"hello"), 700, "ghi")
-    assert mark_from(head_text(mark), tail_text(mark)) == mark
+    fingerprint = Fingerprint("abc", 5, digest(b"hello"), 700, "ghi")
+    assert fingerprint_from(head_text(fingerprint), tail_text(fingerprint)) == fingerprint
     (tmp_path / "f").write_bytes(b"hello world")
     with open(tmp_path / "f", "rb") as file:
-        assert is_marked(head_text(mark), file.fileno())
-        assert not is_marked("nonsense", file.fileno())
+        assert file_matches(head_text(fingerprint), file.fileno())
+        assert not file_matches("nonsense", file.fileno())
     with pytest.raises(ValueError):
-        mark_from("nonsense", "0:")
+        fingerprint_from("nonsense", "0:")
 
 
 def test_a_keeper_that_has_slept_takes_no_renamed_file_for_a_new_one(tmp_path: Path) -> None:

@@ -16,16 +16,16 @@ import pytest
 from heronpy import Bolt, Grouping, TopologyBuilder
 from heronpy.common.errors import ConfigError
 from heronpy.growing import chunks
-from heronpy.growing.identity import HEAD_BYTES, Mark, digest
+from heronpy.growing.identity import HEAD_BYTES, Fingerprint, digest
 from heronpy.ingest import LineFiles, LogUnit, LogUnits
 from heronpy.ingest import emitted as module
 from heronpy.ingest.asking import Asking
 from heronpy.ingest.attempt import RowError
 from heronpy.ingest.emitted import EmittedAttempt, values_of
+from heronpy.ingest.fingerprints import head_text
 from heronpy.ingest.keys import OPTIONS_KEY
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.requests import Chunk, Commit, Line, Work
-from heronpy.ingest.marks import head_text
 from heronpy.ingest.unit import MovedError, SuspectPage
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import problems
@@ -77,7 +77,7 @@ def rows(unit: LogUnit) -> Iterator[list[str]]:
 
 def attempt_at(path: Path, emits: Emits) -> EmittedAttempt:
     data = path.read_bytes()
-    head = head_text(Mark("first", len(data[:HEAD_BYTES]), digest(data[:HEAD_BYTES]), 0, ""))
+    head = head_text(Fingerprint("first", len(data[:HEAD_BYTES]), digest(data[:HEAD_BYTES]), 0, ""))
     chunk = Chunk(1, path.name, 1, 0, len(data), head, path.name)
     options = LogUnits.specs("p", logs=f"{path.parent}/*.log", rows=rows, fields=["line"])[0].custom_config[OPTIONS_KEY]
     page = SuspectPage(path.parent / "pages", "w-1")

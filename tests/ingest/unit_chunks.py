@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heronpy.growing.identity import HEAD_BYTES, Mark, digest
+from heronpy.growing.identity import HEAD_BYTES, Fingerprint, digest
+from heronpy.ingest.fingerprints import head_text
 from heronpy.ingest.ledger.requests import Chunk
-from heronpy.ingest.marks import head_text
 
 
 def head_of(path: Path) -> str:
     data = path.read_bytes()[:HEAD_BYTES]
-    return head_text(Mark("first", len(data), digest(data), 0, ""))
+    return head_text(Fingerprint("first", len(data), digest(data), 0, ""))
 
 
 def chunk(path: Path, begin: int, end: int) -> Chunk:

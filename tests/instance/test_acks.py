@@ -14,6 +14,13 @@ from heronpy.wire.frames import ACK, FAIL, NO_RUNS, Frame, edges_of, expand, pac
 from stmgr.acker import Acker
 
 
+def tuples_of(envelope: Frame) -> list[HeronTuple]:
+    """The tuples of a tracked frame that has arrived."""
+    inner = InFrame("up", "default", 3, envelope.count, 0.0)
+    inner.track(envelope)
+    return make_tuples(list(range(envelope.count)), 1, inner)
+
+
 class Harness:
     """BoltAcks with ackers of two spout tasks behind it."""
 
@@ -55,9 +62,7 @@ class Harness:
             envelope.roots, envelope.root_tasks = pack64(roots), pack32(tasks)
             if kind == "many":
                 envelope.root_counts = pack32(counts)
-        inner = InFrame("up", "default", 3, count, 0.0)
-        inner.track(envelope)
-        tuples = make_tuples(list(range(count)), 1, inner)
+        tuples = tuples_of(envelope)
         edges = edges_of(envelope).tolist()
         for tup in tuples:
             for task, root in tup.roots:
@@ -65,7 +70,7 @@ class Harness:
                 assert self.ackers[task].register(register) == NO_RUNS
         if rng.random() < 0.5:
             # A frame that was not unpacked: the quick way must be open.
-            inner.values_ = inner.done = None
+            tuples[0].frame.values_ = tuples[0].frame.done = None
         return tuples[skip:]
 
 
@@ -147,9 +152,7 @@ def test_a_few_whole_frames_take_one_message_per_spout() -> None:
     shapes = [(1, 1, 2, 5), (1, 3, 1, 6), (1, 3, 1, 7), (2, 9, 1, 8), (1, 4, 1, 9), (2, 20, 3, 11)]
     for spout, base, count, edge in shapes:
         envelope = Frame(count=count, tracked=True, edge=edge, root_task=spout, root_base=base)
-        inner = InFrame("up", "default", 3, count, 0.0)
-        inner.track(envelope)
-        tuples += make_tuples(list(range(count)), 1, inner)
+        tuples += tuples_of(envelope)
         if edge != 7:
             value = 6 ^ 7 if edge == 6 else edge
             register = Frame(count=count, root_base=base, edge=value)
@@ -171,9 +174,7 @@ def test_kept_frames_take_one_message_per_spout(count: int, arrays: bool) -> Non
         for spout in (1, 2):
             envelope = Frame(count=count, tracked=True, edge=frame + 5, root_task=spout, root_base=1 + frame * count)
             h.ackers[spout].register(envelope)
-            inner = InFrame("up", "default", 3, count, 0.0)
-            inner.track(envelope)
-            tuples = make_tuples(list(range(count)), 1, inner)
+            tuples = tuples_of(envelope)
             h.acks.acked.extend(tuples)
             assert h.acks.keep(tuples) and not h.acks.keep(tuples)
     h.acks.acked.append(tuples[0])
@@ -193,28 +194,11 @@ def test_what_is_no_whole_plain_frame_in_order_is_not_kept() -> None:
         h = Harness()
         envelope = Frame(count=3, tracked=True, edge=7, root_task=1, root_base=1)
         h.ackers[1].register(envelope)
-        inner = InFrame("up", "default", 3, 3, 0.0)
-        inner.track(envelope)
-        tuples = make_tuples([0, 1, 2], 1, inner)
+        tuples = tuples_of(envelope)
         h.acks.acked.extend(tuples[place] for place in acks)
         assert not h.acks.keep(tuples) and h.acks.waiting == len(acks)
         h.acks.flush(tuples)
         assert h.done == {(1, place + 1): 1 for place in acks}
-
-
-def test_few_acks_out_of_order_or_of_a_part_complete_the_same() -> None:
-    for order in ([0, 1, 2, 3], [1, 0, 2, 3], [0, 2, 1, 3], [3, 2, 1, 0], [0, 1], [2, 3, 0], [1, 1]):
-        h = Harness()
-        tuples = []
-        for base in (1, 3):
-            envelope = Frame(count=2, tracked=True, edge=base + 4, root_task=1, root_base=base)
-            h.ackers[1].register(envelope)
-            inner = InFrame("up", "default", 3, 2, 0.0)
-            inner.track(envelope)
-            tuples += make_tuples([0, 1], 1, inner)
-        h.acks.acked.extend(tuples[number] for number in order)
-        h.acks.flush()
-        assert h.done == {(1, number + 1): 1 for number in order}
 
 
 def test_a_frame_with_skip_acks_only_what_it_gave() -> None:

@@ -23,7 +23,7 @@ from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pa
 from instance import linger
 from instance.async_spout import AsyncSpoutTask
 from instance.awake import Sleeps
-from instance.linger import BURST, STEADY
+from instance.linger import BURST, PATIENCE
 from instance.spout_loop import BLOCKED_WAIT_S
 from instance.time_use import BLOCKED, IDLE, Doing, TimeUse
 from instance.tracing import LatencyMarkers
@@ -278,7 +278,7 @@ def test_a_saturated_spout_sends_more_rarely(
 
     monkeypatch.setattr(Sleeps, "any", lambda sleeps: False)
     h.run(script)
-    assert took[1] <= took[0] / (STEADY * longest_s) + BURST + 1
+    assert took[1] <= took[0] / ((PATIENCE - BURST + 1) * longest_s) + BURST + 1
 
 
 def test_a_coroutine_of_ack_counts_as_pending(harnesses: Callable[..., Harness]) -> None:

@@ -1,26 +1,21 @@
 """The in-queue of a bolt: every credit comes back once, in order, and the counts are what is here.
 
-Self-tuning capacities: Heron's rule. Alignment of barriers, whatever the interleaving: what belongs to a checkpoint, what
-is held back (F38).
+Self-tuning capacities: Heron's rule. What an alignment does with each barrier; test_barriers.py has all interleavings.
 """
 
 from __future__ import annotations
-
-from collections import deque
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heronpy.wire.frames import DATA as DATA_FRAME
-from heronpy.wire.frames import Frame
+from heronpy.wire.frames import DATA, Frame
 from instance.in_queue import GROWTH_STEPS, Aligner, Channels, Entry, InQueue, Recorder, Sized, Step, TunedCapacity
 from instance.progress import Progress
 
 
 def frame(tuples: int, skip: int = 0) -> Frame:
-    return Frame(kind=DATA_FRAME, count=tuples + skip, skip=skip)
+    return Frame(kind=DATA, count=tuples + skip, skip=skip)
 
 
 class Machine(RuleBasedStateMachine):
@@ -182,34 +177,6 @@ def test_the_successor_gets_the_rest_of_the_oldest_frame() -> None:
     assert (q.skip(), returned) == (0, [10])
 
 
-def test_a_frame_is_put_aside_without_its_credit_passing_that_of_an_older_one() -> None:
-    """The sender takes what is returned as the oldest frame that it has sent."""
-    q, returned = queue()
-    for size in (10, 20, 30):
-        q.put(frame(1), size)
-    first = q.next()
-    q.put_aside(q.next())
-    assert returned == []
-    q.done(first, 1)
-    assert returned == [10, 20]
-
-
-def test_a_slow_frame_does_not_hold_up_the_credit_of_others_for_ever() -> None:
-    q, returned = queue()
-    for size in (10, 20, 30):
-        q.put(frame(1), size)
-    slow = q.next()
-    q.done(q.next(), 1)
-    q.relieve(25, 100)
-    assert returned == []
-    q.done(q.next(), 1)
-    q.relieve(25, 100)
-    assert returned == [10, 20, 30]
-    assert q.counts.in_tuples == 1, "it is still being processed"
-    q.done(slow, 1)
-    assert returned == [10, 20, 30] and q.counts.in_tuples == 0
-
-
 def capacity(expected: int = 8, maximum: int = 128) -> TunedCapacity:
     return TunedCapacity(expected, maximum, weight=0.8, sample_s=0.1)
 
@@ -253,140 +220,6 @@ def test_it_stays_within_its_bounds(expected: int, maximum: int, lengths: list[i
     for now, length in enumerate(lengths):
         queue.sample(length, float(now))
         assert 1 <= queue.current <= maximum
-
-
-DATA, BARRIER, ABORT = "data", "barrier", "abort"
-Item = tuple[str, int, int]
-
-
-class Bolt:
-    """What a bolt does around an Aligner: a queue, and a record of what was processed before each cut."""
-
-    def __init__(self, sources: int, bytes_max: int) -> None:
-        self.aligner: Aligner[Item] = Aligner(range(sources), bytes_max)
-        self.queue: deque[Item] = deque()
-        self.processed: dict[int, list[int]] = {source: [] for source in range(sources)}
-        self.cuts: dict[int, dict[int, int]] = {}
-        self.declined: list[int] = []
-        self.aborted: set[int] = set()
-
-    def release(self, held: list[Item]) -> None:
-        self.queue.extendleft(reversed(held))
-
-    def step(self) -> None:
-        kind, source, number = item = self.queue.popleft()
-        if kind == DATA:
-            step = self.aligner.data(source, item, 1)
-            if step is Step.PROCESS:
-                self.processed[source].append(number)
-            elif step is Step.FULL:
-                self.queue.appendleft(item)
-                self.declined.append(self.aligner.checkpoint)
-                self.release(self.aligner.abort(self.aligner.checkpoint))
-            assert self.aligner.held_bytes <= self.aligner.bytes_max
-            return
-        step = self.aligner.barrier(source, number)
-        if step is Step.OVERTAKEN:
-            self.queue.appendleft(item)
-            self.release(self.aligner.end())
-        elif step is Step.CUT:
-            self.cuts[number] = {source: len(done) for source, done in self.processed.items()}
-            self.release(self.aligner.abort(number))
-
-    def abort(self, checkpoint: int) -> None:
-        if checkpoint not in self.cuts:
-            self.aborted.add(checkpoint)
-        self.release(self.aligner.abort(checkpoint))
-
-
-@st.composite
-def traffic(draw: st.DrawFn, lossless: bool = False) -> tuple[int, list[list[Item]], list[Any]]:
-    """Per source data and barriers in order (some barriers never come), and an interleaving of it all."""
-    sources = draw(st.integers(1, 4))
-    checkpoints = draw(st.integers(1, 4))
-    streams: list[list[Item]] = []
-    for source in range(sources):
-        stream: list[Item] = []
-        number = 0
-        for checkpoint in range(1, checkpoints + 1):
-            for _ in range(draw(st.integers(0, 4))):
-                stream.append((DATA, source, number))
-                number += 1
-            if lossless or draw(st.integers(0, 5)):
-                stream.append((BARRIER, source, checkpoint))
-        for _ in range(draw(st.integers(0, 2))):
-            stream.append((DATA, source, number))
-            number += 1
-        streams.append(stream)
-    order: list[Any] = [source for source, stream in enumerate(streams) for _ in stream]
-    order = list(draw(st.permutations(order + ["step"] * len(order))))
-    if not lossless:
-        for checkpoint in draw(st.lists(st.integers(1, checkpoints), max_size=3)):
-            order.insert(draw(st.integers(0, len(order))), (ABORT, checkpoint))
-    return sources, streams, order
-
-
-def run(bolt: Bolt, streams: list[list[Item]], order: list[Any]) -> None:
-    rest = [deque(stream) for stream in streams]
-    for event in order:
-        if event == "step":
-            if bolt.queue:
-                bolt.step()
-        elif isinstance(event, tuple):
-            bolt.abort(event[1])
-        else:
-            bolt.queue.append(rest[event].popleft())
-    while bolt.queue:
-        bolt.step()
-
-
-@given(traffic(), st.sampled_from([2, 5, 1000]))
-def test_a_cut_holds_exactly_what_came_before_the_barriers(
-    made: tuple[int, list[list[Item]], list[Any]], bytes_max: int
-) -> None:
-    """Data of one source keeps its order, is processed once, and none of a blocked source before the cut."""
-    sources, streams, order = made
-    bolt = Bolt(sources, bytes_max)
-    run(bolt, streams, order)
-    assert list(bolt.cuts) == sorted(bolt.cuts), "numbers of checkpoints only grow"
-    assert not bolt.aborted & set(bolt.cuts), "nothing comes of an aborted checkpoint"
-    for checkpoint, cut in bolt.cuts.items():
-        for source, stream in enumerate(streams):
-            place = stream.index((BARRIER, source, checkpoint))
-            assert cut[source] == sum(kind == DATA for kind, _, _ in stream[:place])
-    bolt.release(bolt.aligner.abort(99))
-    while bolt.queue:
-        bolt.step()
-    for source, stream in enumerate(streams):
-        assert bolt.processed[source] == [number for kind, _, number in stream if kind == DATA]
-    assert bolt.aligner.held_bytes == 0 and not bolt.aligner.blocked
-
-
-@given(traffic(lossless=True))
-def test_one_checkpoint_after_the_other_is_cut_always(made: tuple[int, list[list[Item]], list[Any]]) -> None:
-    """The next barrier is sent when the checkpoint before is over: then no cut is missed."""
-    sources, streams, order = made
-    bolt = Bolt(sources, 10_000)
-    count = max(number for kind, _, number in streams[0] if kind == BARRIER)
-    parts: list[list[list[Item]]] = []
-    for checkpoint in range(1, count + 1):
-        part = []
-        for source, stream in enumerate(streams):
-            ends = [0, *(stream.index((BARRIER, source, n)) + 1 for n in range(1, checkpoint + 1))]
-            part.append(stream[ends[-2] : ends[-1]])
-        parts.append(part)
-    for part in parts:
-        left = {source: len(items) for source, items in enumerate(part)}
-        mine = []
-        for event in order:
-            if event == "step":
-                mine.append(event)
-            elif left[event]:
-                left[event] -= 1
-                mine.append(event)
-        run(bolt, part, mine)
-    assert list(bolt.cuts) == list(range(1, count + 1))
-    assert not bolt.declined
 
 
 def test_too_much_to_hold_back_is_said_before_it_is_held() -> None:

@@ -205,7 +205,7 @@ class Source(Spout):
 
 
 class Work(Bolt):
-    """Takes 0.1 s for a tuple that it passes on, and none for those that it drops: one in four."""
+    """Takes 0.01 s for a tuple that it passes on, and no time for those that it drops: one in four."""
 
     outputs = ["n"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from heronpy.jobs.store import Definition, Store
-from heronpy.scaling.figures import Figures, Goal, Look, Times
+from heronpy.scaling.figures import Figures, Goal, Observation, Times
 from heronpy.scaling.history import History
 from heronpy.scaling.replaying import Minute
 from heronpy.statemgr.base import StateManager
@@ -43,7 +43,7 @@ def record_minutes(file: Path, count: int = 8) -> None:
         for number in range(count):
             read = Figures(name="read", is_spout=True, tasks=1, processed=50.0, backlog=100.0 * number)
             work = Figures(name="work", is_spout=False, tasks=number, processed=42.0)
-            look = Look(topology="Day", at=1e9 + number, components=(read, work))
+            look = Observation(topology="Day", at=1e9 + number, components=(read, work))
             history.look(look.at, 1.0, 0.0, msgspec.json.encode(Minute(look, Goal(), 86_400.0)))
 
 

@@ -56,6 +56,24 @@ def test_gauge_is_the_newest_value() -> None:
     assert value(cache, 20, 60) == 2
 
 
+def test_a_gauge_that_its_process_no_longer_reports_is_gone() -> None:
+    """Such as the queue of a task that has moved to another container. Counts remain."""
+    cache = MetricsCache(3600, 10)
+
+    def names() -> list[str]:
+        return [sample.name for sample in cache.query(control_pb2.GetMetrics(), 20).reports[0].samples]
+
+    both = report(7)
+    both.samples.add(name="queue", type=GAUGE, value=5)
+    cache.add(both, 0)
+    cache.add(report(1, epoch=2), 5)
+    assert names() == ["n", "queue"], "a process that has just started may not have measured it"
+    cache.add(report(2, epoch=2), 10)
+    assert names() == ["n"] and len(cache) == 1
+    cache.add(report(3, epoch=2, kind=GAUGE, name="other"), 15)
+    assert names() == ["n", "other"] and value(cache, 20) == 9
+
+
 def test_histogram_grows_bucket_by_bucket() -> None:
     cache = MetricsCache(3600, 10)
     for now, (low, count) in {0: (1, 2), 20: (4, 10)}.items():
@@ -116,9 +134,10 @@ def test_the_counts_of_removed_tasks_stay_in_their_component() -> None:
     """Also the last report, which comes after the removal; growth is that of the tasks that there are."""
     cache = MetricsCache(keep_s=100, bucket_s=1)
     for second in range(10):
-        for process in ("a", "b"):
-            cache.add(report(10 * second, process=process), second)
-        cache.add(report(5, process="b", kind=GAUGE, name="queue"), second)
+        cache.add(report(10 * second, process="a"), second)
+        told = report(10 * second, process="b")
+        told.samples.add(name="queue", type=GAUGE, value=5)
+        cache.add(told, second)
 
     def total(now: float, interval_s: float = 0) -> float:
         reply = cache.query(control_pb2.GetMetrics(names=["n"], component="word", interval_s=interval_s), now)

@@ -45,7 +45,7 @@ def test_every_instance_is_placed_once(algorithm: str, par: dict[str, int], data
     containers = data.draw(st.integers(1, sum(par.values())))
     topology = chain(par, topology__stmgrs=containers)
     plan = pack(topology, conf(algorithm))
-    packing_plan.validate(plan, topology)
+    assert not packing_plan.problems(plan, topology)
     by_component = packing_plan.tasks_by_component(plan)
     # Task ids start at 1 and follow the order of the components, spouts first.
     assert [task for name in par for task in by_component[name]] == list(range(1, sum(par.values()) + 1))
@@ -106,7 +106,7 @@ def test_no_limit_is_exceeded(
         assert "instance" in str(error)
         assert any(f"'{name}'" in str(error) for name in par)
         return
-    packing_plan.validate(plan, topology)
+    assert not packing_plan.problems(plan, topology)
     for container in plan.containers:
         assert 1 <= len(container.instances) <= count_max
         used = sum(item.resource.ram_bytes for item in container.instances)

@@ -16,7 +16,6 @@ from heronpy.plan.grouping import (
     Custom,
     Direct,
     Fields,
-    LocalOrShuffle,
     Lowest,
     Shuffle,
     field_indices,
@@ -33,13 +32,6 @@ def test_shuffle_goes_round_from_its_start(ids: list[int], start: int) -> None:
     found = [chooser.targets(())[0] for _ in range(3 * len(ids))]
     assert found[0] == sorted(ids)[start % len(ids)]
     assert Counter(found) == dict.fromkeys(ids, 3)
-
-
-def test_local_or_shuffle_prefers_its_own_container() -> None:
-    near = LocalOrShuffle([1, 2, 3, 4], local_tasks=[4, 2, 9], start=1)
-    assert [near.targets(())[0] for _ in range(4)] == [4, 2, 4, 2]
-    far = LocalOrShuffle([1, 2], local_tasks=[9])
-    assert {far.targets(())[0] for _ in range(4)} == {1, 2}
 
 
 @given(tasks, st.tuples(st.text(), st.integers(), st.text()))

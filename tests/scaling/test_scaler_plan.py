@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from heronpy.scaling.decisions import Alerted, Changed, Cleared, Judged, Refused
 from heronpy.scaling.estimate import Known, Line
 from heronpy.scaling.explaining import explained
-from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
+from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.patterns import lowered
 from heronpy.scaling.plan import Outcome, State, decide, withdrawn
 from heronpy.scaling.slo import Attainment, observed
@@ -39,7 +39,7 @@ class Job:
         rate = self.work["processed"] or 0.0
         read = Figures(name="read", is_spout=True, tasks=1, processed=rate, busy=0.1, backlog=more.pop("backlog", 0.0))
         work = Figures(name="work", is_spout=False, inputs={"read": rate}, **self.work)
-        self.newest = Look(topology="Day", at=self.now, components=(read, work), findings=findings, **more)
+        self.newest = Observation(topology="Day", at=self.now, components=(read, work), findings=findings, **more)
         outcome = decide(self.state, self.newest, self.goal, TIMES)
         self.state = outcome.state
         self.said += outcome.decisions
@@ -188,7 +188,7 @@ def test_without_figures_nothing_is_done() -> None:
     assert [one.cause for one in job.said] == ["figures"]
     silent, state = [], State()
     for minute in range(10):
-        outcome = decide(state, Look(topology="Day", at=NOON + 60 * minute), GOAL, TIMES)
+        outcome = decide(state, Observation(topology="Day", at=NOON + 60 * minute), GOAL, TIMES)
         state, silent = outcome.state, [*silent, *outcome.decisions]
     assert [one.cause for one in silent] == ["figures"]
 

@@ -16,7 +16,7 @@ from heronpy.loadtest.jobs.scenarios import DAY, GOAL, HOUR, TIMES, Scene, daily
 from heronpy.scaling import plan
 from heronpy.scaling.decisions import Judged
 from heronpy.scaling.estimate import Known, lag_of
-from heronpy.scaling.figures import Goal, Look
+from heronpy.scaling.figures import Goal, Observation
 from heronpy.scaling.history import History
 from heronpy.scaling.plan import State
 from heronpy.views.findings import Verdict
@@ -190,7 +190,7 @@ def test_the_same_looks_lead_to_the_same_decisions() -> None:
     kept = [msgspec.json.encode(look) for look, _ in scene.looks]
     state = State()
     for one, (_, outcome) in zip(kept, scene.looks, strict=True):
-        again = plan.decide(state, msgspec.json.decode(one, type=Look), GOAL, TIMES)
+        again = plan.decide(state, msgspec.json.decode(one, type=Observation), GOAL, TIMES)
         assert again == outcome
         state = msgspec.json.decode(msgspec.json.encode(again.state), type=State)
     assert state == scene.state

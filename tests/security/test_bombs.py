@@ -34,7 +34,7 @@ from heronpy.storage.stores import Stores
 from heronpy.tmaster.store import Store
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
-from instance.poison import Journal, Mark
+from instance.poison import InHand, Journal
 from stmgr.switch import Switch
 from tests.security.messages import Bomb
 
@@ -105,7 +105,7 @@ def test_in_every_file(bomb: bytes, mark: Path, home: Path) -> None:
         lambda: Manifest.from_bytes(bomb),
         lambda: [letter_of(line) for line in file.read_bytes().splitlines()],
         lambda: Journal(file, 3).load(),
-        lambda: Mark(file).read(),
+        lambda: InHand(file).read(),
         lambda: znode.parse("/x", bomb),
         lambda: open_location(str(home / "store" / "wc-1" / "chk-1")),
         lambda: curve.load(str(home), "wc-1"),

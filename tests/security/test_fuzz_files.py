@@ -48,7 +48,7 @@ from heronpy.storage.dead_letters import DeadLetterFile, letter_of
 from heronpy.storage.locations import open_location
 from heronpy.storage.packages import PackageStore
 from heronpy.storage.stores import Stores
-from instance.poison import Journal, Mark
+from instance.poison import InHand, Journal
 from tests.security.evil import TERMINAL
 from tests.security.messages import disfigured
 from tests.security.mutate import CASES, SEED, cases
@@ -291,7 +291,7 @@ def test_dead_letters_and_poison_journals(tmp_path: Path, caplog: pytest.LogCapt
     mark = tmp_path / "mark"
     content = json.dumps({"key": "k", "component": "c", "stream": "s", "task": 1, "payload": "[1]"}).encode()
     seeds = [len(content).to_bytes(4, "little") + content + bytes(100), (60_000).to_bytes(4, "little") + deep * 2]
-    assert feed(mark, seeds, "mark", lambda: Mark(mark).read()) == 0
+    assert feed(mark, seeds, "mark", lambda: InHand(mark).read()) == 0
 
 
 def test_spark_handover(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from heronpy.ingest.ledger import finishing, leasing, machine, requests, trackin
 from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.reaching import Reached
-from heronpy.ingest.ledger.store import SiteLook
-from heronpy.ingest.ledger.types import Look, Span
+from heronpy.ingest.ledger.store import SiteScan
+from heronpy.ingest.ledger.types import Scanned, Span
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.worker import LogWorker
 from tests.sim.planted import Patch, Run, each, found_by, passes
@@ -90,7 +90,7 @@ def trust_who_has_slept(patch: pytest.MonkeyPatch) -> None:
 
 def trust_the_inode(patch: pytest.MonkeyPatch) -> None:
     """A worker reads what is at the path of its file, whatever it is by now."""
-    patch.setattr(units, "is_marked", lambda head, descriptor: True)
+    patch.setattr(units, "file_matches", lambda head, descriptor: True)
 
 
 def cut_unfinished_lines(patch: pytest.MonkeyPatch) -> None:
@@ -206,8 +206,8 @@ def forget_open_bytes(patch: pytest.MonkeyPatch) -> None:
 
 def forget_looks(patch: pytest.MonkeyPatch) -> None:
     """What the other has not seen yet is not waited for."""
-    always = SiteLook(Look("", 0.0, math.inf, True), True, math.inf)
-    patch.setattr(Tables, "looks", lambda self, pipeline: [always])
+    always = SiteScan(Scanned("", 0.0, math.inf, True), True, math.inf)
+    patch.setattr(Tables, "scans", lambda self, pipeline: [always])
 
 
 def work_by_any_map(patch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,10 @@ class World:
         self.receive(identity, Frame(kind=LINK_OPEN))
         return identity
 
+    def reply(self, frame: Frame, seq: int = 1, link_epoch: int = 50) -> bool:
+        """A frame of the peer over the link to it. Returns whether it was taken."""
+        return self.switch.peer_credit("stmgr-2", LINK_HEADER.pack(link_epoch, seq), frame.SerializeToString())
+
     def receive(self, identity: bytes, frame: Frame, **changed: int) -> None:
         self.seq[identity] += 1
         header = LINK_HEADER.pack(changed.get("epoch", self.epochs[identity]), changed.get("seq", self.seq[identity]))

@@ -6,37 +6,15 @@ import random
 
 import pytest
 
-from heronpy.wire.frames import NO_RUNS, Frame, Runs, edges_of, expand, one_run, pack64, read_runs
+from heronpy.wire.frames import Frame, edges_of, one_run, pack64
 from stmgr.acker import RING_MIN, Acker
-
-
-def roots_in(runs: Runs) -> list[int]:
-    roots: list[int] = expand(*read_runs(runs)).tolist()
-    return roots
-
-
-class Model:
-    """One dict entry per live root."""
-
-    def __init__(self) -> None:
-        self.trees: dict[int, int] = {}
-
-    def ack(self, pairs: list[tuple[int, int]]) -> list[int]:
-        touched = []
-        for root, value in pairs:
-            if root in self.trees:
-                self.trees[root] ^= value
-                touched.append(root)
-        done = sorted({root for root in touched if self.trees[root] == 0})
-        for root in done:
-            del self.trees[root]
-        return done
+from tests.stmgr.test_acks_in_any_order import Naive, roots_in
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_ring_equals_model(seed: int) -> None:
     rng = random.Random(seed)
-    acker, model = Acker(), Model()
+    acker, model = Acker(), Naive()
     next_root = (seed + 1 << 40) + 1
     sent: list[Frame] = []
     for _ in range(250):
@@ -79,19 +57,3 @@ def test_ring_grows_and_forgets_nothing() -> None:
     for frame in reversed(frames):
         assert acker.ack(frame) == one_run(frame.root_base, 1000)
     assert acker.live_roots == 0
-
-
-def test_acks_of_an_earlier_incarnation_match_nothing() -> None:
-    acker = Acker()
-    old = Frame(count=10, root_base=(1 << 40) + 1, edge=5)
-    acker.register(old)
-    acker.register(Frame(count=10, root_base=(2 << 40) + 1, edge=5))
-    assert roots_in(acker.ack(Frame(count=10, root_base=(3 << 40) + 1, edge=5))) == []
-    assert acker.unknown_roots == 10
-
-
-def test_a_tree_of_several_copies_needs_all_of_them() -> None:
-    acker = Acker()
-    acker.register(Frame(count=1, root_base=9, edge=3 ^ 12))
-    assert acker.ack(Frame(count=1, root_base=9, edge=3)) == NO_RUNS
-    assert acker.ack(Frame(count=1, root_base=9, edge=12)) == one_run(9, 1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.wire.frames import CLAMP, CREDIT, DATA, LINK_HEADER, Frame
+from heronpy.wire.frames import CLAMP, CREDIT, DATA, Frame
 from stmgr import events, reports
 from stmgr.control import Control
 from stmgr.dropping import Dropping
@@ -64,7 +64,7 @@ class Drops(World):
 
     def answer(self, frame: Frame) -> None:
         self.answers += 1
-        self.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, self.answers), frame.SerializeToString())
+        self.reply(frame, self.answers)
 
     def far_is(self, full: bool) -> None:
         self.answer(Frame(kind=CLAMP, dest_task=FAR, on=full))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
-from heronpy.wire.frames import CLAMP, CREDIT, LINK_HEADER, LINK_OPEN, Frame
+from heronpy.wire.frames import CLAMP, CREDIT, LINK_OPEN, Frame
 from stmgr.backpressure import FRAME_TUPLES_MAX, QUEUE_SHARE, REST_S, Backpressure, frame_limit, marks_of
 from stmgr.control import alike_of
 from tests.stmgr.switch_world import BOLT, FAR, SPOUT, World, data
@@ -44,7 +44,7 @@ def fill(p: Backpressure, task: int, queued: int, now: float) -> bool:
 def test_a_full_task_is_avoided_until_all_of_its_component_are_full() -> None:
     p = pressure({5, 6})
     assert fill(p, 5, 5000, 0.0)
-    assert not p.clamp_changed(0.0) and not p.holding and p.avoided_started == 1
+    assert not p.clamp_changed(0.0) and not p.holding and p.local["task-5"].avoided
     assert p.announcement_due(0.0, True) is True, "others learn that it is full"
     assert fill(p, 6, 1001, 1.0)
     assert p.clamp_changed(1.0) and p.clamped and p.holding, "credit alone has not held those of the first"
@@ -179,7 +179,7 @@ def test_what_a_peer_says_of_its_tasks_is_passed_on_and_ends_with_the_link() -> 
 
     def says(seq: int, on: bool) -> None:
         frame = Frame(kind=CLAMP, dest_task=FAR, on=on, count=7)
-        world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, seq), frame.SerializeToString())
+        world.reply(frame, seq)
 
     says(1, True)
     says(2, False)
@@ -203,7 +203,7 @@ def test_peers_learn_how_large_frames_may_be_and_forget_it_with_the_link() -> No
     spout = world.register(SPOUT)
     world.switch.open_peer("stmgr-2", 50)
     frame = Frame(kind=CLAMP, dest_task=FAR, count=7)
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), frame.SerializeToString())
+    world.reply(frame)
     world.switch.open_peer("stmgr-2", 51)
     assert hints(world, spout)[-2:] == [(FAR, False, 7), (FAR, False, 0)]
 
@@ -213,7 +213,7 @@ def test_frames_for_a_full_task_elsewhere_earn_no_credit_unless_it_is_avoided() 
     spout = world.register(SPOUT)
     world.switch.open_peer("stmgr-2", 50)
     frame = Frame(kind=CLAMP, dest_task=FAR, on=True, count=7)
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), frame.SerializeToString())
+    world.reply(frame)
     world.switch.backpressure.alike = {task: frozenset((FAR, BOLT)) for task in (FAR, BOLT)}
     world.receive(spout, data(FAR, 3))
     world.switch.settle_credit()
@@ -223,10 +223,8 @@ def test_frames_for_a_full_task_elsewhere_earn_no_credit_unless_it_is_avoided() 
     world.switch.settle_credit()
     assert world.of(spout, CREDIT)[-1].consumed_tuples == 3
     frame.on = False
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 2), frame.SerializeToString())
-    world.switch.peer_credit(
-        "stmgr-2", LINK_HEADER.pack(50, 3), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString()
-    )
+    world.reply(frame, 2)
+    world.reply(Frame(kind=CREDIT, granted_bytes=1000), 3)
     world.switch.settle_credit()
     assert world.of(spout, CREDIT)[-1].consumed_tuples == 8
 
@@ -270,7 +268,7 @@ def test_while_tuples_in_flight_are_saved_full_queues_hold_back_no_credit() -> N
     world.switch.tasks[BOLT].link.granted_bytes = 0
     world.switch.open_peer("stmgr-2", 50)
     frame = Frame(kind=CLAMP, dest_task=FAR, on=True, count=7)
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), frame.SerializeToString())
+    world.reply(frame)
 
     def absorbed() -> float:
         for dest in (BOLT, FAR):

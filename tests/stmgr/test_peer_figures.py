@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heronpy.wire.frames import CREDIT, LINK_HEADER, Frame
+from heronpy.wire.frames import CREDIT, Frame
 from stmgr import reports
 from stmgr.control import Control
 from stmgr.neighbours import Peer
@@ -24,7 +24,7 @@ def test_each_link_has_its_own_figures() -> None:
     spout = world.register(SPOUT)
     world.switch.open_peer("stmgr-2", 7)
     credit = Frame(kind=CREDIT, granted_bytes=1 << 20)
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(7, 1), credit.SerializeToString())
+    world.reply(credit, 1, 7)
     for _ in range(3):
         world.receive(spout, data(FAR, 10))
     found = by_peer(world)

@@ -35,9 +35,7 @@ def test_frames_are_forwarded_to_tasks_and_peers() -> None:
     world = World()
     spout, bolt = world.register(SPOUT), world.register(BOLT)
     world.switch.open_peer("stmgr-2", 50)
-    world.switch.peer_credit(
-        "stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString()
-    )
+    world.reply(Frame(kind=CREDIT, granted_bytes=1000))
     world.receive(spout, data(BOLT, 3))
     world.receive(spout, data(FAR, 4))
     assert [frame.count for frame in world.of(bolt, DATA)] == [3]
@@ -64,6 +62,7 @@ def test_a_link_to_a_peer_is_asked_for_by_what_waits_for_it() -> None:
     assert world.wanted == 1
     world.switch.open_peer("stmgr-2", 50)
     assert [frame.kind for frame in world.to_peer] == [LINK_OPEN, ACK]
+    assert not world.switch.counts["ack_tuples_lost"]
 
 
 def test_a_frame_for_nobody_is_counted_credited_and_its_roots_fail() -> None:
@@ -289,18 +288,6 @@ def test_roots_may_be_registered_out_of_order() -> None:
     assert not any(frame.failed for frame in world.of(spout, COMPLETE))
 
 
-def test_acks_for_a_peer_wait_until_its_link_is_open() -> None:
-    world = World()
-    world.switch.take_places({BOLT: "bolt"}, set(), {SPOUT: "stmgr-2"})
-    world.switch.remove_task(SPOUT)
-    bolt = world.register(BOLT)
-    world.receive(bolt, Frame(kind=ACK, dest_task=SPOUT, count=1, root_base=5, edge=1))
-    assert not world.to_peer
-    world.switch.open_peer("stmgr-2", 50)
-    assert [frame.kind for frame in world.to_peer] == [LINK_OPEN, ACK]
-    assert not world.switch.counts["ack_tuples_lost"]
-
-
 def test_a_full_task_asks_its_peers_to_hold_not_to_stop() -> None:
     world = World(backpressure_high_bytes=100, backpressure_low_bytes=50, link_window_bytes=100)
     bolt, peer = world.register(BOLT), world.peer()
@@ -324,10 +311,7 @@ def test_a_full_task_asks_its_peers_to_hold_not_to_stop() -> None:
 def replies(world: World, *frames: Any, first: int = 1) -> bool:
     """Answers of the peer over link 50; whether each was taken."""
     numbered = enumerate(frames, first)
-    return all(
-        world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, seq), frame.SerializeToString())
-        for seq, frame in numbered
-    )
+    return all(world.reply(frame, seq) for seq, frame in numbered)
 
 
 def test_a_reply_that_vanished_opens_the_link_anew() -> None:
@@ -375,9 +359,7 @@ def test_a_probe_is_answered_with_the_present_credit() -> None:
 def test_a_removed_task_is_forwarded_to_or_counted() -> None:
     world = World()
     world.switch.open_peer("stmgr-2", 50)
-    world.switch.peer_credit(
-        "stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString()
-    )
+    world.reply(Frame(kind=CREDIT, granted_bytes=1000))
     gone: list[int] = []
     world.switch.on_removed = gone.append
     spout = world.register(SPOUT)
@@ -408,9 +390,7 @@ def test_lost_connections_to_a_peer_are_counted_and_fail_their_roots() -> None:
     world = World()
     spout = world.register(SPOUT)
     world.switch.open_peer("stmgr-2", 50)
-    world.switch.peer_credit(
-        "stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString()
-    )
+    world.reply(Frame(kind=CREDIT, granted_bytes=100))
     world.receive(spout, tracked(FAR, 1, 5))
     world.switch.close_peer("stmgr-2")
     assert world.switch.discarded == {"peer lost": 5}
@@ -419,11 +399,7 @@ def test_lost_connections_to_a_peer_are_counted_and_fail_their_roots() -> None:
     assert world.switch.queued()[1] == 5
     world.switch.open_peer("stmgr-2", 51)
     assert world.to_peer[-1].kind == LINK_OPEN
-    world.switch.peer_credit(
-        "stmgr-2", LINK_HEADER.pack(50, 9), Frame(kind=CREDIT, granted_bytes=100).SerializeToString()
-    )
+    world.reply(Frame(kind=CREDIT, granted_bytes=100), 9)
     assert world.switch.counts["stale_frames"] == 1, "credit of the old link"
-    world.switch.peer_credit(
-        "stmgr-2", LINK_HEADER.pack(51, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString()
-    )
+    world.reply(Frame(kind=CREDIT, granted_bytes=100), 1, 51)
     assert world.to_peer[-1].root_base == 6

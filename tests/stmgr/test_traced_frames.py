@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heronpy.wire.frames import CREDIT, DATA, LEAVE, LINK_HEADER, Frame, header_and_frame
+from heronpy.wire.frames import CREDIT, DATA, LEAVE, Frame, header_and_frame
 from tests.stmgr.switch_world import BOLT, FAR, SPOUT, World, data
 
 
@@ -57,17 +57,13 @@ def test_a_peer_that_dies_while_it_is_sent_to_gets_nothing_twice() -> None:
 
     world.switch.peers["stmgr-2"].link.transmit = transmit
     world.switch.open_peer("stmgr-2", 50)
-    world.switch.peer_credit(
-        "stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString()
-    )
+    world.reply(Frame(kind=CREDIT, granted_bytes=1000))
     world.now = 1.0
     world.receive(spout, traced(FAR))
     link = world.switch.peers["stmgr-2"].link
     assert link.queued_bytes == sum(len(waiting.data) for waiting in link.queue) > 0
     alive[0] = True
     world.switch.open_peer("stmgr-2", 51)
-    world.switch.peer_credit(
-        "stmgr-2", LINK_HEADER.pack(51, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString()
-    )
+    world.reply(Frame(kind=CREDIT, granted_bytes=1000), 1, 51)
     assert link.queued_bytes == 0
     assert list(Frame.FromString(sent[-1]).trace_hops) == [1, 2, 10**9, 10**9]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, TypeVar, cast
 
 from heronpy.common.clock import MonotonicClock
-from heronpy.ingest.ledger.store import KEPT, Changes, Decide, SiteLook, SiteSums, Sums
+from heronpy.ingest.ledger.store import KEPT, Changes, Decide, SiteScan, SiteSums, Sums
 from heronpy.ingest.ledger.types import (
     ROWS,
     Client,
@@ -15,10 +15,10 @@ from heronpy.ingest.ledger.types import (
     Dispatch,
     File,
     Kind,
-    Look,
     Pace,
     Pipeline,
     Row,
+    Scanned,
     Site,
     Span,
     SpanState,
@@ -235,14 +235,14 @@ class Tables:
         since = [one.since for one in tables.every(File) if one.since is not None]
         return min([*since, *(one.since for one in tables.every(Unit))], default=None)
 
-    def looks(self, pipeline: str) -> list[SiteLook]:
+    def scans(self, pipeline: str) -> list[SiteScan]:
         tables = self._others.get(pipeline)
-        return [] if tables is None else [tables.site_look(one) for one in sorted(tables.every(Look), key=key_of)]
+        return [] if tables is None else [tables.site_scan(one) for one in sorted(tables.every(Scanned), key=key_of)]
 
-    def site_look(self, look: Look) -> SiteLook:
-        site = self.get(Site, look.site)
-        seen = (one.seen for one in self.every(Client) if one.site == look.site and not _is_command(one))
-        return SiteLook(look, site is None or site.up, max(seen, default=float("-inf")))
+    def site_scan(self, scan: Scanned) -> SiteScan:
+        site = self.get(Site, scan.site)
+        seen = (one.seen for one in self.every(Client) if one.site == scan.site and not _is_command(one))
+        return SiteScan(scan, site is None or site.up, max(seen, default=float("-inf")))
 
     # ---- the rest ---------------------------------------------------------------------------
     def dispatches(self) -> list[Dispatch]:

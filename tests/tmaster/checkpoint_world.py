@@ -121,12 +121,12 @@ class CheckpointWorld(World):
         for task in metadata.tasks:
             assert task.attempt == region_of(shown, task.component).attempt, "state of another attempt"
 
-    def _store(self, effect: Any) -> None:
+    def persist(self, effect: Any) -> None:
         if effect.node is Node.CHECKPOINTS and effect.node in self.store:
             before = self.store[Node.CHECKPOINTS]
             assert effect.value.next_checkpoint >= before.next_checkpoint
             assert effect.value.next_attempt >= before.next_attempt
-        super()._store(effect)
+        super().persist(effect)
 
     def _deliver(self, peer: bytes, body: Any) -> None:
         if isinstance(body, control_pb2.NewPlan):

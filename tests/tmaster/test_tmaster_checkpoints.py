@@ -68,18 +68,6 @@ def test_a_savepoint_takes_a_number_of_its_own_and_is_never_deleted() -> None:
     assert w.pruned == {1, 3}
 
 
-def test_one_checkpoint_at_a_time_and_the_minimum_pause() -> None:
-    w = world(checkpoints=CheckpointSettings(interval_s=1.0, min_pause_s=4.0, timeout_s=30.0))
-    w.when_complete()
-    at = w.now
-    w.when_complete()
-    assert w.now - at >= 4.0
-    w.mute = {1}
-    before = len(w.triggered)
-    w.rounds(20)
-    assert len(w.triggered) <= before + 1, "the one under way has not ended"
-
-
 def test_a_checkpoint_that_takes_too_long_is_aborted_and_counted_and_the_next_one_completes() -> None:
     """The time of a savepoint is its own."""
     w = world(checkpoints=CheckpointSettings(interval_s=2.0, timeout_s=3.0, savepoint_timeout_s=20.0))
@@ -113,21 +101,6 @@ def test_a_task_that_declines_aborts_the_checkpoint() -> None:
     w.feed(events.TaskAnswered(message))
     reply = w.machine.checkpoints_reply(w.now)
     assert reply.aborted == 1 and "100 MB" in reply.last_failure and attempt(w) == 1
-
-
-@pytest.mark.parametrize("field", ["epoch", "attempt", "checkpoint"])
-def test_answers_of_other_processes_attempts_and_checkpoints_do_not_count(field: str) -> None:
-    w = world()
-    w.mute = {1}
-    w.until(lambda: w.open > 0)
-    w.round(0.1)
-    message = w.answer_of(w.task(1))
-    setattr(message, field, getattr(message, field) + 1)
-    w.feed(events.TaskAnswered(message))
-    assert w.checkpoints.coordinator.pending.waiting == {1}
-    w.feed(events.TaskAnswered(w.answer_of(w.task(1))))
-    w.write()
-    assert w.log.complete[0].checkpoint == 1
 
 
 def test_a_topology_of_another_mode_takes_no_checkpoints() -> None:
@@ -176,12 +149,6 @@ def test_the_number_of_restores_and_the_start_outlive_the_master() -> None:
     assert heir.status(8.0).uptime_s == pytest.approx(8.0 + w.now - born)
     heir.shared.registry.totals.start(born - 3600)
     assert heir.status(8.0).uptime_s > 3600, "a clock that was set back starts from 0"
-
-
-def test_without_a_checkpoint_it_starts_from_the_beginning() -> None:
-    w = world()
-    w.kill(1)
-    assert restored_from(w, 1) == 0
 
 
 def test_a_replaced_stream_manager_sends_the_region_back() -> None:
@@ -240,17 +207,6 @@ def test_the_cause_says_what_is_restored_and_why() -> None:
 
 
 # ---- damage ---------------------------------------------------------------------------------
-
-
-def test_a_damaged_checkpoint_falls_back_to_the_one_before() -> None:
-    """F23."""
-    w = world()
-    w.when_complete(3)
-    w.damaged = {3, 2}
-    w.kill(3)
-    assert restored_from(w, 1) == 1
-    assert [r.checkpoint for r in w.log.complete if r.damaged] == [2, 3]
-    assert "chk-3/x is damaged" in w.log.complete[2].damage
 
 
 def test_when_nothing_can_be_restored_it_has_failed_and_names_the_file() -> None:

@@ -7,7 +7,6 @@ import random
 from collections.abc import Mapping
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +45,8 @@ class Model:
         self.to_write: list[checkpoint_pb2.Metadata] = []
         self.on_disk: set[int] = set()
         self.pruned: set[int] = set()
+        #: Complete savepoints that were not deleted on request.
+        self.savepoints: set[int] = set()
         self.answers: dict[int, Answer] = {}
         self.asked: set[int] = set()
         self.tokens = 0
@@ -91,6 +92,8 @@ class Model:
             elif isinstance(effect, Announce):
                 assert effect.checkpoint in self.on_disk
                 assert effect.checkpoint in [r.checkpoint for r in self.stored.complete], "told before it was stored"
+                if self.triggers[-1][1].savepoint:
+                    self.savepoints.add(effect.checkpoint)
                 self.open, self.ended_at = None, self.now
             elif isinstance(effect, Abort):
                 assert effect.checkpoint == self.open and effect.reason
@@ -100,6 +103,7 @@ class Model:
                 self.answers[effect.token] = effect
             elif isinstance(effect, Prune):
                 assert not set(effect.delete) & set(effect.keep)
+                assert not set(effect.delete) & self.savepoints
                 assert set(effect.keep) == {r.checkpoint for r in self.stored.complete}
                 self.pruned.update(effect.delete)
         newest = self.coordinator.newest()
@@ -212,6 +216,7 @@ def act(m: Model, action: str, rng: random.Random) -> None:
         if newest is None or newest.checkpoint != doomed:
             with contextlib.suppress(RpcError):  # the last one stays
                 m.coordinator.delete([doomed], 0)
+                m.savepoints.discard(doomed)
     m.take()
 
 
@@ -240,18 +245,6 @@ def started(**options: object) -> Model:
     return m
 
 
-def test_the_two_kinds_have_times_of_their_own() -> None:
-    m = started(timeout_s=3.0, savepoint_timeout_s=300.0)
-    m.advance(3.0)
-    assert (m.coordinator.log.aborted, m.open) == (1, None)
-    assert "no answer from task 1 of count, 2 of count, 3 of count within 3 s" in m.coordinator.last_failure
-    m.ask(True)
-    m.advance(250.0)
-    assert m.triggers[-1][1].savepoint and m.open == 2, "the savepoint still runs"
-    m.complete()
-    assert isinstance(m.answers[1].outcome, checkpoint_pb2.CheckpointRecord)
-
-
 def test_barriers_overtake_tuples_after_a_while_but_not_those_of_a_savepoint() -> None:
     m = started(aligned_timeout_s=1.0)
     m.answer(1)
@@ -267,16 +260,6 @@ def test_barriers_overtake_tuples_after_a_while_but_not_those_of_a_savepoint() -
     assert m.coordinator.log.completed == 2
 
 
-def test_between_two_checkpoints_there_is_a_pause_also_when_people_ask() -> None:
-    m = started()
-    m.complete()
-    m.ask(False)
-    m.advance(1.9)
-    assert len(m.triggers) == 1
-    m.advance(0.2)
-    assert len(m.triggers) == 2
-
-
 def test_the_floor_of_the_platform_is_above_the_interval_of_the_topology() -> None:
     m = Model(interval_s=1.0, interval_min_s=20.0, min_pause_s=0.0)
     for _ in range(100):
@@ -284,16 +267,6 @@ def test_the_floor_of_the_platform_is_above_the_interval_of_the_topology() -> No
         m.complete()
     times = [at for at, _ in m.triggers]
     assert len(times) == 5 and all(b - a >= 20.0 for a, b in pairwise(times))
-
-
-def test_a_number_is_stored_before_it_is_used_and_lost_with_the_process() -> None:
-    m = started()
-    assert m.stored.next_checkpoint == 2
-    m.start()
-    m.advance(10.0)
-    assert [t.checkpoint for _, t in m.triggers] == [1, 2]
-    m.complete()
-    assert [r.checkpoint for r in m.stored.complete] == [2]
 
 
 def test_metadata_that_is_written_after_the_end_of_its_checkpoint_is_deleted() -> None:
@@ -305,18 +278,6 @@ def test_metadata_that_is_written_after_the_end_of_its_checkpoint_is_deleted() -
     m.take()
     m.write()
     assert m.pruned == {1} and not m.stored.complete and m.coordinator.log.completed == 0
-
-
-@pytest.mark.parametrize("savepoints", [0, 3])
-def test_retention_keeps_the_newest_and_every_savepoint(savepoints: int) -> None:
-    m = Model(interval_s=5.0, min_pause_s=0.0, retained=2)
-    for number in range(8):
-        if number < savepoints:
-            m.ask(True)
-        m.advance(5.0)
-        m.complete()
-    kinds = [r.kind for r in m.stored.complete]
-    assert kinds.count(checkpoint_pb2.SAVEPOINT) == savepoints and kinds.count(checkpoint_pb2.CHECKPOINT) == 2
 
 
 def test_one_that_is_due_and_cannot_begin_asks_for_no_call_until_something_happens() -> None:

@@ -104,13 +104,6 @@ def test_stranger_is_refused() -> None:
     assert "stmgr-9" in str(reply.error) and "packing plan" in str(reply.error)
 
 
-def test_heartbeat_of_an_unknown_stream_manager_is_asked_to_register() -> None:
-    world = World().running()
-    world.start_master()
-    world.sims[1].heartbeat()  # the world answers the request by registering
-    assert "stmgr-1" in world.machine.shared.registry.stmgrs
-
-
 def test_restarted_master_keeps_the_plan() -> None:
     world = World().running()
     before = world.store[Node.PHYSICAL_PLAN]

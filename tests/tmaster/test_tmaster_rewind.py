@@ -101,6 +101,7 @@ def test_what_is_still_damaged_is_passed_over_once_more() -> None:
     assert restored_from(w, 1) == 1
     assert rewound(w, 2) == 1
     assert [r.checkpoint for r in w.log.complete if r.damaged] == [2, 3]
+    assert "chk-3/x is damaged" in w.log.complete[2].damage
 
 
 def test_going_back_aborts_the_checkpoint_under_way_and_answers_who_waits_for_it() -> None:

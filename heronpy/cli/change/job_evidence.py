@@ -18,7 +18,8 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.folders import open_private
 from heronpy.common.units import counted, format_duration
 from heronpy.jobs import report
-from heronpy.jobs.manager import SCALER, acting_of
+from heronpy.jobs.manager import SCALER, acting_of, minutes_of
+from heronpy.scaling.history import recorded_since
 from heronpy.scaling.replaying import Minute, replayed
 
 LINE_BYTES_MAX: Final = 1 << 20
@@ -30,8 +31,8 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
     """
     session, store = opened(target, common)
     if record is not None:
-        with report.minutes(store, target.cluster, job, _scaler_at(session)) as history:
-            count = _write(record, history.recorded())
+        with report.minutes(store, target.cluster, job, _scaler_at(session)):
+            count = _write(record, recorded_since(minutes_of(target.cluster, job), 0.0))
         say(f"{counted(count, 'look')} at job {job} written to {record}; see heron job replay {record}")
         return
     found, log = report.evidence(store, job), store.log(job)

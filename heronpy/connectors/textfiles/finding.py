@@ -18,7 +18,7 @@ from heronpy.connectors.textfiles.followed import Followed, Table
 from heronpy.connectors.textfiles.notices import Notices
 from heronpy.connectors.textfiles.places import UNREADABLE, Places
 from heronpy.growing.chunks import bytes_before
-from heronpy.growing.identity import HEAD_BYTES, Identity, Line, digest, first_line, mark_of
+from heronpy.growing.identity import HEAD_BYTES, Identity, Line, digest, fingerprint_of, first_line
 from heronpy.growing.patterns import stem, stems_of_origins
 from heronpy.growing.scan import WAITS, Entry, Scanner, entry_of, siblings
 
@@ -86,7 +86,7 @@ class Finder:
         self._settled.clear()
         self._copies.clear()
         for file in self._table:
-            if not self._owns(file.mark.first):
+            if not self._owns(file.fingerprint.first):
                 self._table.drop(file)
 
     def look(self, now: float) -> bool:
@@ -174,12 +174,12 @@ class Finder:
         file.mutated = found is Identity.MUTATED and file.short >= MISSES
         if found is Identity.MUTATED:
             file.held = (
-                f"{file.path} has changed before byte {file.mark.cut}, in bytes that were already read; it is no longer"
-                " read. Restore its content, or give the new content another name"
+                f"{file.path} has changed before byte {file.fingerprint.cut}, in bytes that were already read; it is no"
+                " longer read. Restore its content, or give the new content another name"
             )
         elif found is Identity.SHORTER:
             file.held = (
-                f"{file.path} has become shorter than the {file.mark.cut} bytes that were read, and begins as"
+                f"{file.path} has become shorter than the {file.fingerprint.cut} bytes that were read, and begins as"
                 " before; it waits until it is longer, or begins differently"
             )
         if file.held and file.short >= MISSES:
@@ -300,8 +300,8 @@ class Finder:
             limit = counted(self._files_max, "file")
             self._notices.say(f"{entry.path} is not read: its task already follows {limit}; add tasks", is_error=True)
             return
-        mark = mark_of(beginning, line)
-        file = self._table.add(entry.path, entry.device, entry.inode, mark, line.offset, status.st_size)
+        fingerprint = fingerprint_of(beginning, line)
+        file = self._table.add(entry.path, entry.device, entry.inode, fingerprint, line.offset, status.st_size)
         self._see(file, entry)
         self._settle(entry, file)
 

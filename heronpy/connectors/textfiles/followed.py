@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from heronpy.growing.identity import Mark
+from heronpy.growing.identity import Fingerprint
 from heronpy.growing.patterns import stem, stems_of_origins
 
 
@@ -24,8 +24,8 @@ class Followed(Struct, eq=False):
     #: Inode of the content; 0 while its place is unknown.
     inode: int
     #: The content up to the beginning of the block that is being emitted.
-    mark: Mark
-    #: First byte of the next line; not before the cut of the mark.
+    fingerprint: Fingerprint
+    #: First byte of the next line; not before the cut of the fingerprint.
     position: int
     #: Size when it was last seen.
     size: int
@@ -101,9 +101,9 @@ class Table:
             file.path = path
             self._keep_name(file)
 
-    def add(self, path: str, device: int, inode: int, mark: Mark, position: int, size: int) -> Followed:
+    def add(self, path: str, device: int, inode: int, fingerprint: Fingerprint, position: int, size: int) -> Followed:
         """A new file."""
-        file = Followed(self._next, path, device, inode, mark, position, size)
+        file = Followed(self._next, path, device, inode, fingerprint, position, size)
         self._next += 1
         self._put(file)
         return file
@@ -130,10 +130,10 @@ class Table:
         self._forget_name(file)
 
     def _keep_name(self, file: Followed) -> None:
-        self._alike.setdefault((file.mark.first, stem(file.path)), []).append(file)
+        self._alike.setdefault((file.fingerprint.first, stem(file.path)), []).append(file)
 
     def _forget_name(self, file: Followed) -> None:
-        key = file.mark.first, stem(file.path)
+        key = file.fingerprint.first, stem(file.path)
         alike = self._alike[key]
         alike.remove(file)
         if not alike:
@@ -152,12 +152,12 @@ class Table:
         rows: dict[str, list[tuple[Any, ...]]] = {}
         for file in self._files.values():
             at = position if file is reading else file.position
-            row = (file.path, file.device, file.inode, tuple(file.mark), at, file.size, file.gone_s)
-            rows.setdefault(file.mark.first, []).append(row)
+            row = (file.path, file.device, file.inode, tuple(file.fingerprint), at, file.size, file.gone_s)
+            rows.setdefault(file.fingerprint.first, []).append(row)
         return rows
 
     def restore(self, rows: Iterable[Sequence[Any]]) -> None:
         """Take over rows of `to_state`."""
-        for path, device, inode, mark, position, size, gone_s in rows:
-            self._put(Followed(self._next, path, device, inode, Mark(*mark), position, size, gone_s))
+        for path, device, inode, fingerprint, position, size, gone_s in rows:
+            self._put(Followed(self._next, path, device, inode, Fingerprint(*fingerprint), position, size, gone_s))
             self._next += 1

@@ -21,7 +21,7 @@ from heronpy.connectors.textfiles.notices import Notice, Notices
 from heronpy.connectors.textfiles.places import UNREADABLE, Places
 from heronpy.growing import chunks
 from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX, LongLineError
-from heronpy.growing.identity import HEAD_BYTES, Mark, advanced, before, fits
+from heronpy.growing.identity import HEAD_BYTES, Fingerprint, advanced, before, fits
 from heronpy.growing.patterns import Pattern
 from heronpy.growing.scan import INTERVAL_S, Pace, Scanner
 
@@ -50,7 +50,7 @@ class _Reading(NamedTuple):
 
     file: Followed
     block: FollowedBlock
-    mark: Mark
+    fingerprint: Fingerprint
 
 
 class Follower:
@@ -184,8 +184,8 @@ class Follower:
         """Put the known files into a state, by first line; only `done` lines of the last block count as read."""
         reading, position = None, 0
         if self._reading is not None:
-            reading, block, mark = self._reading
-            position = block.offsets[done] if done < len(block.offsets) else mark.cut
+            reading, block, fingerprint = self._reading
+            position = block.offsets[done] if done < len(block.offsets) else fingerprint.cut
         rows = kept(self._table.to_state(reading, position), header_lines)
         for key in [key for key in state if key not in rows]:
             del state[key]
@@ -216,37 +216,37 @@ class Follower:
 
     def _read(self, file: Followed) -> tuple[FollowedBlock | None, bool]:
         """The next lines of a file, and whether more may follow; raises FileNotFoundError if the file has moved."""
-        mark = file.mark
+        fingerprint = file.fingerprint
         with self._places.open(file.path) as descriptor:
             if not self._places.is_at(file, descriptor):
                 raise FileNotFoundError(file.path)
             size = os.fstat(descriptor).st_size
-            context = mark.cut - before(mark.cut)
+            context = fingerprint.cut - before(fingerprint.cut)
             around, data = chunks.read_lines(
-                descriptor, file.path, mark.cut, self._block_bytes, self._line_bytes_max, context
+                descriptor, file.path, fingerprint.cut, self._block_bytes, self._line_bytes_max, context
             )
             beginning = os.pread(descriptor, HEAD_BYTES, 0)
-        if size < file.size or not fits(mark, around, beginning):
+        if size < file.size or not fits(fingerprint, around, beginning):
             raise FileNotFoundError(file.path)
         file.size = size
         if not data:
             file.unfinished_at, file.unfinished_since = size, time.monotonic()
             return None, False
-        lines, offsets = self._decoder.split(file.path, mark.cut, data)
+        lines, offsets = self._decoder.split(file.path, fingerprint.cut, data)
         # A restored position may lie within the first block.
         done = bisect_left(offsets, file.position)
         block = FollowedBlock(file.path, file.number, lines[done:], offsets[done:])
-        self._reading = _Reading(file, block, advanced(mark, around, data))
-        file.read_to = max(file.read_to, self._reading.mark.cut)
+        self._reading = _Reading(file, block, advanced(fingerprint, around, data))
+        file.read_to = max(file.read_to, self._reading.fingerprint.cut)
         if not block.lines:
             self._finish_block()
-            return None, size > file.mark.cut
+            return None, size > file.fingerprint.cut
         return block, size > file.read_to
 
     def _finish_block(self) -> None:
         if self._reading is not None:
-            file, _, mark = self._reading
-            file.mark, file.position = mark, max(file.position, mark.cut)
+            file, _, fingerprint = self._reading
+            file.fingerprint, file.position = fingerprint, max(file.position, fingerprint.cut)
             self._reading = None
 
 

@@ -37,11 +37,11 @@ class Places:
 
     def identify(self, file: Followed, descriptor: int, size: int) -> Identity:
         """Compare an open file with a known file."""
-        mark = file.mark
-        context = bytes_before(descriptor, mark.cut) if size >= mark.cut else None
+        fingerprint = file.fingerprint
+        context = bytes_before(descriptor, fingerprint.cut) if size >= fingerprint.cut else None
         # Checked last: a file that is replaced meanwhile is another file, not a changed one.
         beginning = os.pread(descriptor, HEAD_BYTES, 0)
-        found = identify(mark, size, beginning, context, header_lines=self._header_lines)
+        found = identify(fingerprint, size, beginning, context, header_lines=self._header_lines)
         return Identity.SHORTER if found is Identity.SAME and size < file.least else found
 
     def is_at(self, file: Followed, descriptor: int) -> bool:
@@ -51,8 +51,8 @@ class Places:
 
     def is_it(self, file: Followed, descriptor: int) -> bool:
         """Whether an open file is at the place of a known file, and begins in the same way."""
-        head = os.pread(descriptor, file.mark.head_bytes, 0)
-        return self.is_at(file, descriptor) and digest(head) == file.mark.head
+        head = os.pread(descriptor, file.fingerprint.head_bytes, 0)
+        return self.is_at(file, descriptor) and digest(head) == file.fingerprint.head
 
     def begin_alike(self, file: Followed, descriptor: int, size: int) -> bool:
         """Whether an open file of this size is a prefix of a known, longer file at its old place.
@@ -74,7 +74,7 @@ class Places:
             with self.open(file.path) as other:
                 if not self.is_at(file, other):
                     return False
-                end = file.mark.cut
+                end = file.fingerprint.cut
                 return os.fstat(other).st_size < end or bytes_before(descriptor, end) != bytes_before(other, end)
         except UNREADABLE:
             return False  # the next scan determines what the file is
@@ -86,7 +86,7 @@ class Places:
         try:
             with self.open(file.path) as other:
                 there = os.fstat(other).st_size
-                if not file.mark.cut <= there < size or not self.is_it(file, other):
+                if not file.fingerprint.cut <= there < size or not self.is_it(file, other):
                     return False
                 return bytes_before(descriptor, there) == bytes_before(other, there)
         except UNREADABLE:

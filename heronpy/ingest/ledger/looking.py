@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.requests import Cut, Who
-from heronpy.ingest.ledger.types import Config, Look, Unfinished
+from heronpy.ingest.ledger.types import Config, Scanned, Unfinished
 
 #: A scan is recorded if the last recorded one is this much older.
 WRITTEN_S = 0.4
@@ -17,14 +17,14 @@ UNFINISHED_S = 5.0
 
 def note(draft: Draft, request: Cut, who: Who) -> None:
     """Record a keeper's scan if a pipeline waits for this one."""
-    found = draft.get(Look, who.site)
+    found = draft.get(Scanned, who.site)
     if request.looked is None:
         return
     if not is_awaited(draft):
         if found is not None:
             draft.drop(found)
     elif found is None:
-        draft.put(Look(who.site, draft.now, request.looked, request.closed))
+        draft.put(Scanned(who.site, draft.now, request.looked, request.closed))
     elif found.closed != request.closed or request.looked - found.until >= WRITTEN_S:
         draft.put(replace(found, until=max(found.until, request.looked), closed=request.closed))
 
@@ -48,13 +48,13 @@ def arrived(draft: Draft, site: str) -> float:
 
     They may be older than a unit of a waiting pipeline that was cut before this scan.
     """
-    found = draft.get(Look, site)
+    found = draft.get(Scanned, site)
     return draft.now if found is None else min(draft.now, found.until)
 
 
 def begin_again(draft: Draft, who: Who) -> None:
     """Note that a keeper has begun: more bytes may come, even if its predecessor said that no more would come."""
-    found = draft.get(Look, who.site)
+    found = draft.get(Scanned, who.site)
     if found is not None and found.closed:
         draft.put(replace(found, closed=False))
 

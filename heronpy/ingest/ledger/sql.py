@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from heronpy.common.errors import LedgerError
-from heronpy.ingest.ledger.store import KEPT, Changes, SiteLook, SiteSums, Sums
+from heronpy.ingest.ledger.store import KEPT, Changes, SiteScan, SiteSums, Sums
 from heronpy.ingest.ledger.types import (
     ROWS,
     Client,
@@ -24,9 +24,9 @@ from heronpy.ingest.ledger.types import (
     Dispatch,
     File,
     Kind,
-    Look,
     Pace,
     Row,
+    Scanned,
     Site,
     Span,
     SpanState,
@@ -55,6 +55,7 @@ class Dialect(Struct, frozen=True):
 _NAMES: Final[dict[type, str]] = {
     Copy: "copies",
     Dispatch: "dispatches",
+    Scanned: "looks",
     Tally: "tallies",
     Unfinished: "unfinished",
 }
@@ -345,18 +346,18 @@ class SqlView:
         ]
         return min((_number(float, one[0]) for one in found if one[0] is not None), default=None)
 
-    def looks(self, pipeline: str) -> list[SiteLook]:
-        table, found = _TABLES[Look], []
+    def scans(self, pipeline: str) -> list[SiteScan]:
+        table, found = _TABLES[Scanned], []
         for values in self._execute(f"{table.select} ORDER BY site", (pipeline,)):
-            look: Look = table.row(values)
+            scan: Scanned = table.row(values)
             down = self._execute(
-                "SELECT 1 FROM sites WHERE pipeline = ? AND name = ? AND NOT up", (pipeline, look.site)
+                "SELECT 1 FROM sites WHERE pipeline = ? AND name = ? AND NOT up", (pipeline, scan.site)
             )
             [(seen,)] = self._execute(
                 "SELECT max(seen) FROM clients WHERE pipeline = ? AND site = ? AND kind <> ?",
-                (pipeline, look.site, Kind.COMMAND.value),
+                (pipeline, scan.site, Kind.COMMAND.value),
             )
-            found.append(SiteLook(look, not down, _number(float, seen) if seen is not None else float("-inf")))
+            found.append(SiteScan(scan, not down, _number(float, seen) if seen is not None else float("-inf")))
         return found
 
     # ---- the rest ---------------------------------------------------------------------------

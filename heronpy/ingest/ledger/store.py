@@ -19,9 +19,9 @@ from heronpy.ingest.ledger.types import (
     Dispatch,
     File,
     Kind,
-    Look,
     Pace,
     Row,
+    Scanned,
     Site,
     Span,
     Unfinished,
@@ -115,7 +115,7 @@ class View(Protocol):
         -inf: this ledger has no such pipeline yet.
         """
 
-    def looks(self, pipeline: str) -> Sequence[SiteLook]:
+    def scans(self, pipeline: str) -> Sequence[SiteScan]:
         """The last scans of the sites of a pipeline of this ledger, ordered by site."""
 
     # ---- the rest ---------------------------------------------------------------------------
@@ -185,10 +185,10 @@ class SiteSums(Struct, frozen=True):
     leased: int = 0
 
 
-class SiteLook(Struct, frozen=True):
-    """See `View.looks`. `up`: the site is not taken down by a user; `seen`: when one of its processes was last seen."""
+class SiteScan(Struct, frozen=True):
+    """See `View.scans`. `up`: the site is not taken down by a user; `seen`: when one of its processes was last seen."""
 
-    look: Look
+    scan: Scanned
     up: bool
     seen: float
 

@@ -275,7 +275,7 @@ class Site(Struct, frozen=True):
     up: bool
 
 
-class Look(Struct, frozen=True):
+class Scanned(Struct, frozen=True):
     """The time up to which a site has reported its files; written while another pipeline waits for this one."""
 
     KEY: ClassVar[int] = 1
@@ -342,10 +342,13 @@ class Seal(Struct, frozen=True):
     at: float
 
 
-Row = Pipeline | File | Copy | Span | Unit | Dispatch | Client | Answer | Site | Look | Pace | Tally | Unfinished | Seal
+Row = (
+    Pipeline | File | Copy | Span | Unit | Dispatch
+    | Client | Answer | Site | Scanned | Pace | Tally | Unfinished | Seal
+)  # fmt: skip
 ROWS: Final[tuple[type[Row], ...]] = (
     *(Pipeline, File, Copy, Span, Unit, Dispatch),
-    *(Client, Answer, Site, Look, Pace, Tally, Unfinished, Seal),
+    *(Client, Answer, Site, Scanned, Pace, Tally, Unfinished, Seal),
 )
 _KEYS: Final = {kind: kind.__struct_fields__[: kind.KEY] for kind in ROWS}
 

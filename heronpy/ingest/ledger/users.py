@@ -18,7 +18,7 @@ from heronpy.ingest.ledger.types import (
     DispatchState,
     File,
     Kind,
-    Look,
+    Scanned,
     Seal,
     Site,
     Span,
@@ -217,7 +217,7 @@ def forget_site(draft: Draft, request: commands.ForgetSite, who: requests.Who) -
         file = draft.get(File, copy.file)
         if file is not None:
             sites.lose_copy(draft, file, copy)
-    for known in (draft.get(kind, request.site) for kind in (Site, Look, Seal, Unfinished)):
+    for known in (draft.get(kind, request.site) for kind in (Site, Scanned, Seal, Unfinished)):
         if known is not None:
             draft.drop(known)
     return commands.SiteForgotten(min(len(copies), limit), len(copies) > limit)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from heronpy.ingest.ledger import policy, sites
 from heronpy.ingest.ledger.commands import AfterView
 from heronpy.ingest.ledger.draft import Draft
-from heronpy.ingest.ledger.store import SiteLook
+from heronpy.ingest.ledger.store import SiteScan
 from heronpy.ingest.ledger.types import Unit, UnitState
 
 
@@ -17,7 +17,7 @@ class Others:
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._config = draft.config
-        self._known: dict[str, tuple[float | None, tuple[SiteLook, ...]]] = {}
+        self._known: dict[str, tuple[float | None, tuple[SiteScan, ...]]] = {}
 
     def ahead(self, unit: Unit) -> Iterator[str]:
         """The pipelines for which a unit waits, one clause each; empty if it may be handed out.
@@ -28,7 +28,7 @@ class Others:
         """
         for name in self._config.after:
             # Bytes that the first scan finds may have any age.
-            yield from self._not_past(name, unit.made, max([unit.made, *(one.look.first for one in self._asked(name))]))
+            yield from self._not_past(name, unit.made, max([unit.made, *(one.scan.first for one in self._asked(name))]))
         yield from self.sets_ahead()
 
     def sets_ahead(self) -> Iterator[str]:
@@ -43,17 +43,17 @@ class Others:
         for name in self._config.after_all:
             yield AfterView(name, True, next(iter(self._not_past(name, self._begun(name))), ""))
 
-    def _read(self, name: str) -> tuple[float | None, tuple[SiteLook, ...]]:
+    def _read(self, name: str) -> tuple[float | None, tuple[SiteScan, ...]]:
         if name not in self._known:
             view = self._draft.view
-            self._known[name] = view.oldest_open(name), tuple(view.looks(name))
+            self._known[name] = view.oldest_open(name), tuple(view.scans(name))
         return self._known[name]
 
     def _begun(self, name: str) -> float:
         """The time when both had begun, which fixes the set of bytes of the other pipeline."""
-        return max([self._draft.pipeline.born, *(one.look.first for one in self._asked(name))])
+        return max([self._draft.pipeline.born, *(one.scan.first for one in self._asked(name))])
 
-    def _asked(self, name: str) -> list[SiteLook]:
+    def _asked(self, name: str) -> list[SiteScan]:
         """The sites whose scans count: lost sites do not count while another site works."""
         found = self._read(name)[1]
         since = self._draft.now - policy.SITE_SILENCES * self._config.silent_s
@@ -71,16 +71,16 @@ class Others:
         elif not asked:
             yield f"pipeline '{name}', which has not scanned its files yet"
         else:
-            late = [one for one in asked if not one.look.closed and one.look.until < when]
+            late = [one for one in asked if not one.scan.closed and one.scan.until < when]
             if late and not (fresh and all(self._is_fresh(one) for one in late)):
                 yield f"pipeline '{name}', which is scanning its files again" + _of_sites(late)
 
-    def _is_fresh(self, one: SiteLook) -> bool:
-        return one.look.until >= self._draft.now - self._config.silent_s
+    def _is_fresh(self, one: SiteScan) -> bool:
+        return one.scan.until >= self._draft.now - self._config.silent_s
 
 
-def _of_sites(late: list[SiteLook]) -> str:
-    names = ", ".join(one.look.site for one in late if one.look.site)
+def _of_sites(late: list[SiteScan]) -> str:
+    names = ", ".join(one.scan.site for one in late if one.scan.site)
     return f" (site {names})" if names else ""
 
 

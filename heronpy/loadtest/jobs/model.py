@@ -18,7 +18,7 @@ from heronpy.health.diagnose import diagnose
 from heronpy.health.signals import HostSignals, Signals, TaskSignals
 from heronpy.health.times import TIMES
 from heronpy.proto import control_pb2
-from heronpy.scaling.figures import Figures, Goal, Look, Past, Times
+from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.plan import Outcome, State, decide
 from heronpy.views.findings import CALM, Finding
 
@@ -238,13 +238,13 @@ class Model:
         steps = [getattr(step, what)[name] for step in self._steps]
         return [sum(values) / len(steps) for values in zip(*steps, strict=True)]
 
-    def look(self, past: Mapping[str, Past]) -> Look:
+    def look(self, past: Mapping[str, Past]) -> Observation:
         """Advance a minute; returns the figures and findings that a topology master would report."""
         signals = self._signals()
         self.findings = diagnose(signals, self.findings)
         if all(one.verdict in CALM for one in self.findings):
             self.learn_usual()
-        return Look(
+        return Observation(
             topology=signals.topology,
             at=self.now,
             components=tuple(self._figures(part, signals) for part in self.parts.values()),
@@ -384,7 +384,7 @@ def _spread(rates: list[float]) -> float | None:
 
 def run(
     model: Model, goal: Goal, times: Times, for_s: float, minutes: Minutes | None = None, state: State | None = None
-) -> Iterator[tuple[Look, Outcome]]:
+) -> Iterator[tuple[Observation, Outcome]]:
     """Run the model under the scaler; returns each look and its outcome."""
     state = state or State()
     until = model.now + for_s

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from heronpy.loadtest.jobs.model import Fault, Minutes, Model, Part, run
 from heronpy.scaling.decisions import Alerted, Changed, Decision
-from heronpy.scaling.figures import Goal, Look, Times
+from heronpy.scaling.figures import Goal, Observation, Times
 from heronpy.scaling.plan import Outcome, State
 
 TIMES: Final = Times()
@@ -50,7 +50,7 @@ class Scene:
         self, model: Model, hours: float, goal: Goal = GOAL, minutes: Minutes | None = None, state: State | None = None
     ) -> None:
         self.model = model
-        self.looks: list[tuple[Look, Outcome]] = []
+        self.looks: list[tuple[Observation, Outcome]] = []
         self.lags: list[tuple[float, float]] = []
         for look, outcome in run(model, goal, TIMES, hours * HOUR, minutes, state):
             self.looks.append((look, outcome))

@@ -1,0 +1,38 @@
+"""The fingerprints of a file's content that a ledger keeps, as text (pure except for one read)."""
+
+from __future__ import annotations
+
+import os
+
+from heronpy.growing.chunks import bytes_before
+from heronpy.growing.identity import HEAD_BYTES, Fingerprint, digest
+
+
+def head_text(fingerprint: Fingerprint) -> str:
+    """The fingerprint of a file's beginning: digests of its first line and of its first bytes."""
+    return f"{fingerprint.first}:{fingerprint.head_bytes}:{fingerprint.head}"
+
+
+def tail_text(fingerprint: Fingerprint) -> str:
+    """The bytes before the cut."""
+    return f"{fingerprint.cut}:{fingerprint.before}"
+
+
+def fingerprint_from(head: str, tail: str) -> Fingerprint:
+    """The fingerprint of two texts; raises ValueError for invalid texts."""
+    first, size, beginning = head.split(":")
+    cut, _, before = tail.partition(":")
+    return Fingerprint(first, int(size), beginning, int(cut), before)
+
+
+def file_matches(head: str, descriptor: int, tail: str = "") -> bool:
+    """Whether an open file begins as `head` says, even if the beginning has grown since, and has the bytes of `tail`,
+    if given, because a truncated and rewritten file may begin as before."""
+    try:
+        known = fingerprint_from(head, tail or "0:")
+    except ValueError:
+        return False
+    if known.cut and digest(bytes_before(descriptor, known.cut)) != known.before:
+        return False
+    # Checked last, because the file may be truncated and rewritten at any moment.
+    return digest(os.pread(descriptor, min(known.head_bytes, HEAD_BYTES), 0)) == known.head
