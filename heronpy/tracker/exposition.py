@@ -33,7 +33,7 @@ def page(shown: Iterable[Shown], unreadable: Iterable[str], refused: int = 0) ->
         sums.add(UNREADABLE, {"cluster": cluster}, 1)
     for one in shown:
         sums.add_topology(one)
-    # Outside the bound: what was left out must not leave out itself.
+    # Not bounded: the number of omitted series must not be omitted itself.
     for own, value in ((REFUSED, refused), *([(DISCARDED, sums.discarded)] if sums.discarded else ())):
         sums.put(own, {}, value)
     return "".join(line for name in sorted(sums.families) for line in sums.families[name]).encode()

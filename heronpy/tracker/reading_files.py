@@ -28,7 +28,7 @@ from heronpy.views.heron_plans import config_as_json
 PIECE_BYTES = 64 * 1024
 PIECE_MAX_BYTES = 256 * 1024
 LETTERS_MAX = 200
-#: Searches of logs at once, of all who ask; each keeps file services of executors busy.
+#: Most simultaneous searches of logs, of all clients; each keeps file services of executors busy.
 SEARCHES_MAX = 2
 _LOG = re.compile(r"log-files/(?P<process>.+)\.log")
 _LETTERS = re.compile(r"dead-letters/.+\.jsonl(\.1)?")
@@ -71,13 +71,13 @@ async def logs(call: Call) -> LogFiles:
 
 @table.route(
     "GET", TOPOLOGY + "/logs/search", Scope.ALL,
-    Param("text", "what a line contains, letter by letter", required=True),
+    Param("text", "the literal text that a line contains", required=True),
     Param("what", "only this process or component; may be repeated", list),
     Param("context", "lines before and after each hit", int, 0, low=0, high=CONTEXT_MAX),
     Param("since", "only records from this time on, seconds since 1970", float, low=0, high=TIME_MAX),
     Param("level", "only this level and above", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
     Param("limit", "at most this many hits", int, LIMIT_MAX, low=1, high=LIMIT_MAX),
-    Param("ignore_case", "true: A to Z are the same as a to z", default="false", choices=("true", "false")),
+    Param("ignore_case", "true: ignore the case of A to Z", default="false", choices=("true", "false")),
     returns=LogHits,
 )  # fmt: skip
 async def search(call: Call) -> LogHits:
@@ -119,9 +119,9 @@ def _hit(match: Match) -> LogHit:
 @table.route(
     "GET", TOPOLOGY + "/logs/{process}", Scope.ALL,
     Param("offset", "read from here on", int, low=0, high=(1 << 63) - 1),
-    Param("until", "read what ends here", int, low=0, high=(1 << 63) - 1),
+    Param("until", "read the piece that ends here", int, low=0, high=(1 << 63) - 1),
     Param("bytes", "at most this much", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
-    Param("file", "the file that the offset is of"),
+    Param("file", "the file to which the offset belongs"),
     Param("back", "the rotated file with this number; 0 is the newest", int, 0, low=0, high=9999),
     returns=Logs,
 )  # fmt: skip
@@ -151,13 +151,13 @@ async def log(call: Call) -> Logs:
 async def _read(call: Call, process: str, name: str, offset: int | None, count: int) -> control_pb2.ReadFileReply:
     request = control_pb2.ReadFile(name=name, offset=offset or 0, bytes=count, from_end=offset is None)
     if count == 0:
-        request.bytes, request.offset = 1, (1 << 63) - 1  # nothing, but its size
+        request.bytes, request.offset = 1, (1 << 63) - 1  # only the size is needed
     container = container_of(process)
     try:
         return await call.watched.master.ask_executor(container, request)
     except InvalidRpcError:
         listed = (await logs(call)).files
-        # The name of a standby topology master does not tell its container.
+        # The name of a standby topology master does not have the number of its container.
         other = next((one.container for one in listed if one.process == process and one.container != container), None)
         if other is not None:
             with suppress(InvalidRpcError):
@@ -170,7 +170,7 @@ async def _read(call: Call, process: str, name: str, offset: int | None, count: 
 
 
 def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, int, int]:
-    """Whole lines of a piece, and where they begin and end in the file.
+    """The complete lines of a piece, and their begin and end in the file.
 
     The end of a line that began before the piece is left out, unless the caller knows that the piece begins a line. The
     beginning of a line that continues after the piece is left out, unless the piece has nothing else.
@@ -218,10 +218,10 @@ def lines_of(data: bytes) -> list[LogLine]:
 
 @table.route(
     "GET", TOPOLOGY + "/letters", Scope.ALL, Param("component", "only this component"),
-    Param("limit", "the newest of them", int, 50, low=1, high=LETTERS_MAX), returns=Letters,
+    Param("limit", "at most this number of letters, the newest", int, 50, low=1, high=LETTERS_MAX), returns=Letters,
 )  # fmt: skip
 async def letters(call: Call) -> Letters:
-    """The tuples that were given up, the newest first."""
+    """The tuples that were given up, newest first."""
     listed, unreachable = await _listed(call.watched)
     names = [
         (file.changed_at, container, file.name)
@@ -233,7 +233,7 @@ async def letters(call: Call) -> Letters:
     found: list[Letter] = []
     for changed_at, container, name in sorted(names, reverse=True):
         if len(found) >= limit and min(letter.at for letter in found) > changed_at:
-            break  # nothing in the files that are left is newer
+            break  # the remaining files have no newer letter
         request = control_pb2.ReadFile(name=name, bytes=PIECE_MAX_BYTES, from_end=True)
         try:
             reply = await call.watched.master.ask_executor(container, request)

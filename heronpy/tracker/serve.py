@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.tracker")
 
-#: All addresses that a name below .localhost has in a browser: who listens on one of them answers for the others.
+#: All addresses of a name below .localhost in a browser. A process on one of them could answer for the others.
 LOOPBACK = ("127.0.0.1", "::1")
-#: What a machine without IPv6 says.
+#: Errors of a machine without IPv6.
 _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-#: How many ports after the wanted one are tried.
+#: Number of ports that are tried.
 PORTS_TRIED = 50
-#: A request has arrived in full within this, or its connection is closed.
+#: A connection is closed if a request has not arrived completely after this time.
 REQUEST_MAX_S = 10.0
 HEAD_MAX_BYTES = 32 * 1024
 KEEP_ALIVE_S = 30
@@ -67,9 +67,9 @@ class Protocol(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
     #: The peer, a user or an address.
     peer = ""
-    #: The tracker's own user, where a connection tells who it is.
+    #: The tracker's own user; empty if connections do not identify users.
     owner = ""
-    #: Connections that were one too many.
+    #: Number of connections that were too many.
     refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -86,7 +86,7 @@ class Protocol(H11Protocol):
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        """Start, or end, the time for the request that is arriving."""
+        """Start or stop the timer of the request that is arriving."""
         super().data_received(data)
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             if self._timer is None and self.timeout_keep_alive_task is None:
@@ -95,7 +95,7 @@ class Protocol(H11Protocol):
             self._disarm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer."""
+        """Stop the timer."""
         self._disarm()
         if self.flow is not None:
             super().connection_lost(exc)
@@ -124,7 +124,7 @@ def _peer_of(transport: asyncio.Transport) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, whose signals are ours."""
+    """uvicorn's server without its signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -186,7 +186,7 @@ def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) ->
 
 
 def _add_listener(found: list[socket.socket], host: str, port: int) -> None:
-    """Add a socket to those that listen already; nothing for a second address that this machine does not have."""
+    """Add a listening socket; a second address that this machine does not have is left out."""
     sock = None
     try:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -232,7 +232,7 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     sys.setswitchinterval(SLICE_S)
     context = _tls(options)
     named = is_named(options)
-    # Programs, and pages that are open and then say that they are old, find a tracker that was started again.
+    # With the last port, programs find a restarted tracker, and so do open pages, which then report that they are old.
     sockets = listen(LOOPBACK if named else (options.host,), options.port, place.last_port(folder))
     port = sockets[0].getsockname()[1]
     scheme = "https" if options.tls is not None else "http"
@@ -274,7 +274,7 @@ async def _work(
 ) -> None:
     """Give the server its app, and wait until there was no request for `idle_s`."""
     try:
-        # Most of the time of a start, so the server runs already.
+        # This takes most of the time of a start, so the server already runs.
         await asyncio.to_thread(importlib.import_module, "heronpy.tracker.app")
         from heronpy.tracker.app import App
         from heronpy.tracker.tracker import Tracker
@@ -282,7 +282,7 @@ async def _work(
         tracker = Tracker(*given)
         made.set_result(App(tracker))
     finally:
-        made.cancel()  # nothing, once it is set
+        made.cancel()  # no effect once it is set
     try:
         await _watch(tracker, idle_s, each_second)
     finally:
