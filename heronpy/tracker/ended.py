@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from heronpy.clusters.ended import kept_files, read_kept
-from heronpy.clusters.how_ended import last_load, last_minutes, summary_of
+from heronpy.clusters.summary import last_load, last_minutes, summary_of
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
 from heronpy.common.errors import ConfigError

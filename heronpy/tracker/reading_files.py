@@ -10,7 +10,7 @@ from typing import Any
 from heronpy.clusters.file_services import MasterFileService, listed, logs_of
 from heronpy.clusters.letters import LETTERS, when
 from heronpy.clusters.log_folders import container_of
-from heronpy.clusters.searching import LIMIT_MAX, Match, Search, Wanted
+from heronpy.clusters.searching import LIMIT_MAX, Search, Wanted
 from heronpy.common.errors import HeronError, InvalidRpcError
 from heronpy.common.log_format import CONTINUATION, DIVIDER_LOGGER, RAW, escape, parse_line
 from heronpy.common.log_search import CONTEXT_MAX, TEXT_MAX_BYTES
@@ -22,7 +22,7 @@ from heronpy.tracker.calls import TIME_MAX, Call, Param, Table
 from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import TOPOLOGY
 from heronpy.tracker.sources import Watched
-from heronpy.views.files import Config, Letter, Letters, LogFile, LogFiles, LogHit, LogHits, LogLine, Logs, Setting
+from heronpy.views.files import Config, Letter, Letters, LogFile, LogFiles, LogHits, LogLine, Logs, Setting
 from heronpy.views.heron_plans import config_as_json
 
 PIECE_BYTES = 64 * 1024
@@ -86,19 +86,12 @@ async def search(call: Call) -> LogHits:
     found = Search(wanted)
     tracker.searches += 1
     try:
-        hits = [_hit(match) async for match in found.run(await _services(watched))]
+        hits = [match.hit async for match in found.run(await _services(watched))]
     finally:
         tracker.searches -= 1
     return LogHits(
         hits=hits, searched_bytes=found.searched_bytes, stopped=found.stopped,
         unreachable=_named(found.unreachable),
-    )  # fmt: skip
-
-
-def _hit(match: Match) -> LogHit:
-    return LogHit(
-        process=match.process, container=match.container, at=match.at, level=match.level or None, logger=match.logger,
-        text=match.text, before=list(match.before), after=list(match.after),
     )  # fmt: skip
 
 

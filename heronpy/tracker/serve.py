@@ -15,6 +15,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,6 @@ from heronpy.tracker import place
 from heronpy.tracker.folder import folder_of
 from heronpy.tracker.front import Front
 from heronpy.tracker.guard import CONNECTIONS_MAX, House, has_room
-from heronpy.tracker.options import DEFAULT_PORT, Options
 from heronpy.tracker.pages import load
 from heronpy.tracker.peer import is_loopback, uid_of
 from heronpy.tracker.tokens import Tokens
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.tracker")
 
+DEFAULT_PORT = 8889
 #: All addresses of a name below .localhost in a browser. A process on one of them could answer for the others.
 LOOPBACK = ("127.0.0.1", "::1")
 #: Errors of a machine without IPv6.
@@ -59,6 +60,26 @@ LOOK_S = 1.0
 #: A computing thread may keep the interpreter from the server for this time, each time that the server has sent or
 #: received something. Threads read records, plans and histories, and import; they are not urgent.
 SLICE_S = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags of `heron tracker`."""
+
+    #: Empty: all configured clusters.
+    clusters: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    #: 0: any free port. None: DEFAULT_PORT, or the next free one.
+    port: int | None = None
+    #: Certificate and key.
+    tls: tuple[str, str] | None = None
+    #: The name by which clients reach the proxy, with the port if it is not the usual one.
+    behind_proxy: str = ""
+    #: The tracker ends after this time without a request; 0: never.
+    idle_exit_s: float = 0.0
+    #: Whether `heron ui` started it.
+    by_ui: bool = False
+    common: Common = field(default_factory=Common)
 
 
 class Protocol(H11Protocol):

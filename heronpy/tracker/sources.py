@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
-from heronpy.clusters.how_ended import SENTENCES, how_ended
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
-from heronpy.clusters.summary import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
+from heronpy.clusters.summary import DEAD, NO_ANSWER, NO_MASTER, SENTENCES, STARTING, how_ended, topology_of
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
