@@ -36,7 +36,7 @@ _LOGS = "log-files/"
 class Mirror:
     """The logs of one topology; `folder` is the caller's private, empty folder.
 
-    `said` is called once for each container with unreadable logs, and for each log of which only the end is copied.
+    `said` is called once for each container with unreadable logs, and once for each log if only its end is copied.
     """
 
     def __init__(

@@ -58,15 +58,15 @@ class Begun(Struct, frozen=True):
     """The topology to start, and its run."""
 
     loaded: Loaded
-    #: None: the topology runs as a stream.
+    #: None if the topology runs as a stream, or as a batch of pipelines of work units (see `units`).
     run: Run | None = None
     stages: tuple[Stage, ...] = ()
     workers: int = 0
-    #: Whether it continues an unfinished run.
+    #: Whether the topology continues an unfinished run.
     goes_on: bool = False
     #: With --mode auto: the reason for the mode.
     why: str = ""
-    #: It is a batch of pipelines of work units, which has no run: their ledgers know what is done.
+    #: Whether the topology is a batch of pipelines of work units. Their ledgers record what is done.
     units: bool = False
 
 
@@ -153,8 +153,9 @@ def _sinks_problem(topology: topology_pb2.Topology) -> str:
 
 
 def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool) -> None:
-    """BatchRefusedError if a SparkSink cannot run in a batch, ConfigError if Spark cannot; a held run needs no
-    Spark.
+    """BatchRefusedError if a SparkSink cannot run in a batch, ConfigError if Spark cannot.
+
+    A held run needs no Spark.
     """
     if problem := _sinks_problem(topology):
         raise BatchRefusedError(f"topology '{topology.name}' cannot run as a batch: {problem}")
@@ -175,8 +176,7 @@ def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resol
 
 
 def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings: BatchSettings) -> str:
-    """The ledger of a run on several hosts, "" on one host; TopologyError for a place that not all hosts share.
-    """
+    """The ledger of a run on several hosts, "" on one host; TopologyError if a host cannot reach what the run needs."""
     if settings_for(resolved, EngineSettings).on_one_host:
         return ""
     shared = shared_folders(resolved)

@@ -93,7 +93,7 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
     else:
         resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process for it
         if object_store(settings_for(resolved, CheckpointSettings)) is not None:
-            resolved.settings["checkpoint"]["root"] = ""  # nothing to keep, so nobody asks the store
+            resolved.settings["checkpoint"]["root"] = ""  # nothing to keep, so no process needs the store
     if needs_spark(topology):
         _warn_of_files(settings_for(resolved, SparkSettings).conf, warn)
         linger_for_spark(topology, logical, resolved)
