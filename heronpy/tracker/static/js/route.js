@@ -1,4 +1,4 @@
-/** Addresses of pages: everything is behind the #, so that the server sees no names. */
+/** Addresses of pages. All of an address is behind the #, so that the server gets no names. */
 
 /**
  * @typedef {{cluster: string, role: string, environ: string, name: string}} Place
@@ -38,7 +38,7 @@ export function withQuery(route, change) {
   return String(query) ? `${path}?${query}` : path;
 }
 
-/** Change the query of this page without a step in the history. @param {Route} route @param {Record<string, string>} change */
+/** Change the query of this page without an entry in the history. @param {Route} route @param {Record<string, string>} change */
 export function replaceQuery(route, change) {
   history.replaceState(null, '', withQuery(route, change));
   dispatchEvent(new HashChangeEvent('hashchange'));
