@@ -8,7 +8,7 @@ import { html, rarely, useMemo, useState } from './ui.js';
 
 const NODE = { width: 186, height: 66 };
 /** With more components, only tables are shown. */
-export const NODES_MAX = 200;
+const NODES_MAX = 200;
 const PX_PER_LETTER = 6.6;
 
 /** @param {string} text @param {number} letters */

@@ -77,14 +77,14 @@ function evidence(kind) {
   return true;
 }
 
-/** Whether it is taken of the task of this page. @param {string} kind */
+/** Take evidence of the task of this page, if the page has a task. @param {string} kind */
 function taken(kind) {
   if (kind === 'log') return focused(document.querySelector('.log .lines'));
   onPage.take?.(kind);
   return onPage.take !== null;
 }
 
-/** It is taken, or shown, where a link leads. @param {string} kind @param {string} address */
+/** Take or show evidence on the page of a link, which may be this page. @param {string} kind @param {string} address */
 export function want(kind, address) {
   if (location.hash !== address) onPage.wanted = kind;
   else taken(kind);

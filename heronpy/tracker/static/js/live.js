@@ -47,11 +47,6 @@ export class Live {
     };
   }
 
-  /** Change the state from outside. @param {(state: any) => any} change */
-  change(change) {
-    this.#set(change(this.state));
-  }
-
   #set(change) {
     const status = change.status ?? this.state.status;
     const since = status === this.state.status ? this.state.since : Date.now();

@@ -31,7 +31,7 @@ export function to(place, ...more) {
 }
 
 /** @param {Route} route @param {Record<string, string>} change */
-export function withQuery(route, change) {
+function withQuery(route, change) {
   const query = new URLSearchParams({ ...route.query, ...change });
   for (const [name, value] of [...query]) if (value === '') query.delete(name);
   const path = route.place ? to(route.place, route.page, route.arg) : `#/${[route.page, route.arg].filter(Boolean).map(encodeURIComponent).join('/')}`;
