@@ -15,9 +15,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from heronpy.clusters.ended import kept_files, read_kept
-from heronpy.clusters.summary import last_load, last_minutes, summary_of
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
+from heronpy.clusters.summary import last_load, last_minutes, summary_of
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import heron_home
 from heronpy.executor.file_service import ContainerFiles

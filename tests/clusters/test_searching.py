@@ -85,7 +85,8 @@ def test_words_level_and_time_choose(tmp_path: Path) -> None:
     services = {1: FileService(tmp_path, 1)}
     texts = [match.hit.at for match in find(services, Wanted("needle", what=("word",), level="ERROR"))[1]]
     assert texts == [1e9 + 60, 1e9]
-    assert [one.hit.process for one in find(services, Wanted("needle", what=("count-2",)))[1]] == ["container_1_count_2"]
+    of_task = find(services, Wanted("needle", what=("count-2",)))[1]
+    assert [one.hit.process for one in of_task] == ["container_1_count_2"]
     assert len(find(services, Wanted("needle", since=1e9 + 51))[1]) == 2
     with pytest.raises(NotThereError, match="no log of 'wrod'; did you mean 'word'"):
         find(services, Wanted("needle", what=("wrod",)))

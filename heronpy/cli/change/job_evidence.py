@@ -121,8 +121,8 @@ def _read(file: BinaryIO) -> Iterator[Minute]:
             yield msgspec.json.decode(line, type=Minute)
         except msgspec.MsgspecError as error:
             raise RequestError(
-                f"line {number} of {file.name} is not a recorded look ({error}); make such a file with heron job explain"
-                " CLUSTER JOB --record FILE"
+                f"line {number} of {file.name} is not a recorded look ({error}); make such a file with heron job"
+                " explain CLUSTER JOB --record FILE"
             ) from None
     if not number:
         raise RequestError(f"{file.name} is empty; make such a file with heron job explain CLUSTER JOB --record FILE")
