@@ -75,8 +75,8 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
     room = Size(pool.size.cpu * active, pool.size.ram_bytes * active)
     if (used + total).share_of(room) > 1:
         raise ClusterError(
-            f"topology '{planned.topology.name}' needs {_text(total)}, but pool '{name}' has {_text(room)},"
-            f" and {_text(used)} of it is taken; add slots: heron pool resize {session.target} {name} --slots N"
+            f"topology '{planned.topology.name}' needs {_text(total)}, but pool '{name}' has {_text(room)}, and"
+            f" {_text(used)} are taken; add slots: heron pool resize {session.target} {name} --slots N"
         )
 
 

@@ -121,7 +121,7 @@ def _read(file: BinaryIO) -> Iterator[Minute]:
             yield msgspec.json.decode(line, type=Minute)
         except msgspec.MsgspecError as error:
             raise RequestError(
-                f"line {number} of {file.name} is not a recorded look ({error}); make such a file with heron job"
+                f"line {number} of {file.name} is not a line of a recording ({error}); make such a file with heron job"
                 " explain CLUSTER JOB --record FILE"
             ) from None
     if not number:

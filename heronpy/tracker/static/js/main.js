@@ -79,7 +79,7 @@ function Login({ problem }) {
     token.set(given.trim());
     location.reload();
   };
-  return html`<main><h1>Who asks?</h1>
+  return html`<main><h1>Sign in</h1>
     <p><b>${problem.title}</b>${problem.detail && html`<br />${problem.detail}`}</p>
     ${takesToken && html`<form onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>
     <button disabled=${!given.trim()}>enter</button></form>

@@ -96,11 +96,11 @@ export function Job({ place, alone }) {
     ...job.changes.map(({ layer, version, stamp, before, after }) => [stamp.at, `${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why}`]),
   ];
   return html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} />
-      ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { path: ['release'], version: job.version, body: {}, says: 'What has failed is tried again at once.' }) : ''}${stop}</span>`}>
+      ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { path: ['release'], version: job.version, body: {}, says: 'Failed steps are retried at once.' }) : ''}${stop}</span>`}>
     ${unkept([job])}${[job.plan, job.failure, job.capacity, ...scaler.alerts].map((text, number) => text && html`<p key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p>`)}
     ${facts.length > 0 && html`<${Facts} items=${facts} />`}
     <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" />
-    ${pinned.length > 0 && html`<h3>set by people</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'What the other layers or the program say holds again.' })}</li>`)}</ul>`}
+    ${pinned.length > 0 && html`<h3>set by people</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again.' })}</li>`)}</ul>`}
     <${Later}><${Minutes} job=${job} /><//>
     <h3>last decisions and changes</h3>
     <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
