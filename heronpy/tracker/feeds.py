@@ -121,8 +121,7 @@ class Feed:
                 return
             try:
                 async with asyncio.timeout(PING_S), self._changed:
-                    await self._changed.wait_for(lambda seen=seen: self.version != seen or bool(self.gone))  # type:
-                    ignore[misc]
+                    await self._changed.wait_for(lambda seen=seen: self.version != seen or bool(self.gone))  # type: ignore[misc]
             except TimeoutError:
                 yield live.PING
 
