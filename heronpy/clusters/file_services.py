@@ -50,10 +50,12 @@ class LogFile(NamedTuple):
     entry: control_pb2.FileEntry
 
 
-async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, str]) -> list[LogFile]:
-    """The files of all logs. `unreachable` gets the containers with logs that cannot be listed, and the reasons."""
+async def listed(
+    services: Mapping[int, FileService], unreachable: dict[int, str]
+) -> dict[int, list[control_pb2.FileEntry]]:
+    """The files of each container. `unreachable` gets the containers whose files cannot be listed, and why."""
 
-    async def listed(container: int, service: FileService) -> list[control_pb2.FileEntry]:
+    async def of(container: int, service: FileService) -> list[control_pb2.FileEntry]:
         try:
             return list((await service.ask(control_pb2.ListFiles())).files)
         except HeronError as error:
@@ -61,10 +63,15 @@ async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, st
             return []
 
     # In parallel, because an executor that is down answers only after a while.
-    answers = await asyncio.gather(*(listed(container, service) for container, service in services.items()))
+    answers = await asyncio.gather(*(of(container, service) for container, service in services.items()))
+    return dict(zip(services, answers, strict=True))
+
+
+async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, str]) -> list[LogFile]:
+    """The files of all logs; see `listed`."""
     return [
         LogFile(container, match["process"], int(match["back"] or 0), entry)
-        for container, entries in zip(services, answers, strict=True)
+        for container, entries in (await listed(services, unreachable)).items()
         for entry in entries
         if (match := _LOG.fullmatch(entry.name)) is not None
     ]
@@ -156,7 +163,7 @@ def file_services_of(
     """
     found: dict[int, FileService] = {number: LocalFileService(working_dir, number) for number in _local(working_dir)}
     if master is not None:
-        for number in _planned(session, topology):
+        for number in planned(session, topology):
             found[number] = EitherFileService(MasterFileService(master, number), LocalFileService(working_dir, number))
     earlier: dict[int, list[FileService]] = {}
     if master is not None and session.engine_of(topology):
@@ -169,11 +176,12 @@ def file_services_of(
     return found
 
 
-def _planned(session: Session, topology: str) -> list[int]:
+def planned(session: Session, topology: str) -> list[int]:
+    """The containers of a topology; empty while it is starting or ending, or if its state cannot be read now."""
     try:
         return [0, *(container.id for container in session.packing_plan(topology).containers)]
-    except HeronError:
-        return []  # the topology is starting or ending, so the files on this machine are read
+    except (HeronError, OSError):
+        return []
 
 
 def _local(working_dir: Path) -> set[int]:

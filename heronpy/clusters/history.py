@@ -20,9 +20,8 @@ from heronpy.batch.run import BatchRunError, Run, run_folders, runs_folder
 from heronpy.batch.topology import run_folder
 from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.clusters.errors import NotThereError
-from heronpy.clusters.how_ended import summary_of
 from heronpy.clusters.session import Session
-from heronpy.clusters.summary import DEAD
+from heronpy.clusters.summary import DEAD, summary_of
 from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import state_label

@@ -17,7 +17,8 @@ Letter = dict[str, Any]
 
 PIECE_BYTES = 256 * 1024
 _OLDER = ".1"
-_LETTERS = re.compile(re.escape(FOLDER) + r"/.+\.jsonl(\.1)?")
+#: Names of files of dead letters.
+LETTERS = re.compile(re.escape(FOLDER) + r"/.+\.jsonl(\.1)?")
 
 
 class Letters:
@@ -52,7 +53,7 @@ class Letters:
         present: set[tuple[int, int]] = set()
         try:
             for file in (await service.ask(control_pb2.ListFiles())).files:
-                if _LETTERS.fullmatch(file.name):
+                if LETTERS.fullmatch(file.name):
                     present.add((container, file.file))
                     found += await self._rest(container, service, file)
         except HeronError as error:

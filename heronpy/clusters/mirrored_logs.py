@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from heronpy.clusters.file_services import planned
 from heronpy.clusters.masters import Master
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
@@ -35,7 +36,7 @@ _LOGS = "log-files/"
 class Mirror:
     """The logs of one topology; `folder` is the caller's private, empty folder.
 
-    `said` is called once for each container with unreadable logs, and for each log of which only the end is copied.
+    `said` is called once for each container with unreadable logs, and once for each log if only its end is copied.
     """
 
     def __init__(
@@ -66,19 +67,13 @@ class Mirror:
         try:
             while True:
                 # In parallel, because an executor that is down answers only after a while.
-                await asyncio.gather(*(self._copy(master, container) for container in self._containers()))
+                containers = planned(self._session, self._record.topology)
+                await asyncio.gather(*(self._copy(master, container) for container in containers))
                 if over():
                     return
                 await asyncio.sleep(AGAIN_S)
         finally:
             master.close()
-
-    def _containers(self) -> list[int]:
-        try:
-            plan = self._session.packing_plan(self._record.topology)
-        except (HeronError, OSError):
-            return []  # the topology is starting or ending, or its state cannot be read now
-        return [0, *(container.id for container in plan.containers)]
 
     async def _copy(self, master: Master, container: int) -> None:
         try:

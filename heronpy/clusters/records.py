@@ -23,7 +23,7 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError
-from heronpy.common.folders import absolute, check_root, heron_home
+from heronpy.common.folders import check_root, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
@@ -61,10 +61,6 @@ _DOES = {
     Doing.FINISHING: "topology '{name}' has ended and is being removed by the submit that waited for it",
 }
 _DOES_ANYTHING = "another command, such as heron kill, is running on topology '{name}'"
-
-
-def _absolute(folder: str) -> str:
-    return str(absolute(folder))
 
 
 def _absolute_place(place: str) -> str:

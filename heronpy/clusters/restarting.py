@@ -11,7 +11,7 @@ from heronpy.clusters.update_outcome import moves
 from heronpy.common.ids import is_called
 from heronpy.common.nearest import suggestion
 from heronpy.common.units import listed
-from heronpy.proto import control_pb2, plan_pb2
+from heronpy.proto import control_pb2
 
 ALL_CONTAINERS = -1
 #: The scheduler enforces the time limit; its answer gives the reason when it was too short.
@@ -32,7 +32,7 @@ def restart(
     `what` is the number of a container, an instance or a component; without a name it is the whole topology. With
     `force` the scheduler also replaces containers on an engine whose end is unconfirmed; the caller must be sure of it.
     """
-    record = session.find_begun(topology)
+    session.find_begun(topology)
     container, task_id, component = target_of(session, topology, what, task, component)
     if force:
         if task_id or component:
@@ -42,12 +42,16 @@ def restart(
                 f"topology '{topology}' runs on one machine, where the end of a container is always known;"
                 " leave out --force"
             )
-        return _by_force(session, record, container, timeout_s)
+        request = control_pb2.RestartContainer(container=container, force=True, wait_s=timeout_s, by=caller())
+        return _restarted(topology, session.ask_scheduler(topology, request, timeout_s + ANSWER_S))
     if session.tmaster_location(topology) is None and container >= 0:
-        return _by_scheduler(session, record, container, timeout_s)
-    request = control_pb2.RestartTarget(container=container, task_id=task_id, component=component or "")
-    answer = session.ask(topology, request, timeout_s)
-    what = f" ({answer.text.removeprefix('restarted ')})" if answer is not None and answer.text else ""
+        return _by_scheduler(session, topology, container, timeout_s)
+    part = control_pb2.RestartTarget(container=container, task_id=task_id, component=component or "")
+    return _restarted(topology, session.ask(topology, part, timeout_s))
+
+
+def _restarted(topology: str, answer: control_pb2.Ok) -> str:
+    what = f" ({answer.text.removeprefix('restarted ')})" if answer.text else ""
     return f"Successfully restarted topology '{topology}'{what}"
 
 
@@ -61,30 +65,16 @@ def target_of(
     return (ALL_CONTAINERS, task or 0, component) if what is None else _named(session, topology, what)
 
 
-def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: int, timeout_s: float) -> str:
+def _by_scheduler(session: Session, topology: str, container: int, timeout_s: float) -> str:
     """Restart a container by the scheduler, while there is no topology master."""
-    scheduler = session.scheduler(record.topology)
-    if scheduler is None:
-        if session.engine_of(record.topology):
-            raise session.no_scheduler(record.topology)
-        raise session.under_way(record.topology) or ClusterError(
-            f"no process of topology '{record.topology}' is running;"
-            f" run 'heron kill {session.target} {record.topology}' and submit it again"
+    if session.scheduler_location(topology) is None and not session.engine_of(topology):
+        raise session.under_way(topology) or ClusterError(
+            f"no process of topology '{topology}' is running;"
+            f" run 'heron kill {session.target} {topology}' and submit it again"
         )
-    with scheduler:
-        request = control_pb2.RestartContainer(container=container, wait_s=timeout_s, by=caller())
-        scheduler.call(request, timeout_s + ANSWER_S)
+    request = control_pb2.RestartContainer(container=container, wait_s=timeout_s, by=caller())
+    session.ask_scheduler(topology, request, timeout_s + ANSWER_S)
     return f"The topology master was not running; its scheduler restarts container {container}"
-
-
-def _by_force(session: Session, record: plan_pb2.ExecutionState, container: int, timeout_s: float) -> str:
-    scheduler = session.scheduler(record.topology)
-    if scheduler is None:
-        raise session.no_scheduler(record.topology)
-    with scheduler:
-        request = control_pb2.RestartContainer(container=container, force=True, wait_s=timeout_s, by=caller())
-        answer = scheduler.call(request, timeout_s + ANSWER_S)
-    return f"Successfully restarted topology '{record.topology}' ({answer.text.removeprefix('restarted ')})"
 
 
 def _check_task(session: Session, topology: str, task: int) -> None:

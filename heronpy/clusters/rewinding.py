@@ -114,8 +114,7 @@ def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -
 def _checkpoints(session: Session, topology: str) -> control_pb2.CheckpointsReply | None:
     """None while the topology master is being restarted; NotThereError when the topology is gone."""
     try:
-        reply = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
-        return reply
+        return session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     except NotThereError:
         raise
     except HeronError:

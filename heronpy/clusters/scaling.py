@@ -140,14 +140,10 @@ def _renew(session: Session, name: str, number: int, version: int, deadline: flo
     """Replace a container by one of its new size; ClusterError names the remaining steps."""
     left_s = max(deadline - time.monotonic(), 1.0)
     try:
-        scheduler = session.scheduler(name)
-        if scheduler is None:
-            raise session.no_scheduler(name)
-        with scheduler:
-            request = control_pb2.RestartContainer(
-                container=number, standing_by=True, plan_version=version, wait_s=left_s, by=caller()
-            )
-            scheduler.call(request, left_s + ANSWER_S)
+        request = control_pb2.RestartContainer(
+            container=number, standing_by=True, plan_version=version, wait_s=left_s, by=caller()
+        )
+        session.ask_scheduler(name, request, left_s + ANSWER_S)
     except HeronError as error:
         raise ClusterError(
             f"the tasks have their new sizes, but container {number} has the room that the engine gave it: {error};"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from heronpy.clusters.errors import NotThereError
 from heronpy.clusters.file_services import FileService, logs_of
@@ -17,6 +18,7 @@ from heronpy.common.log_files import level_filter
 from heronpy.common.log_format import CONTINUATION, RAW, RAW_LOGGER, escape, parse_line
 from heronpy.common.nearest import suggestion
 from heronpy.proto import control_pb2
+from heronpy.views.files import LogHit
 
 LIMIT_MAX, SECONDS_MAX = 1000, 10.0
 #: Maximum number of hits in an answer, and pause before a busy service gets the next request.
@@ -44,24 +46,13 @@ class Wanted:
     ignore_case: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A line that contains the text."""
 
-    process: str
-    container: int
-    #: Time and level of the record that contains the line; None and "" if none was found near it.
-    at: float | None
-    #: "" for output that bypassed logging.
-    level: str
-    logger: str
-    #: The message, or this line of it.
-    text: str
+    hit: LogHit
     #: The line in the file, and whether a record begins with it.
     line: str
     begins: bool
-    before: tuple[str, ...]
-    after: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -175,12 +166,12 @@ class _Source:
             self._until = None
         for hit in reply.hits:
             match = _match(self, hit)
-            at = min(self._last, match.at if match.at is not None else self._last)
+            at = min(self._last, match.hit.at if match.hit.at is not None else self._last)
             if wanted.since is not None and at < wanted.since:
                 self._files.clear()
                 return
             self._last = at
-            if self._shown(match.level):
+            if self._shown(match.hit.level or ""):
                 self.ready.append((at, match))
 
 
@@ -218,18 +209,18 @@ def _match(source: _Source, hit: control_pb2.LogHit) -> Match:
         text = own.message
     else:
         text = escape(line.removeprefix(RAW).removeprefix(CONTINUATION))
-    return Match(
+    found = LogHit(
         process=source.process,
         container=source.container,
         at=record.when if record is not None else None,
-        level=record.level if record is not None and not raw else "",
+        # Output that bypassed logging has no level.
+        level=record.level if record is not None and not raw else None,
         logger=RAW_LOGGER if raw else record.logger if record is not None else "",
         text=text,
-        line=escape(line),
-        begins=own is not None,
-        before=tuple(escape(_text(one)) for one in hit.before),
-        after=tuple(escape(_text(one)) for one in hit.after),
+        before=[escape(_text(one)) for one in hit.before],
+        after=[escape(_text(one)) for one in hit.after],
     )
+    return Match(found, escape(line), own is not None)
 
 
 def _text(data: bytes) -> str:

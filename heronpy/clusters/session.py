@@ -344,15 +344,19 @@ class Session(Records):
         location = self.scheduler_location(name)
         return self.way(name, self.record(name), "scheduler", location.endpoint).client() if location else None
 
+    def ask_scheduler(self, name: str, body: Message, timeout_s: float) -> Any:
+        """The body of a reply of the topology's scheduler; raises `no_scheduler` when it does not run."""
+        scheduler = self.scheduler(name)
+        if scheduler is None:
+            raise self.no_scheduler(name)
+        with scheduler:
+            return scheduler.call(body, timeout_s)
+
     def containers(self, name: str, timeout_s: float = ASK_CONTAINERS_S) -> control_pb2.ContainersReply | None:
         """The scheduler's report on its containers; None if it does not answer."""
         try:
-            scheduler = self.scheduler(name)
-            if scheduler is None:
-                return None
-            with scheduler:
-                reply: control_pb2.ContainersReply = scheduler.call(control_pb2.GetContainers(), timeout_s)
-                return reply
+            reply: control_pb2.ContainersReply = self.ask_scheduler(name, control_pb2.GetContainers(), timeout_s)
+            return reply
         except HeronError:
             return None
 

@@ -78,8 +78,7 @@ def ask(
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            reply = session.ask(name, request, max(deadline - time.monotonic(), 0.1))
-            return reply
+            return session.ask(name, request, max(deadline - time.monotonic(), 0.1))
         except LostReplyError as error:
             say(f"{error}; looking for the outcome")
         except RpcError:

@@ -20,37 +20,37 @@ from heronpy.scheduler.teardown import KeptFile, outdated
 from heronpy.storage.locations import open_store
 
 
-def forget(session: Session, folder: Path, topology: str, keep: int, besides: str) -> None:
-    """Remove old runs below a folder of runs.
+def forget(session: Session, folder: Path, topology: str, keep: int, like: str) -> None:
+    """Remove the runs below a folder that are too old, and all but the newest runs of one topology.
 
-    Of one topology, whose lock the caller has, keep only the newest runs and one more. Runs that cannot be removed now
-    are left for the next time.
+    The caller has the lock of this topology. The run `like` stays, because a run takes its input from it. A run that
+    cannot be removed now is left for the next time.
     """
     with suppress(HeronError, OSError):
-        _forget(session, folder, topology, keep, besides)
+        _forget(session, folder, topology, keep, like)
 
 
-def _forget(session: Session, folder: Path, topology: str, keep: int, besides: str) -> None:
+def _forget(session: Session, folder: Path, topology: str, keep: int, like: str) -> None:
     found = list(run_folders(folder))
     old = too_old(found, topology, keep, time.time())
     if not old:
         return
     used, lives = used_locations(session), {one.topology_id for one in session.topologies()}
-    inputs = {besides, *(record.like for record, _ in found if not record.has_ended)}
+    inputs = {like, *(record.like for record, _ in found if not record.has_ended)}
     for record, path in old:
         if record.savepoint in used or record.run in inputs or not lives.isdisjoint(record.topology_ids):
             continue
         # The caller has the lock of its own topology.
         lock = nullcontext() if record.topology == topology else Runs(folder, record.topology).locked()
         with suppress(HeronError, OSError), lock:
-            if Run(path).record == record:  # otherwise a command goes on with it since
+            if Run(path).record == record:  # otherwise another command continues this run
                 remove(record, path)
 
 
 def too_old(
     found: Sequence[tuple[RunRecord, Path]], topology: str, keep: int, now: float
 ) -> list[tuple[RunRecord, Path]]:
-    """The runs that are too old for the history, and runs of one topology beyond its newest ones.
+    """The runs that are older than history is kept, and all but the newest runs of one topology.
 
     `found` has the newest run of each topology first.
     """

@@ -58,15 +58,15 @@ class Begun(Struct, frozen=True):
     """The topology to start, and its run."""
 
     loaded: Loaded
-    #: None: the topology runs as a stream.
+    #: None if the topology runs as a stream, or as a batch of pipelines of work units (see `units`).
     run: Run | None = None
     stages: tuple[Stage, ...] = ()
     workers: int = 0
-    #: Whether it continues an unfinished run.
+    #: Whether the topology continues an unfinished run.
     goes_on: bool = False
     #: With --mode auto: the reason for the mode.
     why: str = ""
-    #: It is a batch of pipelines of work units, which has no run: their ledgers know what is done.
+    #: Whether the topology is a batch of pipelines of work units. Their ledgers record what is done.
     units: bool = False
 
 
@@ -153,8 +153,9 @@ def _sinks_problem(topology: topology_pb2.Topology) -> str:
 
 
 def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool) -> None:
-    """BatchRefusedError if a SparkSink cannot run in a batch, ConfigError if Spark cannot; a held run needs no
-    Spark.
+    """BatchRefusedError if a SparkSink cannot run in a batch, ConfigError if Spark cannot.
+
+    A held run needs no Spark.
     """
     if problem := _sinks_problem(topology):
         raise BatchRefusedError(f"topology '{topology.name}' cannot run as a batch: {problem}")

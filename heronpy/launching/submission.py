@@ -28,10 +28,10 @@ from heronpy.common.folders import check_root, heron_home, make_folders
 from heronpy.common.host import this_host
 from heronpy.common.log_files import divide_logs
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SecuritySettings, SparkSettings
-from heronpy.common.settings import settings_for
+from heronpy.common.settings import Resolved, prefer, settings_for
 from heronpy.common.version import VERSION
 from heronpy.connectors.spark import needs_spark
-from heronpy.connectors.spark.requirements import dispatch_homes
+from heronpy.connectors.spark.requirements import dispatch_homes, spark_sinks
 from heronpy.ingest.keys import has_units
 from heronpy.launching.model import Kept, Loaded, Planned, Started, Warn, unheard
 from heronpy.launching.spawning import spawn_child, spawn_scheduler, wait_scheduler
@@ -93,12 +93,10 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
     else:
         resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process for it
         if object_store(settings_for(resolved, CheckpointSettings)) is not None:
-            resolved.settings["checkpoint"]["root"] = ""  # nothing to keep, so nobody asks the store
+            resolved.settings["checkpoint"]["root"] = ""  # nothing to keep, so no process needs the store
     if needs_spark(topology):
-        from heronpy.launching import on_spark
-
         _warn_of_files(settings_for(resolved, SparkSettings).conf, warn)
-        on_spark.settle(topology, logical, resolved)
+        linger_for_spark(topology, logical, resolved)
     if has_units(topology):
         from heronpy.launching import on_units
 
@@ -116,6 +114,30 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
         on_engine.check_spark_of(resolved)
     settings = settings_for(resolved, PackingSettings)
     return Planned(topology, logical, pack(topology, settings, None), resolved, bool(needs_spark(topology)), engine)
+
+
+def linger_for_spark(topology: topology_pb2.Topology, logical: LogicalPlan, resolved: Resolved) -> None:
+    """Let the components whose tuples go only to Spark send less often, unless a user has chosen otherwise.
+
+    A frame costs the same whether it has one tuple or hundreds, and its tuples wait for a batch of Spark anyway.
+    """
+    for component in sorted(only_for(logical, spark_sinks(topology))):
+        prefer(resolved, component, "thrift", "linger_max_us", "every tuple waits for a batch of Spark")
+
+
+def only_for(logical: LogicalPlan, sinks: frozenset[str]) -> set[str]:
+    """The sinks, and the components whose tuples end only in these sinks (pure)."""
+    found = set(sinks)
+    growing = bool(found)
+    while growing:
+        fresh = {
+            name
+            for name in logical.components
+            if name not in found and (after := logical.downstream(name)) and found.issuperset(after)
+        }
+        found |= fresh
+        growing = bool(fresh)
+    return found
 
 
 def check_environment(engine: EngineSettings) -> None:

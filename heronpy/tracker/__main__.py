@@ -11,7 +11,6 @@ from heronpy.common.folders import heron_home
 from heronpy.common.logs import setup
 from heronpy.procs.child_log import OwnLog
 from heronpy.tracker.folder import LOG, folder_of
-from heronpy.tracker.options import Options
 
 LOG_MAX_BYTES, LOGS_MAX = 1 << 20, 3
 
@@ -26,7 +25,7 @@ def main() -> int:
     own_log.redirect()
     setup("tracker", "INFO")
     try:
-        from heronpy.tracker.serve import run
+        from heronpy.tracker.serve import Options, run
 
         options = Options(idle_exit_s=arguments.idle_exit, by_ui=True, common=Common(arguments.config_path))
         return run(options, own_log.rotate_if_large)

@@ -1,4 +1,4 @@
-"""`POST /api/v1/.../actions/...`: the same changes as the command makes, with the same code.
+"""`POST /api/v1/.../actions/...`: the changes of the command, made by the same code.
 
 With `dry_run` a request only says what it would do. With If-Match it is refused when the plan has changed since the
 client saw it. A topology gets one change at a time.
@@ -26,7 +26,7 @@ from heronpy.tracker.reading import EFFECTIVELY_ONCE, TOPOLOGY
 from heronpy.tracker.tracker import CHANGES_MAX
 from heronpy.views.advice import ActionBody, ActionResult, Change
 
-# What makes the changes is imported by the first one: it is a fifth of all that a tracker would import to start.
+# The modules that make changes are imported by the first action: they are a fifth of the imports of a start.
 if TYPE_CHECKING:
     from heronpy.clusters.scaling import Scaled
     from heronpy.clusters.session import Session
@@ -60,19 +60,19 @@ class Order:
         return wanted
 
 
-#: Actions that the manager would undo for the topology of a job, and the verb of `heron job` that does it.
+#: Actions that the manager would undo for the topology of a job, and the verb of `heron job` to use instead.
 INSTEAD = {
     "activate": "set {} run=running",
     "deactivate": "set {} run=paused",
     "update": "set {} KEY=VALUE",
     "kill": "stop {}",
 }
-#: What was done or would be, in one sentence, and the parts of it.
+#: One sentence on what was done, or would be done, and its parts.
 Done = tuple[str, list[str]]
 
 
 async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable[[Order], Done]) -> ActionResult:
-    """Check, do it in a thread, write to the log what became of it."""
+    """Check the request, carry it out in a thread, and log the outcome."""
     body: ActionBody = call.body
     given = {
         name: value for name, value in msgspec.structs.asdict(body).items() if value is not None and value is not False
@@ -108,7 +108,7 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
 def _action(
     name: str, *fields: str, with_version: bool = False
 ) -> Callable[[Callable[[Order], Done]], Callable[[Order], Done]]:
-    """Declare what takes these fields of a body as an action; the docstring is the summary of its route."""
+    """Declare a function as an action with these fields of the body; its docstring is the summary of the route."""
 
     def declare(do: Callable[[Order], Done]) -> Callable[[Order], Done]:
         async def answer(call: Call) -> ActionResult:
@@ -132,7 +132,7 @@ def _do(call: Call, action: str, body: ActionBody, do: Callable[[Order], Done]) 
             session.refuse_job(order.name, INSTEAD[action].format(f"{session.target} {order.name}"))
         version = session.packing_plan(order.name).version
         wanted = call.headers.get("if-match", "*").strip().strip('"')
-        if wanted not in ("*", str(version)):  # the asker has seen another plan
+        if wanted not in ("*", str(version)):  # the client has read another plan
             raise Problem(
                 412, "stale-plan", f"the plan of '{order.name}' has version {version} now, not {wanted[:40]}",
                 "look at what has changed, and ask again",
@@ -249,7 +249,7 @@ def _savepoint(order: Order) -> Done:
 
 @_action("restore", "checkpoint")
 def _restore(order: Order) -> Done:
-    """Go back to a `checkpoint`, or the newest that is whole."""
+    """Restore a `checkpoint`, by default the newest intact one."""
     from heronpy.clusters.rewinding import preview, rewind
 
     _check_stateful(order)

@@ -178,7 +178,7 @@ class App:
 
 
 def problem_of(error: HeronError) -> Problem:
-    """The problem of an error of another room."""
+    """The Problem for an error of another room."""
     status, word = next(((status, word) for kind, status, word in _STATUS if isinstance(error, kind)), (409, "failed"))
     return Problem(status, word, str(error) or type(error).__name__)
 

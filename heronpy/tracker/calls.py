@@ -73,7 +73,7 @@ class Param:
 
 @dataclass(slots=True)
 class Call:
-    """One request that the guard has let in."""
+    """One request that the guard has accepted."""
 
     tracker: Tracker
     asker: Asker

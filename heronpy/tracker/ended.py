@@ -15,9 +15,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from heronpy.clusters.ended import kept_files, read_kept
-from heronpy.clusters.how_ended import last_load, last_minutes, summary_of
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
+from heronpy.clusters.summary import last_load, last_minutes, summary_of
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import heron_home
 from heronpy.executor.file_service import ContainerFiles
@@ -32,12 +32,12 @@ from heronpy.views.plan import Plan, plan_of
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import GATEWAY
 
-#: Topologies that are listed, the newest, and files that are kept in memory for their pages.
+#: Most listed topologies, the newest; and most files that are kept in memory for pages.
 LISTED_MAX, OPEN_MAX = 200, 8
-#: The state of a task or process that ran, or was silent, when it was seen last; those of others stay.
+#: The state of a task or process whose last known state is not one of `_OVER`.
 ENDED_STATE, _OVER = "ENDED", frozenset(("FINISHED", "FAILED", "STOPPED"))
 
-#: A file is the same while its inode, time and size are.
+#: Inode, time and size, which identify the content of a file.
 _Mark = tuple[int, int, int]
 
 
@@ -45,7 +45,7 @@ class EndedError(NoMasterError):
     """The topology has ended, so it cannot answer."""
 
 
-# ---- asked as if it were there ----------------------------------------------------------------
+# ---- answers from the kept file ---------------------------------------------------------------
 
 
 class _Kept(Master):
@@ -174,7 +174,7 @@ class EndedTopology(Watched):
         raise EndedError(self.gone)
 
 
-# ---- which there are --------------------------------------------------------------------------
+# ---- the list ---------------------------------------------------------------------------------
 
 
 class Ended:

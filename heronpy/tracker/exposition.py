@@ -26,14 +26,13 @@ class Shown:
 
 
 def page(shown: Iterable[Shown], unreadable: Iterable[str], refused: int = 0) -> bytes:
-    """The page of these topologies and of the unreadable clusters; `refused` is the number of refused requests.
-    """
+    """The page of these topologies and of the unreadable clusters; `refused` is the number of refused requests."""
     sums = _Sums()
     for cluster in unreadable:
         sums.add(UNREADABLE, {"cluster": cluster}, 1)
     for one in shown:
         sums.add_topology(one)
-    # Outside the bound: what was left out must not leave out itself.
+    # Not bounded: the number of omitted series must not be omitted itself.
     for own, value in ((REFUSED, refused), *([(DISCARDED, sums.discarded)] if sums.discarded else ())):
         sums.put(own, {}, value)
     return "".join(line for name in sorted(sums.families) for line in sums.families[name]).encode()

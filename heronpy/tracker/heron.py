@@ -141,9 +141,9 @@ def _declare_part(name: str, scope: Scope, summary: str, shown: Callable[[Parts]
 
 for _name, _scope, _summary, _shown in (
     ("info", Scope.ALL, "Everything that is known of a topology, in one document.", heron_info.info),
-    ("packingplan", Scope.VIEW, "Which task runs in which container.",
+    ("packingplan", Scope.VIEW, "The tasks of each container.",
      lambda parts: heron_info.packing_plan(parts.packing)),
-    ("physicalplan", Scope.ALL, "Where each task is now, with the configuration.",
+    ("physicalplan", Scope.ALL, "The present place of each task, with the configuration.",
      lambda parts: heron_info.physical_plan(parts.physical, parts.record.working_dir)),
     ("logicalplan", Scope.ALL, "Spouts, bolts and streams, with the configuration.",
      lambda parts: heron_info.logical_plan(parts.definition)),
@@ -169,7 +169,7 @@ async def runtime_state(call: Call) -> Json:
 @table.route(
     "GET", "/topologies/metrics", Scope.VIEW, *NAMED, COMPONENT, INSTANCES,
     Param("metricname", "only this metric; may be repeated", list),
-    Param("interval", "seconds that counters are over; -1: since the start", int, -1, low=-1, high=86400),
+    Param("interval", "count only the last seconds; -1: since the start", int, -1, low=-1, high=86400),
     returns=dict[str, Any],
 )  # fmt: skip
 async def metrics(call: Call) -> Json:
@@ -192,11 +192,11 @@ _TIMELINE = (
     *NAMED, COMPONENT, INSTANCES,
     Param("starttime", "seconds since 1970", int, required=True, low=0, high=1 << 40),
     Param("endtime", "seconds since 1970", int, required=True, low=0, high=1 << 40),
-    Param("metricname", "as __execute-count or busy; may be repeated; without it Heron's counters", list),
+    Param("metricname", "such as __execute-count or busy; may be repeated; default: Heron's counters", list),
 )  # fmt: skip
 
 
-#: The first is the address of Heron before 0.20.5.
+#: The first path is that of Heron before 0.20.5.
 @table.route("GET", "/topologies/metricstimeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
 @table.route("GET", "/topologies/metrics/timeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
 async def metrics_timeline(call: Call) -> Json:
@@ -262,5 +262,5 @@ async def exceptions(call: Call) -> list[Json]:
     "GET", "/topologies/exceptionsummary", Scope.ALL, *NAMED, COMPONENT, INSTANCES, returns=list[dict[str, Any]]
 )
 async def exception_summary(call: Call) -> list[Json]:
-    """How often each class of exception was raised by a component."""
+    """The number of exceptions of a component, by class."""
     return heron_info.exception_summary((await _exceptions(call))[1])

@@ -20,7 +20,7 @@ from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import V1
 from heronpy.views.past import Timeline
 
-# Imported by the first request, in its thread: it is much, and most trackers need none of it.
+# Imported by the first request, in its thread, because it takes long and most trackers do not need it.
 if TYPE_CHECKING:
     from heronpy.clusters.session import Session
     from heronpy.jobs.store import Store, View
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 JOBS, POOLS = V1 + "/jobs", V1 + "/pools"
 JOB, POOL = JOBS + "/{cluster}/{job}", POOLS + "/{cluster}/{pool}"
-#: Keys of a document whose values are settings, which only the token 'all' sees.
+#: Keys of a document whose values are settings, which are shown for the token 'all' only.
 SETTINGS = frozenset(("config", "component_config", "settings"))
 #: Fields of jobs, decisions and changes that people or user code have written.
 _REASONS = frozenset(("failure", "alerts", "why", "text"))
-#: Stands where a reason would be.
+#: Replaces a reason.
 UNSEEN = "the token 'all' shows the reason"
 _CLUSTER = Param("cluster", "only this cluster")
 
@@ -42,12 +42,12 @@ table = Table()
 class LayerBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Body of a change of a layer: one of `set`, `unset` and `revert`."""
 
-    #: Keys and their values, as a map of maps; with `for_s` they end by themselves.
+    #: Keys and values, as a map of maps; with `for_s` they hold for this number of seconds.
     set: dict[str, Any] | None = None
     for_s: float | None = None
-    #: Keys to take out, with all below them, as `parallelism.work`.
+    #: Keys to remove, with all keys below them, such as `parallelism.work`.
     unset: list[str] | None = None
-    #: The version that the layer becomes again.
+    #: The version of the layer to restore.
     revert: int | None = None
     why: str = ""
 
@@ -57,7 +57,7 @@ class ReleaseBody(Struct, forbid_unknown_fields=True):
 
 
 async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
-    """Ask a cluster, in a thread; what is wrong with the request as a Problem."""
+    """Ask a cluster in a thread; raises Problem for an invalid request."""
     source = await call.tracker.cluster(cluster)
 
     def asked() -> T:
@@ -84,7 +84,7 @@ async def _of_each(call: Call, do: Callable[[Session], list[dict[str, Any]]]) ->
         try:
             found += [{"cluster": cluster, **one} for one in await _of(call, cluster, do)]
         except Problem as problem:
-            if wanted is not None or problem.status != 503:  # the list of topologies says which cannot be read
+            if wanted is not None or problem.status != 503:  # the list of topologies names unreadable clusters
                 raise
     return found
 
@@ -96,7 +96,7 @@ def _store(session: Session) -> Store:
 
 
 @table.route(
-    "GET", JOBS, Scope.VIEW, _CLUSTER, Param("job", "only this job, with all of it"), returns=list[dict[str, Any]]
+    "GET", JOBS, Scope.VIEW, _CLUSTER, Param("job", "only this job, with all details"), returns=list[dict[str, Any]]
 )
 async def jobs(call: Call) -> list[dict[str, Any]]:
     """The jobs: state, tasks wanted and running, lag, promise and the last decision of each. The list may be empty."""
@@ -156,7 +156,7 @@ async def release(call: Call) -> dict[str, Any]:
 
 
 async def _change(call: Call, what: str, do: Callable[[Call, Store], dict[str, Any]]) -> dict[str, Any]:
-    """Do it, and write to the log who asked for it and what became of it."""
+    """Carry out the change, and log the client and the outcome."""
     outcome = "was interrupted"
     try:
         found = await _of(call, call.path["cluster"], lambda session: do(call, _store(session)))
@@ -170,7 +170,7 @@ async def _change(call: Call, what: str, do: Callable[[Call, Store], dict[str, A
 
 
 def _version(call: Call, of: str) -> int:
-    """The version that the asker has seen."""
+    """The version that the client has read."""
     seen = call.headers.get("if-match", "").strip().strip('"')
     if not (seen.isascii() and seen.isdecimal()):
         fix = f"give it the version of the {of} that GET .../jobs/{{cluster}}/{{job}} has"
@@ -213,7 +213,7 @@ def _released(call: Call, store: Store) -> dict[str, Any]:
 
 
 def _is_kept(session: Session) -> bool:
-    """Whether a manager keeps the jobs of the cluster true."""
+    """Whether a manager applies the jobs of the cluster."""
     from heronpy.jobs.manager import acting_of
 
     return acting_of(session.state) is not None
@@ -248,7 +248,7 @@ def _row(store: Store, name: str) -> dict[str, Any]:
 
 
 async def _seen(call: Call, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the asker may see of these jobs, with the tasks of their topologies that run."""
+    """The parts of these jobs that the client may see, with the running tasks of their topologies."""
     watched = [call.tracker.clusters[one["cluster"]].topologies.get(one["job"]) for one in found]
     await asyncio.gather(*(one.refresh() for one in watched if one is not None))
     for row, one in zip(found, watched, strict=True):

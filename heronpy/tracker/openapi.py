@@ -50,7 +50,7 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
         "operationId": route.answer.__name__,
         "summary": route.summary,
         "x-scope": route.scope.value,
-        # Without a token only the tracker's own user is let in.
+        # Without a token, only the tracker's own user has access.
         "security": [] if route.scope is Scope.OPEN else [{"token": []}, {}],
         "parameters": [
             *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names),
@@ -70,7 +70,7 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
         found["parameters"] += [
             {
                 "name": "If-Match", "in": "header", "required": False, "schema": {"type": "string"},
-                "description": "the version that the asker has seen, of the plan or of the layer",
+                "description": "the version of the plan or of the layer that the client has read",
             },
         ]  # fmt: skip
     return found

@@ -1,4 +1,4 @@
-"""The files of the pages, by their names in one folder: read once, served with an ETag.
+"""The files of the pages, by their names in one folder. They are read once, and served with an ETag.
 
 Comments, spaces and needless markup of our own modules, and the spaces of our style sheet, are not sent: they are a
 fifth of the bytes.
@@ -26,14 +26,14 @@ _NO_CODE = re.compile(
     r'|"(?:\\.|[^"\\\n])*"',
     re.DOTALL,
 )
-#: A regular expression, and what stands before one: where a slash divides, it is an operand.
+#: A regular expression, and the characters after which a slash begins one; after an operand, a slash divides.
 _REGULAR = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/")
 _BEFORE_REGULAR = frozenset("(,=:[!&|?{};\n")
 #: The text of a template up to its end or to an expression in it.
 _TEMPLATE = re.compile(r"[`}](?:\\.|\$(?!\{)|[^`\\$])*(?P<end>`|\$\{)", re.DOTALL)
-#: In a template of `html`: the name of a tag that ends, and the quotes of a value that is one word. It needs neither.
+#: In a template of `html`: the name of an end tag, and the quotes of a value of one word. Neither is needed.
 _END, _QUOTES = re.compile(r"</[a-z0-9]+>"), re.compile(r'(?<=[a-z]=)"([\w-]+)"(?=[ \n/>])')
-#: Code up to what may begin another part, or end the expression.
+#: Code up to a character that may begin another part, or end the expression.
 _CODE = re.compile(r"[^'\"`/{} ]+| +|.", re.DOTALL)
 #: A semicolon before a line that begins with a word: the line end suffices, because no statement of these modules is
 #: empty.

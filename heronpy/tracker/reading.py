@@ -90,11 +90,11 @@ async def me(call: Call) -> Me:
 @table.route(
     "GET", V1 + "/topologies", Scope.VIEW,
     *_PLACE,
-    Param("state", "only topologies in this state, as RUNNING"), Param("after", "the page after this"),
+    Param("state", "only topologies in this state, such as RUNNING"), Param("after", "the page after this id"),
     returns=Topologies,
 )  # fmt: skip
 async def topologies(call: Call) -> Topologies:
-    """The topologies, the worst first."""
+    """The topologies, most urgent first."""
     tracker, wanted = call.tracker, call.query
     clusters = list(tracker.clusters.values())
     if wanted["cluster"] is not None:
@@ -138,7 +138,7 @@ async def history(call: Call) -> History:
 
 
 def check_ended(call: Call, route: Route) -> None:
-    """A Problem for a request that an ended topology cannot answer."""
+    """Raise Problem for a request that an ended topology cannot answer."""
     gone = call.watched.gone
     if route.path.startswith(TASK):
         raise Problem(410, "ended", f"{gone}, and all its processes have ended", "its logs are kept")
@@ -155,7 +155,7 @@ async def topology(call: Call) -> Topology:
 
 @table.route("GET", TOPOLOGY + "/plan", Scope.VIEW, returns=Plan)
 async def plan(call: Call) -> Plan:
-    """The graph, and the places of the tasks; actions take its version as If-Match."""
+    """The graph and the places of the tasks; actions take the version of the plan as If-Match."""
     await call.watched.refresh()
     return await call.watched.read_plan()
 
@@ -172,7 +172,7 @@ async def load(call: Call) -> Load:
 
 @table.route("GET", TOPOLOGY + "/tasks", Scope.VIEW, _COMPONENT, returns=Tasks)
 async def tasks(call: Call) -> Tasks:
-    """The figures of each task, and the other processes."""
+    """The figures of each task and of the other processes."""
     found = await call.watched.tasks()
     component = call.query["component"]
     if component is None:
@@ -202,12 +202,12 @@ async def doctor(call: Call) -> Doctor:
         low=-TIME_MAX, high=TIME_MAX,
     ),
     Param("until", "up to this time", float, 0.0, low=0, high=TIME_MAX),
-    Param("points", "at most this many; minutes are summed up", int, 0, low=0, high=1000),
+    Param("points", "at most this number of points; minutes are combined", int, 0, low=0, high=1000),
     Param("component", "only this component; may be repeated", list),
     Param("metric", "only this series; may be repeated", list),
     Param(
-        "samples", "1: of the last ten minutes, what this tracker has seen every few seconds, while it runs", int, 0,
-        low=0, high=1,
+        "samples", "1: the figures that this tracker has read every few seconds in the last ten minutes, while the"
+        " topology runs", int, 0, low=0, high=1,
     ),
     returns=Timeline,
 )  # fmt: skip
@@ -229,7 +229,7 @@ async def timeline(call: Call) -> Timeline:
 @table.route(
     "GET", TOPOLOGY + "/events", Scope.VIEW,
     Param("after", "only events with a higher number", int, 0, low=0, high=(1 << 63) - 1),
-    Param("limit", "the newest of them", int, EVENTS_MAX, low=1, high=EVENTS_MAX),
+    Param("limit", "at most this number of events, the newest", int, EVENTS_MAX, low=1, high=EVENTS_MAX),
     returns=Events,
 )  # fmt: skip
 async def events(call: Call) -> Events:
@@ -247,7 +247,7 @@ async def exceptions(call: Call) -> Exceptions:
 
 @table.route("GET", TOPOLOGY + "/slow", Scope.ALL, _COMPONENT, _TASK, returns=Slow)
 async def slow(call: Call) -> Slow:
-    """The slow tuples with their values, the slowest first."""
+    """The slow tuples with their values, slowest first."""
     request = control_pb2.GetSlow(component=call.query["component"] or "", task_id=call.query["task"])
     return await call.watched.master.look(request, Slow)
 
@@ -259,7 +259,7 @@ async def slow(call: Call) -> Slow:
         low=-TIME_MAX, high=TIME_MAX,
     ),
     Param("min_ms", "only traces that took at least this many milliseconds", float, 0.0, low=0, high=TIME_MAX),
-    Param("limit", "the slowest of them", int, 50, low=0, high=200),
+    Param("limit", "at most this number of traces, the slowest", int, 50, low=0, high=200),
     returns=Traces,
 )  # fmt: skip
 async def traces(call: Call) -> Traces:
@@ -284,14 +284,14 @@ async def checkpoints(call: Call) -> Checkpoints:
 
 def _found_of(watched: Watched) -> list[Found]:
     """Checkpoints on disk; blocking."""
-    from heronpy.clusters.places import found_of  # only here: it brings object stores along
+    from heronpy.clusters.places import found_of  # imported here, because it imports object stores
 
     return found_of(watched.session, watched.name)
 
 
 @table.route("GET", TOPOLOGY + "/checkpoints/{number}", Scope.VIEW, returns=CheckpointDetail)
 async def checkpoint(call: Call) -> CheckpointDetail:
-    """One checkpoint of this run: which task took how long, and how much it wrote."""
+    """One checkpoint of this run: the time and the written bytes of each task."""
     watched, text = call.watched, call.path["number"]
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise Problem(404, "not-found", f"'{watched.name}' has no checkpoint {text[:40]}", "checkpoints are numbers")
@@ -349,10 +349,10 @@ async def progress(call: Call) -> ShownProgress:
 
 @table.route(
     "GET", V1 + "/live", Scope.VIEW,
-    Param("topology", "cluster/role/environ/name; without it the list of all"),
+    Param("topology", "cluster/role/environ/name; default: the list of all topologies"),
     Param(
         "level",
-        f"how much of a topology; fitting: tasks, if there are at most {TASKS_MAX}",
+        f"level of detail; fitting: tasks, if there are at most {TASKS_MAX} of them",
         default="component",
         choices=("component", "tasks", "fitting"),
     ),

@@ -2,82 +2,69 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from heronpy.clusters.file_services import MasterFileService
+from heronpy.clusters.file_services import MasterFileService, listed, logs_of
+from heronpy.clusters.letters import LETTERS, when
 from heronpy.clusters.log_folders import container_of
-from heronpy.clusters.searching import LIMIT_MAX, Match, Search, Wanted
+from heronpy.clusters.searching import LIMIT_MAX, Search, Wanted
 from heronpy.common.errors import HeronError, InvalidRpcError
 from heronpy.common.log_format import CONTINUATION, DIVIDER_LOGGER, RAW, escape, parse_line
 from heronpy.common.log_search import CONTEXT_MAX, TEXT_MAX_BYTES
 from heronpy.common.nearest import nearest
 from heronpy.common.redaction import redacted
 from heronpy.proto import components_of, control_pb2
+from heronpy.storage.dead_letters import letter_of
 from heronpy.tracker.calls import TIME_MAX, Call, Param, Table
 from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import TOPOLOGY
 from heronpy.tracker.sources import Watched
-from heronpy.views.files import Config, Letter, Letters, LogFile, LogFiles, LogHit, LogHits, LogLine, Logs, Setting
+from heronpy.views.files import Config, Letter, Letters, LogFile, LogFiles, LogHits, LogLine, Logs, Setting
 from heronpy.views.heron_plans import config_as_json
 
 PIECE_BYTES = 64 * 1024
 PIECE_MAX_BYTES = 256 * 1024
 LETTERS_MAX = 200
-#: Searches of logs at once, of all who ask; each keeps file services of executors busy.
+#: Most simultaneous searches of logs, of all clients; each keeps file services of executors busy.
 SEARCHES_MAX = 2
-_LOG = re.compile(r"log-files/(?P<process>.+)\.log")
-_LETTERS = re.compile(r"dead-letters/.+\.jsonl(\.1)?")
 
 table = Table()
 
 
-async def _containers(watched: Watched) -> list[int]:
-    plan = await watched.plan()
-    return [0, *(one.container for one in plan.containers)]
+async def _services(watched: Watched) -> dict[int, MasterFileService]:
+    """The file services of the topology's containers."""
+    numbers = [0, *(one.container for one in (await watched.plan()).containers)]
+    return {number: MasterFileService(watched.master, number) for number in sorted(numbers)}
 
 
-async def _listed(watched: Watched) -> tuple[dict[int, control_pb2.ListFilesReply], dict[str, str]]:
-    """What each container lists, and why others do not."""
-
-    async def of(container: int) -> control_pb2.ListFilesReply | str:
-        try:
-            return await watched.master.ask_executor(container, control_pb2.ListFiles())
-        except HeronError as error:
-            return str(error)
-
-    numbers = await _containers(watched)
-    answers = dict(zip(numbers, await asyncio.gather(*map(of, numbers)), strict=True))
-    found = {number: answer for number, answer in answers.items() if not isinstance(answer, str)}
-    return found, {str(number): answer for number, answer in answers.items() if isinstance(answer, str)}
+def _named(unreachable: Mapping[int, str]) -> dict[str, str]:
+    return {str(container): why for container, why in unreachable.items()}
 
 
 @table.route("GET", TOPOLOGY + "/logs", Scope.ALL, returns=LogFiles)
 async def logs(call: Call) -> LogFiles:
     """The processes that have a log."""
-    found, unreachable = await _listed(call.watched)
+    unreachable: dict[int, str] = {}
     files = [
-        LogFile(process=match["process"], container=container, bytes=file.bytes, changed_at=file.changed_at)
-        for container, reply in sorted(found.items())
-        for file in reply.files
-        if (match := _LOG.fullmatch(file.name)) is not None
+        LogFile(process=one.process, container=one.container, bytes=one.entry.bytes, changed_at=one.entry.changed_at)
+        for one in await logs_of(await _services(call.watched), unreachable)
+        if not one.back
     ]
-    return LogFiles(files=files, unreachable=unreachable)
+    return LogFiles(files=files, unreachable=_named(unreachable))
 
 
 @table.route(
     "GET", TOPOLOGY + "/logs/search", Scope.ALL,
-    Param("text", "what a line contains, letter by letter", required=True),
+    Param("text", "the literal text that a line contains", required=True),
     Param("what", "only this process or component; may be repeated", list),
     Param("context", "lines before and after each hit", int, 0, low=0, high=CONTEXT_MAX),
     Param("since", "only records from this time on, seconds since 1970", float, low=0, high=TIME_MAX),
     Param("level", "only this level and above", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
     Param("limit", "at most this many hits", int, LIMIT_MAX, low=1, high=LIMIT_MAX),
-    Param("ignore_case", "true: A to Z are the same as a to z", default="false", choices=("true", "false")),
+    Param("ignore_case", "true: ignore the case of A to Z", default="false", choices=("true", "false")),
     returns=LogHits,
 )  # fmt: skip
 async def search(call: Call) -> LogHits:
@@ -99,29 +86,21 @@ async def search(call: Call) -> LogHits:
     found = Search(wanted)
     tracker.searches += 1
     try:
-        services = {number: MasterFileService(watched.master, number) for number in await _containers(watched)}
-        hits = [_hit(match) async for match in found.run(services)]
+        hits = [match.hit async for match in found.run(await _services(watched))]
     finally:
         tracker.searches -= 1
     return LogHits(
         hits=hits, searched_bytes=found.searched_bytes, stopped=found.stopped,
-        unreachable={str(container): why for container, why in found.unreachable.items()},
-    )  # fmt: skip
-
-
-def _hit(match: Match) -> LogHit:
-    return LogHit(
-        process=match.process, container=match.container, at=match.at, level=match.level or None, logger=match.logger,
-        text=match.text, before=list(match.before), after=list(match.after),
+        unreachable=_named(found.unreachable),
     )  # fmt: skip
 
 
 @table.route(
     "GET", TOPOLOGY + "/logs/{process}", Scope.ALL,
     Param("offset", "read from here on", int, low=0, high=(1 << 63) - 1),
-    Param("until", "read what ends here", int, low=0, high=(1 << 63) - 1),
+    Param("until", "read the piece that ends here", int, low=0, high=(1 << 63) - 1),
     Param("bytes", "at most this much", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
-    Param("file", "the file that the offset is of"),
+    Param("file", "the file to which the offset belongs"),
     Param("back", "the rotated file with this number; 0 is the newest", int, 0, low=0, high=9999),
     returns=Logs,
 )  # fmt: skip
@@ -151,26 +130,25 @@ async def log(call: Call) -> Logs:
 async def _read(call: Call, process: str, name: str, offset: int | None, count: int) -> control_pb2.ReadFileReply:
     request = control_pb2.ReadFile(name=name, offset=offset or 0, bytes=count, from_end=offset is None)
     if count == 0:
-        request.bytes, request.offset = 1, (1 << 63) - 1  # nothing, but its size
+        request.bytes, request.offset = 1, (1 << 63) - 1  # only the size is needed
     container = container_of(process)
     try:
         return await call.watched.master.ask_executor(container, request)
     except InvalidRpcError:
-        listed = (await logs(call)).files
-        # The name of a standby topology master does not tell its container.
-        other = next((one.container for one in listed if one.process == process and one.container != container), None)
+        known = (await logs(call)).files
+        # The name of a standby topology master does not have the number of its container.
+        other = next((one.container for one in known if one.process == process and one.container != container), None)
         if other is not None:
             with suppress(InvalidRpcError):
                 return await call.watched.master.ask_executor(other, request)
-        known = [one.process for one in listed]
         raise Problem(
             404, "not-found", f"topology '{call.watched.name}' has no log of {process[:200]!r}",
-            "GET .../logs lists those that there are", nearest(process, known),
+            "GET .../logs lists those that there are", nearest(process, [one.process for one in known]),
         ) from None  # fmt: skip
 
 
 def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, int, int]:
-    """Whole lines of a piece, and where they begin and end in the file.
+    """The complete lines of a piece, and their begin and end in the file.
 
     The end of a line that began before the piece is left out, unless the caller knows that the piece begins a line. The
     beginning of a line that continues after the piece is left out, unless the piece has nothing else.
@@ -218,51 +196,44 @@ def lines_of(data: bytes) -> list[LogLine]:
 
 @table.route(
     "GET", TOPOLOGY + "/letters", Scope.ALL, Param("component", "only this component"),
-    Param("limit", "the newest of them", int, 50, low=1, high=LETTERS_MAX), returns=Letters,
+    Param("limit", "at most this number of letters, the newest", int, 50, low=1, high=LETTERS_MAX), returns=Letters,
 )  # fmt: skip
 async def letters(call: Call) -> Letters:
-    """The tuples that were given up, the newest first."""
-    listed, unreachable = await _listed(call.watched)
+    """The tuples that were given up, newest first."""
+    services, unreachable = await _services(call.watched), dict[int, str]()
     names = [
         (file.changed_at, container, file.name)
-        for container, reply in listed.items()
-        for file in reply.files
-        if _LETTERS.fullmatch(file.name)
+        for container, files in (await listed(services, unreachable)).items()
+        for file in files
+        if LETTERS.fullmatch(file.name)
     ]
     limit, component = call.query["limit"], call.query["component"]
     found: list[Letter] = []
     for changed_at, container, name in sorted(names, reverse=True):
         if len(found) >= limit and min(letter.at for letter in found) > changed_at:
-            break  # nothing in the files that are left is newer
+            break  # the remaining files have no newer letter
         request = control_pb2.ReadFile(name=name, bytes=PIECE_MAX_BYTES, from_end=True)
         try:
-            reply = await call.watched.master.ask_executor(container, request)
+            reply = await services[container].ask(request)
         except HeronError as error:
-            unreachable[str(container)] = str(error)
+            unreachable[container] = str(error)
             continue
         data, _, _ = cut(reply.data, reply.offset, reply.size, False)
         found += [one for one in _parsed(data, call.watched.record.topology_id) if component in (None, one.component)]
         found = sorted(found, key=lambda letter: -letter.at)[:limit]
-    return Letters(letters=found, unreachable=unreachable)
+    return Letters(letters=found, unreachable=_named(unreachable))
 
 
 def _parsed(data: bytes, topology_id: str) -> list[Letter]:
     """The dead letters of this run; invalid lines are left out."""
-    found = []
-    for line in data.splitlines():
-        try:
-            letter = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(letter, dict) and letter.get("topology_id") in (None, topology_id):
-            found.append(_letter(letter))
-    return found
+    letters = (letter for line in data.splitlines() if (letter := letter_of(line)) is not None)
+    return [_letter(one) for one in letters if one.get("topology_id") in (None, topology_id)]
 
 
-def _letter(letter: Mapping[str, Any]) -> Letter:
-    at, tries = letter.get("at"), letter.get("tries")
+def _letter(letter: dict[str, Any]) -> Letter:
+    tries = letter.get("tries")
     return Letter(
-        at=float(at) if isinstance(at, int | float) else 0.0,
+        at=when(letter),
         component=str(letter.get("component", "")),
         instance=str(letter.get("instance", "")),
         source=str(letter.get("source_component", "")),

@@ -17,11 +17,11 @@ from heronpy.views.load import Load
 from heronpy.views.past import Series, Timeline
 from heronpy.views.saved import Batches, spark_figures
 
-#: Least distance of two samples; the page of a topology that is looked at has one in two seconds, too.
+#: Least distance of two samples; a page of a topology has new figures every two seconds.
 SAMPLE_S = 1.9
-#: Ten minutes, which a chart shows, and one more, so that a topology of ten minutes is kept whole.
+#: A chart shows ten minutes. One more is kept, so that ten minutes are complete.
 KEPT_S, SAMPLES_MAX = 660.0, 330
-#: Least distance of two looks at batches: their rates are what is done between them.
+#: Least distance of two readings of batches, whose difference gives the rates.
 BATCHES_S = 1.0
 #: Figures of each component, by their names in its row.
 _OF_COMPONENT = (
@@ -43,7 +43,7 @@ class Samples:
         self._times: list[float] = []
         #: Component to one value per figure, for each time.
         self._rows: dict[str, array[float]] = {}
-        #: The batches of Spark, when they were seen last, and what is known of them since the time before.
+        #: The last reading of the batches of Spark with its time, and the figures between the last two readings.
         self._batches: tuple[Batches, float] | None = None
         self._spark: dict[str, float | None] = {}
 
@@ -56,7 +56,7 @@ class Samples:
         self._batches = found, at
 
     def see(self, load: Load) -> None:
-        """Note figures, unless they are as old as the last ones."""
+        """Record figures, unless the last sample is younger than `SAMPLE_S`."""
         if self._times and load.at < self._times[-1] - KEPT_S:
             self._times, self._rows = [], {}  # the clock was set back
         if self._times and load.at - self._times[-1] < SAMPLE_S:
@@ -65,7 +65,7 @@ class Samples:
         for row in load.components:
             figures = list(_figures(row))
             if row.queue_bytes == 0 and figures[_LONGEST] is None:
-                figures[_LONGEST] = 0  # of empty ones none is the longest
+                figures[_LONGEST] = 0  # of empty queues none is the longest
             self._note(row.name, figures)
         self._times.append(load.at)
         count = len(self._times)
@@ -73,7 +73,7 @@ class Samples:
         del self._times[:old]
         for name, values in list(self._rows.items()):
             width = len(_names(name))
-            values.extend([nan] * (count * width - len(values)))  # of one that is not there any more
+            values.extend([nan] * (count * width - len(values)))  # the component is no longer there
             del values[: old * width]
             if all(map(isnan, values)):
                 del self._rows[name]
@@ -107,7 +107,7 @@ class Samples:
 
 
 def _short(value: float) -> float | None:
-    """Without digits that a float32 does not have: they are most of an answer."""
+    """The value with the digits of a float32; more digits would be most of an answer."""
     return None if isnan(value) else round(value, 7 if value < 1 else 3)
 
 

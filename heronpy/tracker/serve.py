@@ -15,6 +15,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,6 @@ from heronpy.tracker import place
 from heronpy.tracker.folder import folder_of
 from heronpy.tracker.front import Front
 from heronpy.tracker.guard import CONNECTIONS_MAX, House, has_room
-from heronpy.tracker.options import DEFAULT_PORT, Options
 from heronpy.tracker.pages import load
 from heronpy.tracker.peer import is_loopback, uid_of
 from heronpy.tracker.tokens import Tokens
@@ -45,13 +45,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.tracker")
 
-#: All addresses that a name below .localhost has in a browser: who listens on one of them answers for the others.
+DEFAULT_PORT = 8889
+#: All addresses of a name below .localhost in a browser. A process on one of them could answer for the others.
 LOOPBACK = ("127.0.0.1", "::1")
-#: What a machine without IPv6 says.
+#: Errors of a machine without IPv6.
 _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-#: How many ports after the wanted one are tried.
+#: Number of ports that are tried.
 PORTS_TRIED = 50
-#: A request has arrived in full within this, or its connection is closed.
+#: A connection is closed if a request has not arrived completely after this time.
 REQUEST_MAX_S = 10.0
 HEAD_MAX_BYTES = 32 * 1024
 KEEP_ALIVE_S = 30
@@ -61,15 +62,35 @@ LOOK_S = 1.0
 SLICE_S = 0.0005
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags of `heron tracker`."""
+
+    #: Empty: all configured clusters.
+    clusters: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    #: 0: any free port. None: DEFAULT_PORT, or the next free one.
+    port: int | None = None
+    #: Certificate and key.
+    tls: tuple[str, str] | None = None
+    #: The name by which clients reach the proxy, with the port if it is not the usual one.
+    behind_proxy: str = ""
+    #: The tracker ends after this time without a request; 0: never.
+    idle_exit_s: float = 0.0
+    #: Whether `heron ui` started it.
+    by_ui: bool = False
+    common: Common = field(default_factory=Common)
+
+
 class Protocol(H11Protocol):
     """uvicorn's protocol with two more limits: connections, and the time for a request to arrive."""
 
     _timer: asyncio.TimerHandle | None = None
     #: The peer, a user or an address.
     peer = ""
-    #: The tracker's own user, where a connection tells who it is.
+    #: The tracker's own user; empty if connections do not identify users.
     owner = ""
-    #: Connections that were one too many.
+    #: Number of connections that were too many.
     refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -86,7 +107,7 @@ class Protocol(H11Protocol):
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        """Start, or end, the time for the request that is arriving."""
+        """Start or stop the timer of the request that is arriving."""
         super().data_received(data)
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             if self._timer is None and self.timeout_keep_alive_task is None:
@@ -95,7 +116,7 @@ class Protocol(H11Protocol):
             self._disarm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer."""
+        """Stop the timer."""
         self._disarm()
         if self.flow is not None:
             super().connection_lost(exc)
@@ -124,7 +145,7 @@ def _peer_of(transport: asyncio.Transport) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, whose signals are ours."""
+    """uvicorn's server without its signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -186,7 +207,7 @@ def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) ->
 
 
 def _add_listener(found: list[socket.socket], host: str, port: int) -> None:
-    """Add a socket to those that listen already; nothing for a second address that this machine does not have."""
+    """Add a listening socket; a second address that this machine does not have is left out."""
     sock = None
     try:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -232,7 +253,7 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     sys.setswitchinterval(SLICE_S)
     context = _tls(options)
     named = is_named(options)
-    # Programs, and pages that are open and then say that they are old, find a tracker that was started again.
+    # With the last port, programs find a restarted tracker, and so do open pages, which then report that they are old.
     sockets = listen(LOOPBACK if named else (options.host,), options.port, place.last_port(folder))
     port = sockets[0].getsockname()[1]
     scheme = "https" if options.tls is not None else "http"
@@ -274,7 +295,7 @@ async def _work(
 ) -> None:
     """Give the server its app, and wait until there was no request for `idle_s`."""
     try:
-        # Most of the time of a start, so the server runs already.
+        # This takes most of the time of a start, so the server already runs.
         await asyncio.to_thread(importlib.import_module, "heronpy.tracker.app")
         from heronpy.tracker.app import App
         from heronpy.tracker.tracker import Tracker
@@ -282,7 +303,7 @@ async def _work(
         tracker = Tracker(*given)
         made.set_result(App(tracker))
     finally:
-        made.cancel()  # nothing, once it is set
+        made.cancel()  # no effect once it is set
     try:
         await _watch(tracker, idle_s, each_second)
     finally:

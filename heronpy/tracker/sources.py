@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
-from heronpy.clusters.how_ended import SENTENCES, how_ended
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
-from heronpy.clusters.summary import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
+from heronpy.clusters.summary import DEAD, NO_ANSWER, NO_MASTER, SENTENCES, STARTING, how_ended, topology_of
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
@@ -42,13 +41,13 @@ Diagnosis: TypeAlias = "tuple[Signals, list[Finding]]"
 #: The maximum age of an answer that is given to another caller.
 FRESH_S = 1.9
 ASK_S = 2.0
-#: The longest pause between two questions to a master that does not answer.
+#: The longest pause between two requests to a topology master that does not answer.
 PAUSE_MAX_S = 10.0
-#: Rates and quantiles of single tasks are over this time.
+#: Rates and quantiles of tasks cover this time.
 TASK_WINDOW_S = 10.0
 #: The windows of `heron doctor`.
 DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0
-#: The state of a topology while a command removes it, and what such a command says that it does.
+#: The state of a topology while a command removes it, and how such commands describe their activity.
 KILLING = "KILLING"
 _REMOVING = frozenset(doing.value for doing in Doing)
 #: Distance of the points of `recent_per_s`, and how many are kept.
@@ -71,7 +70,7 @@ class Shared(Generic[T]):
             return self._answer[1]
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.ensure_future(self._do())
-        # One who goes away must not cancel it for the others.
+        # A client that disconnects must not cancel it for the others.
         return await asyncio.shield(self._under_way)
 
     async def _do(self) -> T:
@@ -87,9 +86,9 @@ class Watched:
         self.session = session
         self.record = record
         self.master = Master(session, record)
-        #: Why it is no longer there; empty while it is.
+        #: Why it is gone; empty while it exists.
         self.gone = ""
-        #: When it ended, of a topology that has ended.
+        #: When it ended; None if it has not ended.
         self.ended_at: float | None = None
         self.reply: LoadAnswer | None = None
         self.definition: topology_pb2.Topology | None = None
@@ -173,7 +172,7 @@ class Watched:
         try:
             doing = self.session.state.get(paths.operation(self.name))
             if doing is not None and doing[0].decode(errors="replace") in _REMOVING:
-                return KILLING, f"topology '{self.name}' is being killed"  # until it is gone it need not answer
+                return KILLING, f"topology '{self.name}' is being killed"  # it need not answer until it is gone
             if absent == NO_ANSWER:
                 return absent, text
             waits_for = self.session.starting(self.record)
@@ -185,14 +184,14 @@ class Watched:
         return (NO_MASTER, text) if runs else (DEAD, f"no process of topology '{self.name}' runs")
 
     async def _follow_plan(self, newer: bool) -> None:
-        """Read the plan if it has changed: the end of an update changes its version, and no place."""
+        """Read the plan if it has changed; the end of an update changes its version alone."""
         try:
             node = await asyncio.to_thread(self._plan_node)
             if newer or self._plan is None or node != self._node:
                 await self.read_plan()
                 self._node = node
         except HeronError:
-            return  # the figures stand without it; it is read again with the next answer
+            return  # the figures are shown without it; the next answer reads it again
 
     def _plan_node(self) -> int:
         """The version of the packing plan's node; 0 without one. Blocking."""
@@ -253,7 +252,7 @@ class Watched:
         """The newest figures, as the same object until newer ones arrive; None before the first."""
         if self.reply is None:
             return None
-        # A page compares it with that of the plan.
+        # A page compares this version with that of the plan.
         version = self.packing.version if self.packing is not None else 0
         if self.reply.load.plan_version != version:
             self.reply = replace(self.reply, load=replace(self.reply.load, plan_version=version))
@@ -286,7 +285,7 @@ class Watched:
 
 def _look(session: Session, name: str) -> Diagnosis:
     """Blocking."""
-    from heronpy.clusters.examining import look  # only here: the doctor's modules take as long to import as all these
+    from heronpy.clusters.examining import look  # imported here, because it takes as long as all other imports
 
     return look(session, name, DIAGNOSIS_WINDOW_S)
 

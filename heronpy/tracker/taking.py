@@ -27,7 +27,7 @@ STACKS, PROFILE, HEAP = "stacks", "profile", "heap"
 DURATION_MIN_S, DURATION_MAX_S = 0.5, 60.0
 RATE_MAX, TOP_MAX = 1000, 500
 
-#: What a process does that does not run.
+#: A process that does not run, as part of a sentence.
 _DOWN = {
     control_pb2.PROC_STARTING: "is being started",
     control_pb2.PROC_BACKOFF: "has ended and is about to be started again",
@@ -41,7 +41,7 @@ Request = control_pb2.DumpStacks | control_pb2.Profile | control_pb2.Heap
 
 
 async def _start(call: Call, kind: str, takes_s: float, make: Callable[[str], Request]) -> Evidence:
-    """Have evidence of the process taken that the path names."""
+    """Start a capture of the process that the path names."""
     watched, tracker = call.watched, call.tracker
     status = await watched.master.ask(control_pb2.GetStatus())
     try:
@@ -66,7 +66,7 @@ async def _start(call: Call, kind: str, takes_s: float, make: Callable[[str], Re
 async def _take(
     call: Call, watched: Watched, process: Process, kind: str, takes_s: float, request: Request
 ) -> Evidence:
-    """Ask the executor, and write down who did."""
+    """Ask the executor, and log the client and the outcome."""
     outcome = "was interrupted"
     try:
         reply = await watched.master.take(process.container, request, answer_s(takes_s))
@@ -89,7 +89,7 @@ async def _take(
 
 
 async def _why_none(watched: Watched, process: Process, error: HeronError) -> str:
-    """Why nothing was taken: that the process has ended meanwhile, else what was said."""
+    """Why there is no result: the process has ended meanwhile, or else the error."""
     said = str(error)
     if isinstance(error, InvalidRpcError):  # its executor knows it sooner than the topology master
         said = f"{process.name} has ended, and may be about to be started again"
@@ -117,7 +117,7 @@ def _reason(process: control_pb2.ProcessRecord) -> str:
 
 
 def _newest(call: Call, kind: str) -> Evidence:
-    """What was asked for last; a Problem when that failed."""
+    """The last capture; raises Problem if there is none, or if it failed."""
     what, watched = call.path["id"], call.watched
     entry = call.tracker.evidence.find(watched.record.topology_id, what, kind)
     if entry is None:
@@ -137,21 +137,21 @@ def _declare_newest(kind: str, summary: str) -> None:
     table.route("GET", TASK + kind, Scope.ALL, returns=Evidence)(newest)
 
 
-_declare_newest(STACKS, "The stacks that were asked for last.")
-_declare_newest(PROFILE, "The profile that was asked for last.")
-_declare_newest(HEAP, "The objects by type that were asked for last.")
+_declare_newest(STACKS, "The last captured stacks.")
+_declare_newest(PROFILE, "The last captured profile.")
+_declare_newest(HEAP, "The last counted objects, by type.")
 
 
 @table.route("POST", TASK + STACKS, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_stacks(call: Call) -> Evidence:
-    """Have a task, or another process by its name, print the stacks of its threads."""
+    """Capture the stacks of all threads of a task, or of another named process."""
     _check(call.body)
     return await _start(call, STACKS, 1.0, lambda name: control_pb2.DumpStacks(name=name))
 
 
 @table.route("POST", TASK + PROFILE, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_profile(call: Call) -> Evidence:
-    """Have a task, or another process by its name, sampled for `duration_s`."""
+    """Sample a task, or another named process, for `duration_s`."""
     body: EvidenceBody = call.body
     _check(body)
 
@@ -177,7 +177,7 @@ async def take_heap(call: Call) -> Evidence:
 
 
 def _check(body: EvidenceBody) -> None:
-    """A Problem for a number that makes no sense."""
+    """Raise Problem for a number that is out of range."""
     limits = (
         ("duration_s", body.duration_s, DURATION_MIN_S, DURATION_MAX_S),
         ("rate", body.rate, 1, RATE_MAX),

@@ -1,4 +1,4 @@
-"""The two tokens: 256 bits each, shown once and kept as their SHA-256, in a file that only its user reads.
+"""The two tokens: 256 bits each, shown once and kept as their SHA-256, in a file that only its owner can read.
 
 A change is written to a new file, which is then renamed: a reader sees the old or the new one. The file is read again
 when it has changed, so a new or removed token takes effect at once.

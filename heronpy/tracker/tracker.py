@@ -17,7 +17,7 @@ from heronpy.tracker.guard import Asker, House, Problem
 from heronpy.tracker.sources import ClusterSource, Shared, Watched
 from heronpy.tracker.tokens import Tokens
 
-#: Changes at once; each holds a thread.
+#: Most simultaneous changes; each holds a thread.
 CHANGES_MAX = 8
 #: Most characters of a change's outcome in the log.
 OUTCOME_MAX = 500
@@ -47,7 +47,7 @@ class Tracker:
         self.changing: set[str] = set()
         #: The page for Prometheus, once it was requested.
         self.page: Shared[bytes] | None = None
-        #: Searches of logs that are under way.
+        #: Number of searches of logs in progress.
         self.searches = 0
         self.asked_at = time.monotonic()
 
@@ -92,7 +92,7 @@ class Tracker:
         return found
 
     async def _ended(self, source: ClusterSource, role: str, environ: str, name: str) -> EndedTopology | None:
-        """The topology with this id, or the last of this name, that has ended."""
+        """The ended topology with this id, or the last one of this name."""
         here = [one.record.topology_id for one in source.topologies.values()]
         return await asyncio.to_thread(self.ended.find, source.session, role, environ, name, here)
 

@@ -10,7 +10,7 @@ from heronpy import Bolt, Grouping, Spout, TopologyBuilder
 from heronpy.common.setting_types import PROFILES, InstanceSettings
 from heronpy.common.settings import Resolved, resolve, settings_for
 from heronpy.connectors.spark.requirements import SINK_KEY
-from heronpy.launching.on_spark import settle
+from heronpy.launching.submission import linger_for_spark
 from heronpy.plan.logical import LogicalPlan
 
 USUAL, LONGER = InstanceSettings().linger_max_us, PROFILES["thrift"]["linger_max_us"]
@@ -33,7 +33,7 @@ def settled(*overrides: str, topology: dict[str, Any] | None = None, **component
     builder.add_bolt("alarm", Parse, par=1, inputs={rows: Grouping.SHUFFLE})
     message = builder.build()
     result = resolve("local", [], topology or {}, components, list(overrides))
-    settle(message, LogicalPlan.from_topology(message), result)
+    linger_for_spark(message, LogicalPlan.from_topology(message), result)
     return result
 
 
@@ -71,5 +71,5 @@ def test_without_spark_nothing_changes() -> None:
     builder.add_bolt("parse", Parse, par=1, inputs={rows: Grouping.SHUFFLE})
     message = builder.build()
     result = resolve("local", [], {}, {}, [])
-    settle(message, LogicalPlan.from_topology(message), result)
+    linger_for_spark(message, LogicalPlan.from_topology(message), result)
     assert result == resolve("local", [], {}, {}, [])

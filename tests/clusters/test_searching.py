@@ -75,7 +75,7 @@ def test_matches_of_all_processes_come_newest_first(
         patch.setattr(searching, "PAGE", page)
         search, found = find({n: FileService(folder, n) for n in (1, 2)}, Wanted("needle", limit=limit))
     wanted = [1e9 + at for at, (_, text) in enumerate(times) if text == "needle"][::-1]
-    assert [match.at for match in found] == wanted[:limit]
+    assert [match.hit.at for match in found] == wanted[:limit]
     assert bool(search.stopped) == (len(wanted) > limit)
 
 
@@ -83,9 +83,10 @@ def test_words_level_and_time_choose(tmp_path: Path) -> None:
     write(tmp_path, "container_1_word_1", (1e9, "needle!"), (1e9 + 50, "needle"), (1e9 + 60, "needle!"))
     write(tmp_path, "container_1_count_2", (1e9 + 55, "needle"))
     services = {1: FileService(tmp_path, 1)}
-    texts = [match.at for match in find(services, Wanted("needle", what=("word",), level="ERROR"))[1]]
+    texts = [match.hit.at for match in find(services, Wanted("needle", what=("word",), level="ERROR"))[1]]
     assert texts == [1e9 + 60, 1e9]
-    assert [one.process for one in find(services, Wanted("needle", what=("count-2",)))[1]] == ["container_1_count_2"]
+    of_task = find(services, Wanted("needle", what=("count-2",)))[1]
+    assert [one.hit.process for one in of_task] == ["container_1_count_2"]
     assert len(find(services, Wanted("needle", since=1e9 + 51))[1]) == 2
     with pytest.raises(NotThereError, match="no log of 'wrod'; did you mean 'word'"):
         find(services, Wanted("needle", what=("wrod",)))
@@ -112,7 +113,7 @@ def test_at_the_deadline_what_was_found_is_given(tmp_path: Path) -> None:
     write(tmp_path, "container_2_word_2", (1e9, "needle"))
     services = {1: FileService(tmp_path, 1), 2: FileService(tmp_path, 2, hangs=True)}
     search, found = find(services, Wanted("needle", seconds=0.3))
-    assert [match.at for match in found] == [1e9 + 1, 1e9] and search.stopped == "after 0.3 s"
+    assert [match.hit.at for match in found] == [1e9 + 1, 1e9] and search.stopped == "after 0.3 s"
 
 
 def test_a_log_that_is_rotated_meanwhile_is_searched_once(tmp_path: Path) -> None:
@@ -130,4 +131,4 @@ def test_a_log_that_is_rotated_meanwhile_is_searched_once(tmp_path: Path) -> Non
             write(tmp_path, "container_1_word_1", (3e9, "needle"))
             return reply
 
-    assert [match.at for match in find({1: Rotating(tmp_path, 1)}, Wanted("needle"))[1]] == [2e9, 1e9]
+    assert [match.hit.at for match in find({1: Rotating(tmp_path, 1)}, Wanted("needle"))[1]] == [2e9, 1e9]

@@ -22,14 +22,13 @@ from heronpy.tracker import peer, place
 from heronpy.tracker.app import routes
 from heronpy.tracker.folder import folder_of
 from heronpy.tracker.guard import CONNECTIONS_OF_ONE, Scope
-from heronpy.tracker.options import Options
-from heronpy.tracker.serve import LOOPBACK, check, hosts_of, listen
+from heronpy.tracker.serve import LOOPBACK, Options, check, hosts_of, listen
 from heronpy.tracker.tokens import Tokens
 from tests.support.waiting import wait_for
 
 PROGRAM = """
 from heronpy.tracker import guard, serve
-from heronpy.tracker.options import Options
+from heronpy.tracker.serve import Options
 serve.REQUEST_MAX_S, guard.CONNECTIONS_MAX = {limits}
 raise SystemExit(serve.run(Options(port=0, idle_exit_s={idle})))
 """

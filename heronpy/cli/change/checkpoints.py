@@ -77,9 +77,8 @@ class View:
         """The topology master's answer; None when the topology does not run or does not answer."""
         if self.mode != EFFECTIVELY_ONCE:
             return None
-        with suppress(HeronError, exits.Failure):
-            reply = self.session.ask(self.topology, control_pb2.GetCheckpoints(), ASK_S)
-            return reply
+        with suppress(HeronError):
+            return self.session.ask(self.topology, control_pb2.GetCheckpoints(), ASK_S)
         return None
 
     @cached_property
@@ -130,7 +129,7 @@ class View:
         """Whether a checkpoint without files is intact: it completed, or was retired, since the listing."""
         if catalogue.at_place(place_of(record.location)):
             return True
-        with suppress(HeronError, exits.Failure):
+        with suppress(HeronError):
             now = self.session.ask(self.topology, control_pb2.GetCheckpoints(), ASK_S)
             return record.checkpoint not in {one.checkpoint for one in now.complete}
         return False

@@ -101,12 +101,11 @@ def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> No
     failed, avoided, lifted = False, list[dict[str, Any]](), list[str]()
     for name in names:
         try:
-            with session.scheduler(name) or _none(session, name) as scheduler:
-                found = list(scheduler.call(control_pb2.GetContainers(), 5.0).avoided)
-                if lift and any(one.host == lift for one in found):
-                    scheduler.call(control_pb2.DrainHost(host=lift, lift=True, by=caller()), 5.0)
-                    lifted.append(name)
-                    found = [one for one in found if one.host != lift]
+            found = list(session.ask_scheduler(name, control_pb2.GetContainers(), 5.0).avoided)
+            if lift and any(one.host == lift for one in found):
+                session.ask_scheduler(name, control_pb2.DrainHost(host=lift, lift=True, by=caller()), 5.0)
+                lifted.append(name)
+                found = [one for one in found if one.host != lift]
         except HeronError as error:
             failed = True
             warning(f"'{name}': {error}")
@@ -128,10 +127,6 @@ def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> No
         raise exits.Failure("not all topologies could be asked; the reasons are above")
     if lift and not lifted:
         raise exits.Failure(f"no topology in {target} avoids host '{lift}'", exits.NOT_FOUND)
-
-
-def _none(session: Session, name: str) -> Any:
-    raise session.no_scheduler(name)
 
 
 def _how_long(one: dict[str, Any]) -> str:

@@ -123,8 +123,7 @@ def _read(file: BinaryIO) -> Iterator[Minute]:
         except msgspec.MsgspecError as error:
             raise RequestError(
                 f"line {number} of {file.name} is not a line of a recording ({error}); make such a file with heron job"
-                " explain"
-                " CLUSTER JOB --record FILE"
+                " explain CLUSTER JOB --record FILE"
             ) from None
     if not number:
         raise RequestError(f"{file.name} is empty; make such a file with heron job explain CLUSTER JOB --record FILE")

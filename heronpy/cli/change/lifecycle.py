@@ -52,17 +52,14 @@ def drain(target: Target, topology: str, host: str, timeout_s: float, common: Co
     """Ask the scheduler to move the containers away from a host, and wait until they have moved."""
     session = Session(target, common)
     check_engine(session, topology, "drain")
-    scheduler = session.scheduler(topology)
-    if scheduler is None:
-        raise session.no_scheduler(topology)
-    with scheduler:
-        known = {one.host for one in scheduler.call(control_pb2.GetContainers(), 5.0).containers if one.host}
-        if host not in known:
-            hint = suggestion(host, known, f"; its containers are on {', '.join(sorted(known)) or 'no host yet'}")
-            raise exits.Failure(f"topology '{topology}' has no container on host '{host}'{hint}", exits.USAGE)
-        # The scheduler enforces the timeout: its answer names the unfinished steps.
-        answer = scheduler.call(control_pb2.DrainHost(host=host, wait_s=timeout_s, by=caller()), timeout_s + ANSWER_S)
-        say(f"Successfully drained: {answer.text}")
+    found = session.ask_scheduler(topology, control_pb2.GetContainers(), ANSWER_S)
+    known = {one.host for one in found.containers if one.host}
+    if host not in known:
+        hint = suggestion(host, known, f"; its containers are on {', '.join(sorted(known)) or 'no host yet'}")
+        raise exits.Failure(f"topology '{topology}' has no container on host '{host}'{hint}", exits.USAGE)
+    # The scheduler enforces the timeout: its answer names the unfinished steps.
+    request = control_pb2.DrainHost(host=host, wait_s=timeout_s, by=caller())
+    say(f"Successfully drained: {session.ask_scheduler(topology, request, timeout_s + ANSWER_S).text}")
 
 
 def drill(target: Target, topology: str, what: str, kills: bool, stopped_s: float, common: Common) -> None:

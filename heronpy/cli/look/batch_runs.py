@@ -7,14 +7,14 @@ import msgspec
 from heronpy.batch.run import Runs, runs_folder
 from heronpy.batch.stages import Exchange, Stage, divide
 from heronpy.cli import exits
-from heronpy.cli.output import clean, print_json, print_table, say
-from heronpy.cli.render.stages import print_progress
+from heronpy.cli.output import clean, print_json, print_table, say, say_labelled
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.settings import settings_for
 from heronpy.proto import topology_pb2
-from heronpy.views.progress import stopped
+from heronpy.views.progress import Progress, stopped, table_of
+from heronpy.views.units import Table
 
 
 def show_progress(target: Target, topology: str, as_json: bool, common: Common) -> None:
@@ -33,6 +33,20 @@ def show_progress(target: Target, topology: str, as_json: bool, common: Common) 
         print_json(msgspec.to_builtins(found))
     else:
         print_progress(found)
+
+
+def print_progress(found: Progress) -> None:
+    """Print the input of the run, its stages, and why it failed."""
+    began = f", which reads {found.boundary}" if found.boundary else ""
+    say(f"Batch run {clean(found.run)} is {found.state}{clean(began)}")
+    print_units(table_of(found))
+    if found.cause:
+        say_labelled("cause", found.cause)
+
+
+def print_units(found: Table) -> None:
+    """Print a table of work units."""
+    print_table(found.titles, found.rows)
 
 
 def show_stages(target: Target, topology: str, as_json: bool, common: Common) -> None:

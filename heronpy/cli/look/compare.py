@@ -16,8 +16,8 @@ from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say, warning
 from heronpy.clusters.client_config import known_clusters
 from heronpy.clusters.history import PastRun, find_run, submits_of
-from heronpy.clusters.how_ended import Used, used_by
 from heronpy.clusters.session import Session
+from heronpy.clusters.summary import Used, used_by
 from heronpy.clusters.target import Common, Target
 from heronpy.common.units import counted, format_bytes, format_duration
 

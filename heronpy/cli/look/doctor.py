@@ -96,7 +96,7 @@ def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bo
     if kept is None:
         return False
     # Imported here: they take as long as all other imports together.
-    from heronpy.clusters.how_ended import told_by
+    from heronpy.clusters.summary import told_by
     from heronpy.views.build_ended import doctor_of_ended
 
     found = doctor_of_ended(*told_by(kept))

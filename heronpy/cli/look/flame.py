@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 
-#: A stack, outermost frame first, and its seconds.
-Row = tuple[tuple[str, ...], float]
+from heronpy.views.evidence import Row
 
 WIDTH, ROW, MARGIN = 1200, 17, 10
 #: Narrower boxes are left out; the width of a letter.

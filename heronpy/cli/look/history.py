@@ -10,11 +10,11 @@ from msgspec import to_builtins
 from heronpy.batch.run import Run
 from heronpy.cli import exits
 from heronpy.cli.look import events, logs
+from heronpy.cli.look.batch_runs import print_progress, print_units
 from heronpy.cli.output import clean, command, moment, print_json, print_table, say, say_labelled
-from heronpy.cli.render.stages import print_progress, print_units
 from heronpy.clusters.history import PastRun, find_run, past_runs
-from heronpy.clusters.how_ended import told_by, used_by
 from heronpy.clusters.session import Session
+from heronpy.clusters.summary import told_by, used_by
 from heronpy.clusters.target import Common, Target
 from heronpy.common.losses import given_up_text, losses_text
 from heronpy.common.units import counted, format_bytes, format_duration

@@ -21,7 +21,7 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.look.following import EndWatch, followed_records
-from heronpy.cli.output import clean_block, command, warn, warning
+from heronpy.cli.output import clean_block, command, picked, warn, warning
 from heronpy.clusters.archived_logs import archived_runs, not_reached
 from heronpy.clusters.ended import last_ended
 from heronpy.clusters.ending import AWAY_S, End
@@ -40,6 +40,7 @@ from heronpy.common.nearest import suggestion
 from heronpy.common.units import format_bytes, parse_duration_s
 from heronpy.proto import plan_pb2
 from heronpy.storage.log_archive import FOLDER, Run
+from heronpy.views.files import LogHit
 
 
 async def _find(
@@ -54,7 +55,7 @@ async def _find(
             if shown and wanted.context and not as_json:
                 click.echo("--")
             shown += 1
-            click.echo(_as_json(match) if as_json else clean_block(_as_text(match, wanted.context)))
+            click.echo(_as_json(match.hit) if as_json else clean_block(_as_text(match, wanted.context)))
     finally:
         if master is not None:
             master.close()
@@ -71,27 +72,19 @@ async def _find(
 
 def _as_text(match: Match, context: int) -> str:
     """The line as it is in the file, with the time and process of its record; context as in grep."""
+    hit = match.hit
     if context:
-        before = [f"{match.process}- {line}" for line in match.before]
-        after = [f"{match.process}- {line}" for line in match.after]
-        return "\n".join([*before, f"{match.process}: {match.line}", *after])
-    if match.begins or match.at is None or match.logger == RAW_LOGGER:
+        before = [f"{hit.process}- {line}" for line in hit.before]
+        after = [f"{hit.process}- {line}" for line in hit.after]
+        return "\n".join([*before, f"{hit.process}: {match.line}", *after])
+    if match.begins or hit.at is None or hit.logger == RAW_LOGGER:
         return match.line
-    return format_record(match.at, match.level or "-", match.process, match.logger, match.text)
+    return format_record(hit.at, hit.level or "-", hit.process, hit.logger, hit.text)
 
 
-def _as_json(match: Match) -> str:
-    return json.dumps(
-        {
-            "time": match.at,
-            "level": match.level,
-            "process": match.process,
-            "logger": match.logger,
-            "text": match.text,
-            "before": list(match.before),
-            "after": list(match.after),
-        }
-    )
+def _as_json(hit: LogHit) -> str:
+    shown = {"time": hit.at, "level": hit.level or "", **picked(hit, "process", "logger", "text", "before", "after")}
+    return json.dumps(shown)
 
 
 def show_logs(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronpy.cli import exits
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import SparkSettings
@@ -35,7 +34,7 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
     try:
         request = control_pb2.GetMetrics(names=[*_NAMES, *_TIMES], instances=[GATEWAY])
         reply = session.ask(status.topology, request, ASK_S)
-    except (HeronError, exits.Failure):
+    except HeronError:
         return None  # the status is complete without it
     settings = settings_for(session.settings_of(session.find(status.topology)), SparkSettings)
     hosts = {executor.container: executor.host for executor in status.executors}

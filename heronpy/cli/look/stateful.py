@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from typing import Any
 
-from heronpy.cli import exits
 from heronpy.cli.render.checkpoints import master_json, record_json, waiting_names
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
@@ -24,9 +23,8 @@ def ask(session: Session, status: control_pb2.StatusReply) -> control_pb2.Checkp
     if reliability_mode(status.plan.topology) != "EFFECTIVELY_ONCE":
         return None
     try:
-        reply = session.ask(status.topology, control_pb2.GetCheckpoints(), ASK_S)
-        return reply
-    except (HeronError, exits.Failure):
+        return session.ask(status.topology, control_pb2.GetCheckpoints(), ASK_S)
+    except HeronError:
         return None  # the status is complete without it
 
 

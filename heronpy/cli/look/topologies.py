@@ -42,7 +42,7 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
 
 
 def unknown(names: Sequence[str]) -> str:
-    """The sentence about topologies of which no process could be asked; the reasons were printed before."""
+    """The sentence about topologies that did not answer; the reasons were printed before."""
     shown = ", ".join(f"'{clean(name)}'" for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"it is not known whether {shown}{more} still {'runs' if len(names) == 1 else 'run'}; the reasons are above"

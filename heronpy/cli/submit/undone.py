@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from heronpy.cli import exits
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.errors import HeronError
@@ -55,7 +54,7 @@ def undone_of(session: Session, record: plan_pb2.ExecutionState, last: control_p
     """The unfinished work, from the topology master and the records; empty without an answer."""
     try:
         reply = session.ask(record.topology, control_pb2.GetMetrics(names=(_BATCHES, _UNITS)))
-    except (HeronError, exits.Failure):
+    except HeronError:
         return Undone()
     # Batches of work units are retried as units.
     sinks = spark_sinks(last.plan.topology)

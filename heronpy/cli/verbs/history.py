@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from heronpy.cli.flags import complete
-from heronpy.cli.flags.arguments import cluster_flag, common_flags, json_flag, verb
-from heronpy.cli.flags.reading import Reading, reading_target
+from heronpy.cli.flags.arguments import cluster_flag, common_flags, json_flag
+from heronpy.cli.flags.reading import reading
 
 _run = click.argument("run", metavar="RUN", shell_complete=complete.past_runs)
-
-
-def _reading(name: str, run: Any = _run) -> Callable[[Callable[..., Any]], click.Command]:
-    return verb(name, history_command, cls=Reading, target=reading_target, topology=run)
 
 
 @click.group("history")
@@ -28,7 +23,7 @@ def history_command() -> None:
     """
 
 
-@_reading("list", run=None)
+@reading("list", history_command, topology=None)
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
               help="Only the newest N.")  # fmt: skip
 def list_command(**flags: Any) -> None:
@@ -38,7 +33,7 @@ def list_command(**flags: Any) -> None:
     list_runs(**flags)
 
 
-@_reading("show")
+@reading("show", history_command, topology=_run)
 def show_command(**flags: Any) -> None:
     """Show how a run ended: its cause, figures, work units, the doctor's findings, and its last events."""
     from heronpy.cli.look.history import show_run
@@ -46,7 +41,7 @@ def show_command(**flags: Any) -> None:
     show_run(**flags)
 
 
-@_reading("progress")
+@reading("progress", history_command, topology=_run)
 def progress_command(**flags: Any) -> None:
     """Show the progress of the work units of a run: the stages of a batch run, or the pipelines of a stream."""
     from heronpy.cli.look.history import show_progress
@@ -54,7 +49,7 @@ def progress_command(**flags: Any) -> None:
     show_progress(**flags)
 
 
-@_reading("exceptions")
+@reading("exceptions", history_command, topology=_run)
 @click.option("--summary", is_flag=True, help="Print a table without tracebacks.")
 @click.option("--all", "everything", is_flag=True, help="List the tasks separately, with all tracebacks.")
 def exceptions_command(**flags: Any) -> None:
@@ -64,7 +59,7 @@ def exceptions_command(**flags: Any) -> None:
     show_exceptions(**flags)
 
 
-@_reading("logs")
+@reading("logs", history_command, topology=_run)
 @click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...")
 @click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N records.")

@@ -15,7 +15,6 @@ from heronpy.common.folders import heron_home
 from heronpy.common.nearest import suggestion
 from heronpy.tracker import finding
 from heronpy.tracker.folder import folder_of
-from heronpy.tracker.options import Options
 
 #: The scopes of `heronpy.tracker.guard.Scope` that a token can have.
 SCOPES = ("view", "all")
@@ -50,7 +49,7 @@ def tracker_command(
     """
     from heronpy.clusters.client_config import known_clusters
     from heronpy.common.logs import setup
-    from heronpy.tracker.serve import run
+    from heronpy.tracker.serve import Options, run
 
     known = known_clusters(common.config_path)
     for cluster in clusters:

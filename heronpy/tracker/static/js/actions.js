@@ -1,11 +1,11 @@
-/** Changes of a topology: a dialog shows what would happen before it is done; the plan's version goes along. */
+/** Changes of a topology: a dialog shows what a change would do first; each request names the version of the plan. */
 
 import { get, pathOf, post, problemOf } from './api.js';
 import { taskName } from './format.js';
 import { Dialog, Trouble } from './parts.js';
 import { html, useEffect, useRef, useState } from './ui.js';
 
-/** Name, title, what it takes, how advice says it. */
+/** `when`: the action is possible; `choose`: what the user chooses; `typed`: the user types the name; `says`: a part of the command in advice. */
 const ACTIONS = [
   { name: 'deactivate', title: 'pause', when: (topology) => topology.state !== 'PAUSED' },
   { name: 'activate', title: 'activate', when: (topology) => topology.state === 'PAUSED' },
@@ -18,7 +18,7 @@ const ACTIONS = [
 /** @type {Promise<any>|null} */
 let me = null;
 
-/** Who asks; asked once. */
+/** The user as the tracker knows him; asked once. */
 export function whoAmI() {
   me ??= get('me').catch((problem) => {
     me = null;
@@ -27,7 +27,7 @@ export function whoAmI() {
   return me;
 }
 
-/** Whether who asks may see and change everything. */
+/** Whether the user may see and change everything. */
 export function useMay() {
   const [may, setMay] = useState(false);
   useEffect(() => {
@@ -36,7 +36,7 @@ export function useMay() {
   return may;
 }
 
-/** All that may be done; of what is said to be `next`, what its commands do. @param {{place: any, state: any, next?: string}} props */
+/** Buttons for all possible actions; with `next` only those of the commands in this advice. @param {{place: any, state: any, next?: string}} props */
 export function Actions({ place, state, next }) {
   const { topology, plan } = state.snapshot ?? {};
   const may = useMay();
@@ -58,14 +58,14 @@ export function Restore({ place, plan, number }) {
     ${open && html`<${Ask} place=${place} action=${{ ...RESTORE, body: { checkpoint: number }, about: `, checkpoint ${number}` }} plan=${plan} onClose=${() => setOpen(false)} />`}`;
 }
 
-/** It begins with what `next` says. @param {{place: any, action: any, plan: any, next?: string, onClose: () => void}} props */
+/** A dialog that begins with the values in the advice `next`. @param {{place: any, action: any, plan: any, next?: string, onClose: () => void}} props */
 function Ask({ place, action, plan, next = '', onClose }) {
   const [, task, of] = /heron restart .* (container_\d+_.+_(\d+))/.exec(next) ?? [];
   const [component, setComponent] = useState(task ?? '');
   const [counts, setCounts] = useState(Object.fromEntries([...next.matchAll(/-parallelism (\S+):(\d+)/g)].map(([, name, count]) => [name, +count])));
   const [typed, setTyped] = useState('');
   const [result, setResult] = useState({ found: null, problem: null, busy: false });
-  // The version that was seen first, here or in the first answer: a change meanwhile is refused, not overwritten.
+  // The version that was seen first. If another user changes the plan meanwhile, the tracker refuses this change.
   const version = useRef(plan?.version);
   const body = () => {
     if (action.choose === 'component') return component === task ? { task: +of } : component ? { component } : {};
@@ -75,7 +75,7 @@ function Ask({ place, action, plan, next = '', onClose }) {
   const key = JSON.stringify(body());
   const running = useRef(false);
   const run = async (dryRun) => {
-    // Of a double click the second one comes before the button is told.
+    // The second click of a double click comes before the button is disabled.
     if (running.current) return;
     running.current = true;
     setResult({ found: null, problem: null, busy: true });

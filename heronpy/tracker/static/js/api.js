@@ -1,6 +1,6 @@
-/** REST of the tracker: errors are problems with one sentence; the token, if any, is kept for this tab only. */
+/** REST of the tracker. Each error is a Problem with one sentence. A token is kept for this tab only. */
 
-/** Whether a token may be sent: without TLS another user of the machine gets it when he takes the port of a tracker that has ended. */
+/** Whether a token may be sent: without TLS, another user of the machine could take the port of an ended tracker and get the token. */
 export const takesToken = location.protocol === 'https:';
 
 const KEY = 'heron-token';
@@ -59,7 +59,7 @@ async function told(answer) {
     const body = await answer.json();
     if (typeof body.title === 'string') return { ...body, status: answer.status };
   } catch {
-    // Not from the tracker, as an answer of a proxy.
+    // The answer is not from the tracker, but from a proxy, for example.
   }
   return { status: answer.status, title: `the answer is ${answer.status} ${answer.statusText}` };
 }

@@ -1,25 +1,26 @@
-/** Charts over time, from the timeline: uPlot draws, a table beside it has the same figures. */
+/** Charts over time, from the timeline: uPlot draws, and a table below has the same figures. */
 
 import { bytes, count, duration, latency, rate, share, taskName, time } from './format.js';
 import { Cell, html, rarely, useCell, useDark, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
 
-/** Whether uPlot is there: it is loaded last. */
+/** Whether uPlot is loaded, which is the last script. */
 const drawer = new Cell('uPlot' in window);
 addEventListener('load', () => drawer.set('uPlot' in window));
 
-/** Spans by the keys 1 to 4: name and seconds. */
+/** The spans for the keys 1 to 4: name and seconds. */
 export const SPANS = [['10m', 600], ['1h', 3600], ['3h', 10_800], ['24h', 86_400]];
 const LINES_MAX = 8;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 const HEIGHT = 150;
 
 /**
- * A chart: title, how a value is shown, title of a line by its metric (`%`: the component), the highest value there is, whether it goes in steps.
+ * A chart. `shown` makes text of a value; `lines` has the title of a line by its metric (`%` is the component); `top` is the highest
+ * possible value; `steps`: the line is drawn in steps.
  * @typedef {{title: string, shown: (value: any) => string, lines: Record<string, string>, top?: number, steps?: boolean}} Kind
  */
 const END_TO_END = { title: 'end to end', shown: latency, lines: { end_to_end_p50_s: '% p50', end_to_end_p99_s: '% p99', complete_p50_s: '% acked p50', complete_p99_s: '% acked p99' } };
 
-/** Of all components together; a title says what is made of the tasks of each. @type {Kind[]} */
+/** Charts of all components; each title says how the values of tasks are combined. @type {Kind[]} */
 export const OF_TOPOLOGY = [
   { title: 'rates, all tasks', shown: rate, lines: { emitted_per_s: '% out', executed_per_s: '% in' } },
   END_TO_END,
@@ -30,7 +31,7 @@ export const OF_TOPOLOGY = [
   { title: 'time per tuple, p99 of all tasks', shown: latency, lines: { latency_p99_s: '%' } },
   { title: 'CPU, cores, all tasks', shown: count, lines: { cpu: '%' } },
 ];
-/** Of one component. @type {Kind[]} */
+/** Charts of one component. @type {Kind[]} */
 export const OF_COMPONENT = [
   { title: 'rates, all tasks', shown: rate, lines: { emitted_per_s: 'out', executed_per_s: 'in', failed_per_s: 'failed' } },
   { title: 'busy, blocked, idle: the mean task', shown: share, lines: { busy: 'busy', blocked: 'blocked', idle: 'idle', busy_max: 'busiest task' }, top: 1 },
@@ -41,7 +42,7 @@ export const OF_COMPONENT = [
   { title: 'CPU, cores, all tasks', shown: count, lines: { cpu: 'CPU' } },
 ];
 
-/** Of the Spark sinks together. @type {Kind[]} */
+/** Charts of all Spark sinks together. @type {Kind[]} */
 export const OF_SPARK = [
   { title: 'batches that wait', shown: count, lines: { spark_waiting: 'waiting' } },
   { title: 'lag, the oldest batch', shown: duration, lines: { spark_lag_s: 'lag' } },
@@ -49,20 +50,20 @@ export const OF_SPARK = [
   { title: 'batches done', shown: rate, lines: { spark_done: 'done' } },
 ];
 
-/** Of a job. @type {Kind[]} */
+/** Charts of a job. @type {Kind[]} */
 export const OF_JOB = [
   { title: 'load', shown: rate, lines: { load_per_s: '%' } },
   { title: 'tasks', shown: count, lines: { tasks: '%' }, steps: true },
   { title: 'lag', shown: duration, lines: { lag_s: 'lag', slo_lag_s: 'promised at most' } },
 ];
 
-/** A line that is not shown must be this much higher than one that is, to take its place. */
+/** A hidden line replaces a shown one if it is higher by this factor. */
 const CLEARLY = 1.5;
 
 /**
  * @param {Kind} chart @param {any} timeline
- * @param {any[]} nodes of the plan: a component has the colour of its place in all charts; of spouts only what goes out is of interest
- * @param {Set<string>} before names of the lines that were shown: noise does not change them
+ * @param {any[]} nodes of the plan: the place of a component gives its colour in all charts; of a spout, only output is drawn
+ * @param {Set<string>} before names of the lines that were shown, so that noise does not replace them
  */
 export function linesOf(chart, timeline, nodes, before) {
   const places = new Map(nodes.map((node, place) => [node.name, place]));
@@ -87,7 +88,7 @@ export function linesOf(chart, timeline, nodes, before) {
   return { lines: found.length > LINES_MAX ? highest(found, before) : found, all: found.length };
 }
 
-/** In the order of all: another order would be another chart. @param {{name: string, top: number}[]} found @param {Set<string>} before */
+/** The highest lines, in their original order, because another order would make another chart. @param {{name: string, top: number}[]} found @param {Set<string>} before */
 function highest(found, before) {
   const kept = found.filter((line) => before.has(line.name));
   const least = Math.min(...kept.map((line) => line.top));
@@ -97,7 +98,7 @@ function highest(found, before) {
 }
 
 /**
- * One chart, or nothing when there are no figures for it. Out of sight only its table is renewed: drawing takes longest.
+ * One chart, or nothing without figures. While it is out of sight, only its table is updated, because drawing takes longest.
  * @param {{chart: Kind, timeline: any, events: any[], nodes: any[], dark: boolean, near: boolean}} props
  */
 const Chart = rarely(({ chart, timeline, events, nodes, dark, near }) => {
@@ -127,7 +128,7 @@ const Chart = rarely(({ chart, timeline, events, nodes, dark, near }) => {
   if (!lines.length) return null;
   const last = timeline.times.length - 1;
   const position = at ?? last;
-  // No figure is nearer than the one before and the one after.
+  // Events between the figure before and the figure after.
   const pointed = at === null ? [] : marked(events, timeline.times[at - 1], timeline.times[at + 1] ?? Infinity);
   return html`<figure class="chart">
     <figcaption>${chart.title}${all > lines.length && html` <span class="quiet">the ${lines.length} highest of ${all}</span>`}<span class="quiet">${pointed.map((event) => ` ${MARKS[event.kind]}: ${event.text}${event.times > 1 ? ` (${event.times} times)` : ''}`)}</span></figcaption>
@@ -150,7 +151,7 @@ const most = (values) => Math.max(...known(values));
 
 /** @param {any} chart @param {any[]} lines @param {HTMLElement} box @param {{current: any[]}} marks @param {(at: number|null) => void} setAt */
 function options(chart, lines, box, marks, setAt) {
-  // Read once: a style that is asked for while the page changes is computed at once. A theme makes the chart anew.
+  // Read once, because reading a style while the page changes is slow. Another theme makes another chart.
   const style = getComputedStyle(document.documentElement);
   const colours = new Map();
   const colour = (name) => {
@@ -177,7 +178,7 @@ function options(chart, lines, box, marks, setAt) {
         width: 1.5,
         dash: line.dash,
         ...(chart.steps && { paths: uPlot.paths.stepped({ align: 1 }) }),
-        // Asked at each drawing: a chart that began with two points soon has many.
+        // Computed at each drawing, because a chart that began with two points soon has many.
         points: { show: (plot, series) => known(plot.data[series]).length < 3 },
       })),
     ],
@@ -191,7 +192,7 @@ function options(chart, lines, box, marks, setAt) {
 /** Round amounts of bytes are powers of two. */
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
-/** Seconds between two ticks; uPlot's own go from one minute to five. */
+/** Seconds between two ticks; those of uPlot have nothing between one minute and five. */
 const TICKS = [1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200];
 
 /** Time of day under a chart. @param {number} at @param {number} span seconds */
@@ -200,22 +201,22 @@ function clock(at, span) {
   return span > 300 ? text.slice(0, 5) : text.slice(0, 8);
 }
 
-/** Events that are marked, with their letters. @type {Record<string, string>} */
+/** The letters that mark events, by their kind. @type {Record<string, string>} */
 const MARKS = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', decision: 'D', restore: 'Z', master: 'T' };
-/** Of what was repeated, that of the first time; of episodes together, what they have lasted. */
+/** The begin of an event: of its first repetition, or by how long its episodes have lasted together. */
 const begin = (event) => Math.min(event.first_at, event.at - (event.lasted_s ?? 0));
-/** A mark has no more digits. */
+/** A mark shows no higher number. */
 const TIMES_MAX = 999;
 /** The height of a strip. */
 const STRIP = 12;
 
-/** The marked events that reach into a time, as they began. @param {any[]} events @param {number} from @param {number} to */
+/** The marked events within a time, in the order of their begin. @param {any[]} events @param {number} from @param {number} to */
 const marked = (events, from, to) => events.filter((event) => event.kind in MARKS && event.at >= from && begin(event) <= to).sort((one, other) => begin(one) - begin(other));
 
-/** Equal letters in a row as one with their number. @param {string} letters */
+/** Equal letters in a row become one letter with their number. @param {string} letters */
 export const joined = (letters) => letters.replace(/(.)\1+/g, (run, letter) => letter + run.length);
 
-/** What lasted as bands, other events as lines; at the top a letter, `R2` for two, and who it was where there is room. */
+/** Draws episodes as bands and other events as lines, with a letter at the top, `R2` for two; where there is room, also with the task. */
 function drawMarks(plot, events, colour) {
   const { ctx, bbox } = plot;
   const position = (at) => plot.valToPos(at, 'x', true);
@@ -224,14 +225,14 @@ function drawMarks(plot, events, colour) {
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   ctx.font = `${10 * devicePixelRatio}px system-ui`;
-  // That of the axes is another.
+  // The axes have set another one.
   ctx.textAlign = 'left';
   let letters = '';
   let from;
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
     ctx.fillStyle = `${colour(event.kind === 'update' || event.kind === 'decision' ? '--info' : '--warn')}33`;
-    // What was repeated did not last all the time: a line at its end, and a strip back to where it began.
+    // A repeated event did not last all the time: it has a line at its end, and a strip from its begin.
     const right = position(event.at);
     const lasted = event.lasted_s && event.times < 2;
     ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, right - left), lasted ? bbox.height : STRIP * devicePixelRatio);
@@ -251,15 +252,18 @@ function drawMarks(plot, events, colour) {
 }
 
 /**
- * @param {{charts: Kind[], timeline: any, events: any[], nodes: any[]}} props */ export function Charts({ charts, timeline, events, nodes
-   }) { const dark = useDark(); if (!useCell(drawer)) return null; // A topology that ran for less than a minute has one point. if
-   (!timeline.times.length) return html`<p class="quiet">No figures were recorded for this time yet.</p>`; return
-   html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events}
-   nodes=${nodes} dark=${dark}
-   />`)}</div> <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, D decision, Z restore, T topology master.</p>`;
-   }
+ * @param {{charts: Kind[], timeline: any, events: any[], nodes: any[]}} props
+ */
+export function Charts({ charts, timeline, events, nodes }) {
+  const dark = useDark();
+  if (!useCell(drawer)) return null;
+  // A topology that ran for less than a minute has one point.
+  if (!timeline.times.length) return html`<p class="quiet">No figures were recorded for this time yet.</p>`;
+  return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} nodes=${nodes} dark=${dark} />`)}</div>
+    <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, D decision, Z restore, T topology master.</p>`;
+}
 
-/** Buttons for the span. @param {{span: string, keptFrom: number|null, onSpan: (span: string) => void}} props */
+/** The buttons that choose the span. @param {{span: string, keptFrom: number|null, onSpan: (span: string) => void}} props */
 export function Spans({ span, keptFrom, onSpan }) {
   return html`<div class="spans" role="group" aria-label="time span">${SPANS.map(([name, seconds], number) => {
     const reaches = reachable(number, keptFrom);

@@ -9,38 +9,38 @@ export const link = (place, page, arg, shown) => html`<a href=${to(place, page, 
 /** A count that should be 0. @param {number|null} value */
 export const some = (value) => (value ? html`<b class="alarm">${count(value)}</b>` : count(value));
 
-/** One field of a row. @param {string} title @param {string} field @param {(value: any) => any} shown @param {string} [help] */
+/** The column of a figure: one field of a row. @param {string} title @param {string} field @param {(value: any) => any} shown @param {string} [help] */
 export const figure = (title, field, shown, help) => ({ title, num: true, help, of: [field], by: (row) => row[field], cell: (row) => shown(row[field]) });
 
-/** The same for words. @param {string} title @param {string} field @param {(value: any) => any} shown */
+/** The column of words: one field of a row. @param {string} title @param {string} field @param {(value: any) => any} shown */
 export const plain = (title, field, shown) => ({ ...figure(title, field, shown), num: false });
 
-/** What the page of a row has, too. @param {any} column */
+/** A column that narrow windows leave out, because the page of the row has it, too. @param {any} column */
 const less = (column) => ({ ...column, less: true });
 
-/** Those that tasks have counted, as in the columns of components, and what nobody has. @param {any} totals */
+/** The lost tuples that tasks have counted, and the sentence if more are lost in unknown number. @param {any} totals */
 export const lost = ({ lost, lost_text }) => (/unknown/.test(lost_text) ? `${count(lost)} and ${lost_text}` : lost_text);
 
 /** @param {number|null} at */
 export const when = (at) => html`<${When} at=${at} />`;
 
-/** A task by its instance. @param {any} place */
+/** A column with a link to a task. @param {any} place */
 export const taskColumn = (place) => plain('task', 'instance_id', (instance) => link(place, 'task', instance, taskName(instance)));
 
-/** A component. @param {any} place @param {string} title @param {string} field */
+/** A column with a link to a component. @param {any} place @param {string} title @param {string} field */
 export const componentColumn = (place, title, field) => plain(title, field, (name) => link(place, 'component', name, name));
 
-/** The worst task: its value, and a link to it. */
+/** A column with the value of the worst task, and a link to the task. */
 const worst = (place, title, field, instance, shown) => ({
   title, num: true, of: [field, instance], by: (row) => row[field],
   cell: (row) => (row[instance] ? html`${shown(row[field])} ${link(place, 'task', row[instance], taskName(row[instance]))}` : shown(row[field])),
 });
 
-/** Of a spout those that it sends, of a bolt those that it takes. */
+/** Frames that a spout sends, or that a bolt receives. */
 const FRAMES = [figure('frames', 'frames_per_s', rate), figure('per frame', 'tuples_per_frame', count)].map(less);
 
-/** Of 99 % more may be all that is known: of what is beyond the longest that is counted, or has not ended. */
 const IN_CODE = 'time in user code for one tuple';
+/** The p99 may be only a lower bound: for a time above the highest bucket, or for a call that has not ended. */
 const TIMES = [
   figure('p50', 'latency_p50_s', latency, IN_CODE),
   {
@@ -75,10 +75,10 @@ export const componentColumns = (place) => [
   figure('lost', 'lost', some, 'counted by its tasks'),
 ];
 
-/** Over which time the figures of a part of the snapshot are: that of tasks is another than that of components. @param {any} part */
+/** The time window of the figures in a part of the snapshot; tasks have another one than components. @param {any} part */
 export const over = (part) => part?.window_s > 0 && html`<p class="quiet">Over the last ${duration(Math.round(part.window_s))}.</p>`;
 
-/** Of edges with their rates. @param {any} place */
+/** Columns of edges with their rates. @param {any} place */
 export const edgeColumns = (place) => [
   componentColumn(place, 'from', 'source'),
   componentColumn(place, 'to', 'target'),
@@ -90,7 +90,7 @@ export const edgeColumns = (place) => [
 const STATE = { title: 'state', of: ['state', 'error'], by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.error && html` <span class="quiet">${row.error}</span>`}` };
 const PLACE = { title: 'container', num: true, of: ['container', 'host'], by: (row) => row.container, cell: (row) => `c${row.container}${row.host ? ` ${row.host}` : ''}` };
 
-/** How the row of a task looks: what has ended with its topology is not down. */
+/** The style of the row of a task; a task that has ended with its topology is not down. */
 export const downMark = ({ up, state }) => (up || state === 'ENDED' ? '' : 'down');
 
 /** @param {any} place */

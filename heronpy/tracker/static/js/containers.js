@@ -1,4 +1,4 @@
-/** The containers with their tasks, one square each: linked with the nodes of the graph. */
+/** The containers with one square for each task. A square under the mouse marks its component in the graph. */
 
 import { downMark } from './columns.js';
 import { taskName } from './format.js';
@@ -8,7 +8,7 @@ import { html, rarely } from './ui.js';
 
 const UNKNOWN = { level: 0, word: 'unknown', shown: '-' };
 
-/** Figures by task and component, which squares look up when they are pointed at. */
+/** Figures by task and component, for squares and for their tooltips. */
 class Figures {
   /** @param {any} load @param {any[]|null} tasks @param {string} by */
   constructor(load, tasks, by) {
@@ -23,7 +23,7 @@ class Figures {
     return row ? this.by.task(row, this.loads.get(task.component)) : UNKNOWN;
   }
 
-  /** What a square looks like: level, up, culprit. */
+  /** The look of a square as letters: its level, d if the task is down, c if it holds the spouts back. */
   look(task) {
     const row = this.rows.get(task.task_id);
     return `${this.level(task).level}${row && downMark(row) ? 'd' : ''}${row?.culprit ? 'c' : ''}`;
@@ -35,7 +35,7 @@ class Figures {
   }
 }
 
-/** The newest, for what is pointed at. @type {Figures} */
+/** The newest figures, for tooltips. @type {Figures} */
 let newest;
 
 /**
@@ -44,12 +44,12 @@ let newest;
 function All({ place, plan, load, tasks, by, marked, onMark }) {
   const figures = new Figures(load, tasks, by);
   newest = figures;
-  // What a square shows stands in the table of tasks: squares are for the mouse, the table for keys and readers.
+  // Squares are for the mouse. The table of tasks shows the same to keyboards and screen readers.
   return html`<div class=${`containers${marked ? ' marking' : ''}`} aria-hidden="true">${plan.containers.map((container) => html`<${Container} key=${container.container}
     place=${place} container=${container} looks=${container.tasks.map((task) => figures.look(task)).join(' ')} marked=${container.tasks.some((task) => task.component === marked) ? marked : ''} onMark=${onMark} />`)}</div>`;
 }
 
-/** Squares change when one of them gets another colour or sign, not with each figure. */
+/** A container is rendered when a square changes its colour or sign, not with each figure. */
 const Container = rarely(({ place, container, looks, marked, onMark }) => {
   const all = looks.split(' ');
   return html`<div class="container">
@@ -66,5 +66,5 @@ const Container = rarely(({ place, container, looks, marked, onMark }) => {
   </div>`;
 }, ['container', 'looks', 'marked']);
 
-/** Without figures of tasks the squares change only with the plan. */
+/** Without figures of tasks, the squares change only with the plan. */
 export const Containers = rarely(All, ['plan', 'by', 'marked'], ['tasks']);

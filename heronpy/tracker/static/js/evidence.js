@@ -1,4 +1,4 @@
-/** What a process does right now: stacks, a flame graph, objects by type; taken when a button is pressed. */
+/** What a process does now: stacks, a flame graph, or objects by type, taken after a click on a button. */
 
 import { useMay } from './actions.js';
 import { get, pathOf, post } from './api.js';
@@ -11,7 +11,7 @@ import { html, useEffect, useMemo, useRef, useState } from './ui.js';
 const WIDTH = 1200;
 const ROW = 17;
 
-/** @param {{place: any, process: string, cpu: number|null}} props `cpu`: what it has used in the last seconds */
+/** @param {{place: any, process: string, cpu: number|null}} props `cpu`: cores that the process has used in the last seconds */
 export function Evidence({ place, process, cpu }) {
   const used = useRef(cpu);
   used.current = cpu;
@@ -46,7 +46,7 @@ export function Evidence({ place, process, cpu }) {
       onPage.take = null;
     };
   });
-  // To where it can be scrolled by keys, too.
+  // So that the arrow keys scroll the answer.
   useEffect(() => box.current?.querySelector('[tabindex]')?.focus(), [found]);
   return allowed && html`<${Section} title="what it does now" aside=${html`<span class="spans">${['stacks', 'profile', 'heap'].map((one) => html`<button key=${one} disabled=${kind} title=${`key ${one[0]}`} onClick=${() => take(one)}>${one}</button>`)}</span>`}>
     ${kind && html`<p role="status">taking: ${kind} …</p>`}
@@ -60,10 +60,10 @@ export function Evidence({ place, process, cpu }) {
   <//>`;
 }
 
-/** Rows by name, those with the largest figure of `order` first. */
+/** A table of rows by name, sorted by the column `order`, the largest first. */
 const table = (caption, rows, order, ...columns) => html`<${Table} caption=${caption} rows=${rows} order=${order} down=${true} name=${(row) => row.name} columns=${[plain(caption, 'name', text), ...columns.map((column) => figure(...column))]} />`;
 
-/** Callers above; a box is as wide as its share, and coloured by what of it is its own. @param {{profile: any, takes: number, cpu: number|null}} props */
+/** Callers are above. The width of a box is its share of time, its colour the share of the function itself. @param {{profile: any, takes: number, cpu: number|null}} props */
 function Flame({ profile, takes, cpu }) {
   const [boxes, rows] = useMemo(() => laidOut(profile), [profile]);
   const said = (seconds) => share(seconds / profile.seconds);
@@ -75,7 +75,7 @@ function Flame({ profile, takes, cpu }) {
     ${table('function', rows, 'itself', ['itself', 'own', said], ['with what it calls', 'seconds', said])}`;
 }
 
-/** Boxes, and a row per function. */
+/** The boxes of the graph, and a row for each function. */
 function laidOut({ frames, stacks, seconds: all }) {
   const rows = new Map();
   const root = new Map();

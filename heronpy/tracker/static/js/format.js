@@ -1,4 +1,4 @@
-/** Numbers, times and sizes as text. What is not known is "-". */
+/** Numbers, times and sizes as text. An unknown value is "-". */
 
 export const UNKNOWN = '-';
 
@@ -33,7 +33,7 @@ export const rate = (value) => (known(value) ? `${count(value)}/s` : UNKNOWN);
 /** A share between 0 and 1, as the doctor says it. @param {number|null|undefined} value */
 export const share = (value) => (known(value) ? `${Math.round(100 * value)} %` : UNKNOWN);
 
-/** A share of the time that a promise was kept: 99.97 % is not all. @param {number|null|undefined} value */
+/** The share of time in which a promise was kept, rounded down: 99.997 % is not 100 %. @param {number|null|undefined} value */
 export const kept = (value) => (known(value) ? `${Math.floor(10_000 * value) / 100} %` : UNKNOWN);
 
 /** In powers of 1024, as the command says it. @param {number|null|undefined} value */
@@ -58,7 +58,7 @@ export function duration(value) {
   return `${finer ? Math.floor(over) : digits(over)} ${unit}`;
 }
 
-/** The last bucket of a distribution of latencies ends here, seconds: what is beyond is not known any closer. */
+/** Seconds at which the last bucket of a distribution of latencies ends; longer times are not known exactly. */
 const LONGEST_S = 100;
 
 /** A quantile of latencies. @param {number|null|undefined} value seconds */
@@ -66,7 +66,7 @@ export const latency = (value) => (value >= LONGEST_S ? '≥ ' : '') + duration(
 
 const pad = (value) => String(value).padStart(2, '0');
 
-/** Time of day, local; with the date when it is not today. @param {number|null|undefined} at seconds since 1970 */
+/** Local time of day, with the date if it is not today. @param {number|null|undefined} at seconds since 1970 */
 export function time(at) {
   if (!known(at) || at <= 0) return UNKNOWN;
   const when = new Date(at * 1000);
@@ -74,7 +74,7 @@ export function time(at) {
   return when.toDateString() === new Date().toDateString() ? clock : `${day(at)} ${clock}`;
 }
 
-/** Date, local. @param {number} at seconds since 1970 */
+/** Local date. @param {number} at seconds since 1970 */
 export function day(at) {
   const when = new Date(at * 1000);
   return `${when.getFullYear()}-${pad(when.getMonth() + 1)}-${pad(when.getDate())}`;
@@ -95,7 +95,7 @@ export function grouping(edge) {
 /** The name of a task's instance, with its component and number. */
 export const INSTANCE = /^container_\d+_(.+)_(\d+)$/;
 
-/** `container_3_count_7` as people say it: `count-7`. @param {string|null|undefined} instanceId */
+/** `container_3_count_7` as users read it: `count-7`. @param {string|null|undefined} instanceId */
 export function taskName(instanceId) {
   const found = INSTANCE.exec(instanceId ?? '');
   return found ? `${found[1]}-${found[2]}` : text(instanceId);

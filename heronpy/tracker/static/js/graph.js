@@ -1,4 +1,4 @@
-/** The graph of a topology: places by dagre, drawn as SVG; nodes are links, arrows walk along the edges. */
+/** The graph of a topology: dagre computes the layout, drawn as SVG. Nodes are links; arrow keys follow the edges. */
 
 import { layout, Graph } from '../vendor/dagre.esm.js';
 import { bytes, grouping, rate, share } from './format.js';
@@ -7,8 +7,8 @@ import { to } from './route.js';
 import { html, rarely, useMemo, useState } from './ui.js';
 
 const NODE = { width: 186, height: 66 };
-/** Above this many components a table says more than a picture. */
-export const NODES_MAX = 200;
+/** With more components, only tables are shown. */
+const NODES_MAX = 200;
 const PX_PER_LETTER = 6.6;
 
 /** @param {string} text @param {number} letters */
@@ -56,7 +56,7 @@ function line(points) {
 function Drawing({ place, plan, load, by, marked, onMark }) {
   const shape = useMemo(() => JSON.stringify([plan.nodes.map((node) => node.name), plan.edges.map((edge) => [edge.id, edge.grouping, edge.fields])]), [plan]);
   const drawing = useMemo(() => (plan.nodes.length > NODES_MAX ? null : placed(plan)), [shape]);
-  // One node is reached by Tab, the others from there by arrows.
+  // Tab reaches one node, and arrow keys the others.
   const [stop, setStop] = useState('');
   const first = plan.nodes.some((node) => node.name === stop) ? stop : plan.nodes[0]?.name;
   if (drawing === null) {
@@ -65,7 +65,7 @@ function Drawing({ place, plan, load, by, marked, onMark }) {
   const loads = new Map((load?.components ?? []).map((row) => [row.name, row]));
   const rates = new Map((load?.edges ?? []).map((row) => [row.id, row.tuples_per_s]));
   const culprits = new Set((load?.culprits ?? []).map((one) => one.component));
-  // Not told to the picture: it would be a stop itself.
+  // Focus is handled here, because an SVG with a handler would be a stop of Tab itself.
   return html`<div class="graph scroll" role="group" aria-label="graph of the topology" onfocusin=${(event) => setStop(nameOf(event.target))}>
     <svg class=${marked ? 'marking' : ''} viewBox=${`0 0 ${drawing.width} ${drawing.height}`} width=${drawing.width} height=${drawing.height}
       role="group" aria-label="components and the streams between them" onKeyDown=${(event) => walk(event, plan)}>
@@ -77,7 +77,7 @@ function Drawing({ place, plan, load, by, marked, onMark }) {
   </div>`;
 }
 
-/** Without a figure or a mark that has changed it stays as it is. */
+/** Rendered again only after a change of a figure or a mark. */
 export const GraphView = rarely(Drawing, ['plan', 'by', 'marked'], ['load']);
 
 const EdgeView = rarely(({ one, said, near }) => {
@@ -125,7 +125,7 @@ const NodeView = rarely(({ place, one, row, held, by, culprit, marked, stop, onM
 const nameOf = (element) => element.closest('[data-node]')?.dataset.node;
 
 /**
- * Arrow keys: right and left along the edges, up and down among those of the same source, and beyond these through all.
+ * Arrow keys: right and left follow the edges; up and down go through the nodes with the same source, then through all nodes.
  * @param {KeyboardEvent} event @param {any} plan
  */
 function walk(event, plan) {

@@ -1,4 +1,4 @@
-/** The head of every page of a topology: what it is, what the doctor says, where else to go. */
+/** The head of every page of a topology: its state, the sentence of the doctor, and links to other pages. */
 
 import { INSTANCE, duration, of, rate, share, taskName, text } from './format.js';
 import { Actions } from './actions.js';
@@ -13,7 +13,7 @@ import { html, useLive } from './ui.js';
 /** The live figures of a topology. @param {any} place @param {boolean} [needed] */
 export const useTopology = (place, needed = false) => useLive(liveQuery(place, needed));
 
-/** Pages of a topology: address, title, whether it has one. */
+/** Pages of a topology: address, title, and whether the topology has this page. */
 export const PAGES = [
   ['', 'overview'],
   ['doctor', 'doctor'],
@@ -40,13 +40,13 @@ const MORE = {
   spark: ['batches'],
 };
 
-/** What a command shows that is given as the next step, and the page that shows it, too. @type {Record<string, string>} */
+/** Commands in advice, and the page that shows the same. @type {Record<string, string>} */
 const SAME = { exceptions: 'exceptions', 'dead-letters': 'letters', checkpoints: 'checkpoints', top: 'tasks', status: 'tasks' };
 
-/** What is shown of a task, or taken of it, at once. */
+/** The parts of the page of a task that a link can open directly. */
 const OF_TASK = ['log', 'stacks', 'profile', 'heap'];
 
-/** Links to the task and component that a finding is about, to what else shows it, and to what is to be done. @param {{place: any, finding: any, state: any}} props */
+/** Links to the task and component of a finding and to pages with more of it, and buttons for its next step. @param {{place: any, finding: any, state: any}} props */
 export function Leads({ place, finding: { verdict, task, component, host, next, names }, state }) {
   const commands = Object.keys(SAME).filter((name) => next?.includes(`heron ${name} `)).map((name) => SAME[name]);
   const more = PAGES.filter(([page]) => commands.includes(page) || MORE[verdict]?.includes(page));
@@ -60,7 +60,7 @@ export function Leads({ place, finding: { verdict, task, component, host, next, 
   return links.length > 0 && html`<span class="next"><b>see</b> ${links.map((link, number) => html`${number ? ' · ' : ''}${link}`)} ${next && html`<${Actions} place=${place} state=${state} next=${next} />`}</span>`;
 }
 
-/** The rate of what the spouts emit; that they, or one of them, have come to a stop is said plainly. @param {any} topology @param {any} load */
+/** The rate of the spouts; says so if all or some of them have stopped. @param {any} topology @param {any} load */
 function emitted(topology, load) {
   const which = topology.state === 'RUNNING' ? stoppedSpouts(topology, load) : [];
   const said = stopped(topology) || (which.length > 0 && `${rate(topology.emitted_per_s)}, ${which.join(', ')} stopped`);

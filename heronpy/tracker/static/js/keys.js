@@ -19,8 +19,8 @@ export const KEYS = [
 ];
 
 /**
- * By the page: how to change the span, how to take evidence of its task, and what was asked for where a link to the task
- * was. @type {{span: ((number: number) => void)|null, take: ((kind: string) => void)|null, wanted: string}}
+ * Set by the page: `span` changes the span, and `take` takes evidence of the task. `wanted` is the evidence that was asked for
+ * on a page with a link to the task. @type {{span: ((number: number) => void)|null, take: ((kind: string) => void)|null, wanted: string}}
  */
 export const onPage = { span: null, take: null, wanted: '' };
 
@@ -64,7 +64,7 @@ function handled(event, target, up, help) {
   return true;
 }
 
-/** Of the task that the page is about, else on the page of the task in the marked row, else in the first one. @param {string} kind */
+/** Evidence of the task of this page, else of the task in the marked row, else of the first task. @param {string} kind */
 function evidence(kind) {
   if (taken(kind)) return true;
   if (location.hash.includes('/task/')) return false;
@@ -77,14 +77,14 @@ function evidence(kind) {
   return true;
 }
 
-/** Whether it is taken of the task of this page. @param {string} kind */
+/** Take evidence of the task of this page, if the page has a task. @param {string} kind */
 function taken(kind) {
   if (kind === 'log') return focused(document.querySelector('.log .lines'));
   onPage.take?.(kind);
   return onPage.take !== null;
 }
 
-/** It is taken, or shown, where a link leads. @param {string} kind @param {string} address */
+/** Take or show evidence on the page of a link, which may be this page. @param {string} kind @param {string} address */
 export function want(kind, address) {
   if (location.hash !== address) onPage.wanted = kind;
   else taken(kind);

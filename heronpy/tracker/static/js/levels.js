@@ -1,4 +1,4 @@
-/** How bad a figure is: by the worst task, never by the mean. Each level has a colour, a word and a bar of its length. */
+/** How bad a figure is, by the worst task. Each level has a colour, a word and a bar of this length. */
 
 import { UNKNOWN, bytes, count, duration, latency, rate, share } from './format.js';
 
@@ -23,7 +23,7 @@ function ofCount(number, what) {
 /** @param {number|null} amount @param {number|null} limit */
 const part = (amount, limit) => (amount === null || amount === undefined || !limit ? null : amount / limit);
 
-/** What can be coloured by: name, title, of a component, of a task (with its component). */
+/** The measures for colours: their title, and the level of a component or of a task (with its component). */
 export const MEASURES = {
   busy: {
     title: 'busy',
@@ -57,7 +57,7 @@ export const MEASURES = {
   },
 };
 
-/** Whether the spouts emit nothing although they have in the last minutes, or are held back; in words, else ''. @param {any} topology */
+/** The words if the spouts have stopped: they emitted in the last minutes, or are held back, and emit nothing; else ''. @param {any} topology */
 export function stopped({ emitted_per_s, recent_per_s, state, held }) {
   if (emitted_per_s !== 0 || state !== 'RUNNING') return '';
   const before = Math.max(0, ...recent_per_s);
@@ -65,8 +65,8 @@ export function stopped({ emitted_per_s, recent_per_s, state, held }) {
 }
 
 /**
- * The p99 from emit to end. Of tuples so slow that no traced one has ended lately, what those tell that wait: a new one waits as
- * long as the queues take at the present rates; where nothing moves, all are older than a window in which nothing was emitted.
+ * The p99 from emit to end. If no traced tuple has ended lately, it is estimated from the queues: a new tuple waits as long as
+ * the queues take at the present rates. If nothing moves, all queued tuples are older than a window in which nothing was emitted.
  * @param {any} topology @param {any} [load]
  */
 export function endToEnd(topology, load) {

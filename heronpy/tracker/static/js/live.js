@@ -1,4 +1,4 @@
-/** Live streams: server-sent events read with fetch, only while the tab is visible, opened again when they end. */
+/** Live streams: server-sent events, read with fetch while the tab is visible. A stream that ends is opened again. */
 
 import { Problem, ask, problemOf, url } from './api.js';
 import { taken } from './early.js';
@@ -6,21 +6,21 @@ import { Parser, after, initial } from './live_state.js';
 
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 10_000;
-/** The tracker knows so long after an end how it came. */
+/** After this time the tracker knows how a topology has ended. */
 const ENDED_MS = 3000;
-/** The server says something every 15 s; without a word for this long the stream counts as lost. */
+/** The server sends something every 15 s; after this silence the stream counts as lost. */
 const SILENCE_MS = 40_000;
-/** So often it is looked at by the clock: a timer stands still while the computer sleeps. */
+/** How often the silence is measured by the clock, because a timer stops while the computer sleeps. */
 const LOOK_MS = 4000;
-/** Answers that another try does not change. */
+/** Statuses that another request would not change. */
 const FINAL = new Set([400, 401, 403, 404, 421]);
 
 /** @param {Error} error */
 const broken = (error) => (error.name === 'AbortError' ? 'the tracker has sent nothing for 40 s' : 'the live stream was cut');
 
-/** One stream. It runs while it has listeners. */
+/** One stream, which is open while it has listeners. */
 export class Live {
-  /** @param {Record<string, any>} query of /live @param {any} [snapshot] what is shown until the first one of its own */
+  /** @param {Record<string, any>} query of /live @param {any} [snapshot] shown until the first snapshot of this stream */
   constructor(query, snapshot = null) {
     this.query = query;
     this.state = { ...initial(), snapshot };
@@ -45,11 +45,6 @@ export class Live {
         this.#stop();
       }
     };
-  }
-
-  /** Events from elsewhere, as those before the stream. @param {(state: any) => any} change */
-  change(change) {
-    this.#set(change(this.state));
   }
 
   #set(change) {
@@ -86,7 +81,7 @@ export class Live {
       await this.#read(answer.body, abort);
       if (this.abort === abort) this.#ended(new Problem({ status: 0, title: 'the live stream has ended' }));
     } catch (error) {
-      // Another stream, or none, has taken the place of one that was ended here.
+      // A stream that was stopped here is not reported.
       if (this.abort === abort) this.#ended(problemOf(error, broken(error)));
     }
   }
@@ -110,7 +105,7 @@ export class Live {
     }
   }
 
-  /** Once: what was seen last is of its end, and a moment later the tracker knows how it ended. */
+  /** Opens the stream once more, because a moment after the end the tracker knows how the topology has ended. */
   #askAgain() {
     this.hasAskedAgain = true;
     this.timer = setTimeout(() => {
@@ -126,7 +121,7 @@ export class Live {
     if (this.state.gone) return;
     this.#stop();
     if (FINAL.has(told.status)) {
-      // A topology that is not there any more: what was seen stays.
+      // The topology does not exist any more; the page keeps the last figures.
       const gone = told.status === 404 && this.state.snapshot ? told.title : '';
       this.#set({ status: gone ? 'gone' : 'refused', problem: told, gone });
       return;
@@ -141,13 +136,13 @@ export class Live {
 /** @type {Live|null} */
 let latest = null;
 
-/** The stream that is looked at: pages of one topology share it. */
+/** The present stream, which the pages of one topology share. */
 export const current = () => latest;
 
 /** @param {Record<string, any>} query */
 export function liveOf(query) {
   if (JSON.stringify(latest?.query) !== JSON.stringify(query)) {
-    // Another level of the same topology: what is known stays on the page.
+    // Another level of the same topology: the page keeps the last figures.
     const same = latest?.query.topology !== undefined && latest.query.topology === query.topology;
     latest = new Live(query, same ? latest.state.snapshot : null);
   }

@@ -1,10 +1,10 @@
-/** The messages of a live stream and the state they lead to; no I/O. */
+/** The messages of a live stream, and the state after each. Pure. */
 
 /**
  * @typedef {{event: string, id: string, data: string}} Message
  */
 
-/** Takes text as it arrives and gives whole messages; comments (`: ping`) give none. */
+/** Makes messages of text that arrives in pieces; comments (`: ping`) are left out. */
 export class Parser {
   #rest = '';
 
@@ -40,7 +40,7 @@ const TABLES = {
 const PARTS = new Set(['load', 'tasks']);
 
 /**
- * The snapshot after a delta. Rows that did not change are the same objects, so that their views need no new look.
+ * The snapshot after a delta. Unchanged rows are the same objects, so that their views are not rendered again.
  * @param {Record<string, any>} snapshot @param {{fields?: Record<string, any>, tables?: Record<string, any>}} delta
  */
 export function applied(snapshot, delta) {
@@ -95,7 +95,7 @@ export function after(state, message) {
   return state;
 }
 
-/** Events by number, the newest last; a repetition has a new number, and takes the place of what it repeats. @param {any[]} old @param {any[]} more */
+/** Events by number, the newest last; a repetition has a new number and replaces the event that it repeats. @param {any[]} old @param {any[]} more */
 export function merged(old, more) {
   const found = new Map();
   for (const event of [...old, ...more]) {

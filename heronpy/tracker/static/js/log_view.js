@@ -1,4 +1,4 @@
-/** A log: its end, live; further back on demand; by level and by words. All of it is text, whatever it looks like. */
+/** A log: its end, live; earlier lines on demand; filtered by level and words. Content is shown as text, never as markup. */
 
 import { get, pathOf, problemOf } from './api.js';
 import { time } from './format.js';
@@ -12,7 +12,7 @@ const SLOWEST_MS = 10_000;
 const BACK_BYTES = 65_536;
 const LEVELS = ['DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'];
 
-/** Reads one log on and back. State lives here, so that React to each piece is one new object. */
+/** Reads one log forwards and backwards. Each piece that changes the view makes a new object `at`. */
 class Reader {
   /** @param {any} place @param {string} process */
   constructor(place, process) {
@@ -21,12 +21,12 @@ class Reader {
     this.at = { lines: [], begin: 0, end: null, file: '', number: 0, dropped: false };
   }
 
-  /** What came since; the end of the log at first. @param {AbortSignal} signal */
+  /** Read what was appended, at first the end of the log; returns whether the view has changed. @param {AbortSignal} signal */
   async on(signal) {
     const { end, file } = this.at;
     const piece = await get(this.path, end === null ? {} : { offset: end, file }, signal);
-    const anew = end === null || piece.rotated;
-    if (!anew && piece.end === piece.begin) {
+    const first = end === null || piece.rotated;
+    if (!first && piece.end === piece.begin) {
       this.at.end = piece.end;
       return false;
     }
@@ -34,13 +34,13 @@ class Reader {
     const notice = piece.rotated ? [{ number: -this.at.number - 1, at: null, level: null, logger: '', text: '··· a new file begins' }] : [];
     const all = [...(end === null ? [] : this.at.lines), ...notice, ...lines];
     this.at = {
-      lines: all.slice(-LINES_MAX), begin: anew ? piece.begin : this.at.begin, end: piece.end, file: piece.file,
+      lines: all.slice(-LINES_MAX), begin: first ? piece.begin : this.at.begin, end: piece.end, file: piece.file,
       number: this.at.number + lines.length, dropped: this.at.dropped || piece.rotated || all.length > LINES_MAX,
     };
     return true;
   }
 
-  /** What stands before the first line. */
+  /** Read the lines before the first one. */
   async back() {
     const piece = await get(this.path, { until: this.at.begin, bytes: Math.min(BACK_BYTES, Math.max(1024, this.at.begin)), file: this.at.file });
     if (piece.rotated) return;
@@ -96,13 +96,13 @@ export function LogView({ place, process, follow }) {
   }, [still, follow]);
   const shown = useMemo(() => {
     const least = LEVELS.indexOf(level);
-    // A line without level, as what user code prints, belongs to every level but is no warning.
+    // A line without a level, such as a print of user code, is shown up to INFO.
     return view.lines.filter((line) => (line.level === null ? least <= 1 : LEVELS.indexOf(line.level) >= least) && (!find || fits(find, line.text, line.logger)));
   }, [view, find, level]);
   useLayoutEffect(() => {
     if (atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [shown]);
-  // Told of a box that is gone by then, too. Lines that become higher, as in a narrower window, move nothing up: only people do.
+  // Called even for a box that was removed. Only a scroll by the user leaves the end, not lines that wrap in a narrower window.
   const scrolled = ({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
     atEnd.current = (atEnd.current && scrollTop >= last.current) || scrollHeight - scrollTop - clientHeight < 30;
     last.current = scrollTop;

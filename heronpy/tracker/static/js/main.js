@@ -1,4 +1,4 @@
-/** The page that fits the address, the keyboard, and what all pages have. */
+/** Chooses the page by the address, handles the keyboard, and shows what all pages have. */
 
 import { takesToken, token } from './api.js';
 import { whoAmI } from './actions.js';
@@ -18,7 +18,7 @@ import { Dialog } from './parts.js';
 import { parsed, to } from './route.js';
 import { Cell, frozen, html, render, useCell, useEffect, useState } from './ui.js';
 
-/** A page is a module and a line here. */
+/** A new page needs a module and a line here. */
 const PAGES = {
   '': TopologyPage,
   tasks: TasksPage,
@@ -33,7 +33,7 @@ const PAGES = {
   logs: LogsPage,
   config: ConfigPage,
 };
-/** The second key after g, and the page it leads to. */
+/** The key after g, and its page. */
 const GO = {
   g: '', d: 'doctor', t: 'tasks', c: 'checkpoints', b: 'batches', e: 'exceptions', x: 'letters', r: 'traces', o: 'logs', s: 'config', l: null,
 };
@@ -56,7 +56,7 @@ function go(key) {
   return true;
 }
 
-/** One page up: from an argument to its page, to the topology, to the list. */
+/** Go one page up: from an argument to its page, then to the topology, then to the list. */
 function up() {
   const { place, page, arg } = route.value;
   if (!place || !page) location.hash = '#/';
@@ -71,12 +71,20 @@ function Help() {
   <//>`;
 }
 
-/** Asks for a token when the tracker does not know who asks. */ function Login({ problem }) { const [given, setGiven] = useState(''); const
-enter = (event) => { event.preventDefault(); token.set(given.trim()); location.reload(); }; return
-html`<main><h1>Sign in</h1> <p><b>${problem.title}</b>${problem.detail && html`<br />${problem.detail}`}</p> ${takesToken && html`<form
-onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)}
-/></label> <button disabled=${!given.trim()}>enter</button></form> <p class="quiet">It is kept for this tab only, and forgotten when the tab
-is closed.</p>`}</main>`; }
+/** Asks for a token if the tracker does not know the user. */
+function Login({ problem }) {
+  const [given, setGiven] = useState('');
+  const enter = (event) => {
+    event.preventDefault();
+    token.set(given.trim());
+    location.reload();
+  };
+  return html`<main><h1>Sign in</h1>
+    <p><b>${problem.title}</b>${problem.detail && html`<br />${problem.detail}`}</p>
+    ${takesToken && html`<form onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>
+    <button disabled=${!given.trim()}>enter</button></form>
+    <p class="quiet">It is kept for this tab only, and forgotten when the tab is closed.</p>`}</main>`;
+}
 
 function App() {
   const here = useCell(route);

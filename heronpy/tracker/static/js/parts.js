@@ -3,7 +3,7 @@
 import { UNKNOWN, count, duration, text, time } from './format.js';
 import { Component, h, html, rarely, useClock, useEffect, useRef, useState } from './ui.js';
 
-/** How urgent it is, by rank: a sign and a word beside each colour. */
+/** Colour, sign and word of each rank of urgency. */
 const RANKS = [
   ['ok', '✓', 'ok'],
   ['info', '~', 'changing'],
@@ -27,7 +27,7 @@ export function State({ state }) {
   return html`<span class=${`state ${style}`}>${state}</span>`;
 }
 
-/** The doctor's sentence; `below` is shown under what to do next. `row`: keys lead to it. @param {{topology: any, below?: any, row?: boolean, children?: any}} props */
+/** The sentence of the doctor; `below` is shown under the next step. `row`: the keys j and k reach it. @param {{topology: any, below?: any, row?: boolean, children?: any}} props */
 export function Sentence({ topology, below, row, children }) {
   const said = topology.sentence ?? (topology.cause || unsaid(topology));
   return html`<div class="sentence" data-row=${row || undefined}>
@@ -41,14 +41,14 @@ export function Sentence({ topology, below, row, children }) {
 const unsaid = (topology) =>
   topology.asked_at === null ? `${topology.state}: its topology master has not answered yet` : `${topology.state}: nothing to say yet`;
 
-/** A problem as the tracker tells it. @param {{problem: any}} props */
+/** A problem that the tracker has reported. @param {{problem: any}} props */
 export function Trouble({ problem }) {
   if (!problem) return null;
   const nearest = problem.nearest ? `; the nearest name is ${problem.nearest}` : '';
   return html`<p class="trouble" role="alert"><b>${problem.title}${nearest}</b>${problem.detail && html`<span>${problem.detail}</span>`}</p>`;
 }
 
-/** What the live stream does when it does not flow. @param {{state: import('./live_state.js').LiveState}} props */
+/** The state of a live stream that does not deliver. @param {{state: import('./live_state.js').LiveState}} props */
 export function Flow({ state }) {
   const now = useClock(1);
   const silent = state.snapshot?.silent_s ?? 0;
@@ -71,7 +71,7 @@ export function Flow({ state }) {
 const STEP = 50;
 
 /**
- * A table that sorts by a click on a title and shows fifty rows at first: a change of one cell lays all of them out anew.
+ * A table that sorts by a click on a title. It shows fifty rows at first, because a change of one cell lays out all rows again.
  * @param {{columns: Column[], rows: any[], name: (row: any) => string, caption: string, order?: string, down?: boolean, mark?: (row: any) => string, onHover?: (row: any) => void, empty?: string}} props
  */
 export function Table({ columns, rows, name, caption, order = '', down = false, mark, onHover, empty = 'Nothing here.' }) {
@@ -95,7 +95,7 @@ export function Table({ columns, rows, name, caption, order = '', down = false, 
   </div>`;
 }
 
-/** The cells of a row. Those whose fields (`of` of the column) are as before are not made again. */
+/** The cells of a row. A cell is made again only if one of its fields (`of` of the column) has changed. */
 class Cells extends Component {
   render({ row, columns, style, onHover }) {
     const before = this.columns === columns ? this.row : null;
@@ -112,13 +112,13 @@ class Cells extends Component {
 /** @param {Column} column */
 const styleOf = ({ num, less }) => (num ? 'num ' : '') + (less ? 'less' : '');
 
-/** Without a template: a page has thousands of them. @param {Column} column @param {number} number @param {any} row */
+/** Made without a template, because a page has thousands of cells. @param {Column} column @param {number} number @param {any} row */
 const cell = (column, number, row) => (number === 0 ? h('th', { scope: 'row', key: column.title, class: styleOf(column) }, column.cell(row)) : h('td', { key: column.title, class: styleOf(column) }, column.cell(row)));
 
-/** A delta keeps the rows that it does not change: they need no new look. Nor do those far down a long table. */
+/** Rendered only if a delta has changed the row, and seldom if the row is out of sight. */
 const Row = rarely(Cells, ['columns', 'style'], ['row']);
 
-/** Unknown values are the least. @param {any} one @param {any} other */
+/** Compares two values; unknown values are the smallest. @param {any} one @param {any} other */
 function compared(one, other) {
   if (one === other) return 0;
   if (one === null || one === undefined) return -1;
@@ -126,7 +126,7 @@ function compared(one, other) {
   return typeof one === 'string' ? one.localeCompare(other, undefined, { numeric: true }) : one - other;
 }
 
-/** A line over the last minutes; the text beside it has the figure. @param {{values: (number|null)[], label: string}} props */
+/** A line over the last minutes; the text next to it has the figure. @param {{values: (number|null)[], label: string}} props */
 export function Spark({ values, label }) {
   const known = values.filter((value) => value !== null);
   if (known.length < 2) return UNKNOWN;
@@ -152,7 +152,7 @@ function Long({ text }) {
   return whole ? text : html`${text.slice(0, LETTERS)}<button onClick=${() => setWhole(true)}>… ${count(text.length - LETTERS)} more letters</button>`;
 }
 
-/** A text; of a long one the rest is shown at a click. @param {string} text */
+/** A text; a click shows the rest of a long one. @param {string} text */
 export const long = (text) => (text.length > 1.1 * LETTERS ? html`<${Long} key=${text} text=${text} />` : text);
 
 /** Name and value pairs. @param {{items: [string, any, string?][], wide?: boolean}} props */
@@ -165,7 +165,7 @@ export function When({ at }) {
   return at ? html`<time datetime=${new Date(at * 1000).toISOString()}>${time(at)}</time>` : UNKNOWN;
 }
 
-/** A field that filters. @param {{value: string, onChange: (value: string) => void, label: string}} props */
+/** The field of a filter. @param {{value: string, onChange: (value: string) => void, label: string}} props */
 export function Filter({ value, onChange, label }) {
   return html`<input type="search" data-filter value=${value} placeholder=${`${label}  ( / )`} aria-label=${label} onInput=${(event) => onChange(event.target.value)} />`;
 }
@@ -188,7 +188,7 @@ export function Dialog({ title, onClose, buttons, children }) {
   </dialog>`;
 }
 
-/** A section with a heading that can be linked to. @param {{title: string, children: any, aside?: any}} props */
+/** A section with a heading. @param {{title: string, children: any, aside?: any}} props */
 export function Section({ title, children, aside }) {
   return html`<section aria-label=${title}><header><h2>${title}</h2>${aside}</header>${children}</section>`;
 }

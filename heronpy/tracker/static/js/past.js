@@ -11,25 +11,25 @@ import { METRICS, RECENT_S, Samples, joined } from './series.js';
 import { html, rarely, useEffect, useGet, useMemo } from './ui.js';
 
 const POINTS = 300;
-/** Of the last minutes, asked for at once: a pixel or two for each on a chart. */
+/** Samples of the last minutes in one answer: one or two pixels for each on a chart. */
 const SAMPLES = 200;
 const SHOWN = 40;
-/** Charts are drawn again after so many seconds: in ten minutes that is four pixels. */
+/** Seconds between two drawings of charts: four pixels of ten minutes. */
 const DRAWN_S = 6;
-/** Of the topology that is looked at; pages of one topology share it. */
+/** The samples of the present topology, which its pages share. */
 const recent = new Samples();
 const NO_NODES = [];
 /** The spouts that have been seen to emit, by topology and name. */
 const emitting = new Set();
 
-/** The spouts that these pages have seen emit, and that emit nothing now. @param {any} topology @param {any} load */
+/** The spouts that have emitted since the pages were opened, and emit nothing now. @param {any} topology @param {any} load */
 export function stoppedSpouts({ id }, load) {
   const spouts = load?.components.filter((row) => row.kind === 'spout') ?? [];
   for (const { name, emitted_per_s } of spouts) if (emitted_per_s > 0) emitting.add(id + name);
   return spouts.filter(({ name, emitted_per_s }) => emitted_per_s === 0 && emitting.has(id + name)).map(({ name }) => name);
 }
 
-/** What the tracker has seen since the last answer; the last minutes at first. @param {any} place @param {string} id @param {boolean} wanted */
+/** Samples since the last answer, at first those of the last minutes. @param {any} place @param {string} id @param {boolean} wanted */
 function useSamples(place, id, wanted) {
   recent.of(id);
   const { data } = useGet(wanted ? pathOf(place, 'timeline') : null, () => ({ since: recent.of(id) || -RECENT_S, points: SAMPLES, metric: METRICS, samples: 1 }), DRAWN_S);
@@ -37,9 +37,9 @@ function useSamples(place, id, wanted) {
   return data;
 }
 
-/** All events that are known, the newest last, and how the topology was started. @param {any} place @param {any} state */
+/** All known events, the newest last, and the start of the topology. @param {any} place @param {any} state */
 export function useEvents(place, state) {
-  // Asked again after each opening of the stream, which tells only what is new since then, and when a start has ended.
+  // Asked again after each opening of the stream, which has only later events, and when the start has ended.
   const asked = useGet(pathOf(place, 'events'), { limit: 300 }, 0);
   const status = state.status;
   useEffect(() => {
@@ -71,15 +71,15 @@ export function ChartsOf({ route, state, events, component = '', spark = false }
   <//>`;
 }
 
-/** An episode of backpressure that lasts, as an event. @param {any} culprit @param {number} at */
+/** A present episode of backpressure, as an event. @param {any} culprit @param {number} at */
 export const lasting = ({ name, since_s }, at) => ({ kind: 'backpressure', subject: name, at, first_at: at, lasted_s: since_s, times: 1, text: `the spouts are held because of ${taskName(name)}` });
 
-/** What was asked for, and in sight what the tracker has seen. Out of sight that is seldom put together. */
+/** Charts of the kept timeline and, while they are in sight, of the newest samples. Out of sight they are seldom updated. */
 const Drawn = rarely(({ place, id, live, data, problem, seconds, component, spark, events, held, nodes, began, near }) => {
   const told = useSamples(place, id, near && live && seconds <= RECENT_S);
   const charts = spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY;
   const timeline = useMemo(() => joined(data, recent, seconds, component, began, charts.flatMap((chart) => Object.keys(chart.lines))), [data, told, seconds, component]);
-  // An episode is an event once it is over.
+  // An episode becomes an event when it is over.
   const marks = useMemo(() => {
     const mine = (held ?? []).filter((one) => !component || one.component === component);
     return [...events, ...mine.map((one) => lasting(one, timeline.times.at(-1)))];
@@ -90,7 +90,7 @@ const Drawn = rarely(({ place, id, live, data, problem, seconds, component, spar
   </div>`;
 }, ['id', 'live', 'problem', 'seconds', 'component', 'spark', 'nodes'], ['data', 'events', 'began']);
 
-/** What happened, the newest first. @param {{events: any[]}} props */
+/** The events, the newest first. @param {{events: any[]}} props */
 export const Events = rarely(({ events }) => {
   const newest = events.slice(-SHOWN).reverse();
   return html`<${Section} title="events">

@@ -1,4 +1,4 @@
-/** Addresses of pages: everything is behind the #, so that the server sees no names. */
+/** Addresses of pages. All of an address is behind the #, so that the server gets no names. */
 
 /**
  * @typedef {{cluster: string, role: string, environ: string, name: string}} Place
@@ -31,14 +31,14 @@ export function to(place, ...more) {
 }
 
 /** @param {Route} route @param {Record<string, string>} change */
-export function withQuery(route, change) {
+function withQuery(route, change) {
   const query = new URLSearchParams({ ...route.query, ...change });
   for (const [name, value] of [...query]) if (value === '') query.delete(name);
   const path = route.place ? to(route.place, route.page, route.arg) : `#/${[route.page, route.arg].filter(Boolean).map(encodeURIComponent).join('/')}`;
   return String(query) ? `${path}?${query}` : path;
 }
 
-/** Change the query of this page without a step in the history. @param {Route} route @param {Record<string, string>} change */
+/** Change the query of this page without an entry in the history. @param {Route} route @param {Record<string, string>} change */
 export function replaceQuery(route, change) {
   history.replaceState(null, '', withQuery(route, change));
   dispatchEvent(new HashChangeEvent('hashchange'));

@@ -1,17 +1,17 @@
-/** Series for charts: what the tracker has seen every few seconds of the last minutes, and what is kept by the minute. */
+/** Series for charts: samples of the last minutes every few seconds, and means that are kept by the minute. */
 
 export const RECENT_S = 600;
 
-/** What to ask for: of components, of the topology, under the component '', and of the micro-batches of Spark. */
+/** The metrics to ask for: of components, and, with component '', of the topology and of the micro-batches of Spark. */
 export const METRICS = [
   'emitted_per_s', 'executed_per_s', 'failed_per_s', 'busy', 'busy_max', 'blocked', 'idle', 'queue_bytes', 'queue_bytes_max',
   'latency_p50_s', 'latency_p99_s', 'end_to_end_p50_s', 'end_to_end_p99_s', 'complete_p50_s', 'complete_p99_s', 'memory_bytes',
   'memory_bytes_max', 'cpu', 'held', 'spark_waiting', 'spark_lag_s', 'spark_done', 'spark_batch_s',
 ];
 
-/** Samples that are further apart have no line between them: means tell of that time, or nothing does. */
+/** Samples that are further apart have no line between them. Means may fill the gap. */
 const GAP_S = 30;
-/** Means that are more steps apart than this have none, nor has one with a sample: the newest minute is told late. */
+/** Means that are more steps apart have no line between them; the same holds between a mean and a sample, as the newest mean is late. */
 const STEPS = 2.5;
 
 /** The samples of one topology, a column of values for each key: `component/metric`. */
@@ -22,13 +22,13 @@ export class Samples {
   /** @type {Map<string, (number|null)[]>} */
   series = new Map();
 
-  /** Another topology begins anew. @param {string} id @returns {number} when the last sample was taken; 0: there is none */
+  /** Another topology begins without samples. @param {string} id @returns {number} the time of the last sample; 0 without one */
   of(id) {
     if (id !== this.id) Object.assign(this, { id, times: [], series: new Map() });
     return this.times.at(-1) ?? 0;
   }
 
-  /** What came since, which may begin with what is known. @param {string} id of the topology @param {any} timeline */
+  /** Add new samples, which may overlap with known ones. @param {string} id of the topology @param {any} timeline */
   take(id, { times, series }) {
     this.of(id);
     if (!times.length) return;
@@ -49,19 +49,19 @@ export class Samples {
 const metricOf = (key) => key.slice(key.lastIndexOf('/') + 1);
 
 /**
- * One timeline from both: samples, and means by the minute before them and between.
- * Longer spans have means only. A mean is a point in the middle of its minute, or longer step. Where neither tells is a gap.
+ * One timeline from samples, and from means by the minute before and between them.
+ * Longer spans have means only. A mean is a point in the middle of its minute or longer step. A time without both is a gap.
  * @param {any|null} timeline @param {Samples} recent @param {number} spanS @param {string} component '' is all
- * @param {number} [began] the first minute began before the topology did @param {string[]} [metrics] that are looked at
+ * @param {number} [began] begin of the topology, after that of the first minute @param {string[]} [metrics] that are shown
  */
 export function joined(timeline, recent, spanS, component, began = 0, metrics = METRICS) {
   const kept = timeline ?? { times: [], step_s: 0, series: [], kept_from: null };
   const isShort = spanS <= RECENT_S;
   const seen = isShort ? recent.times : [];
   const points = kept.times.map((at) => (Math.max(at, began) + at + kept.step_s) / 2);
-  // Both tell the time of the tracker's machine; that of the browser may be another.
+  // All times are of the tracker's machine; the clock of the browser may differ.
   const from = isShort ? Math.max(seen.at(-1) ?? 0, points.at(-1) ?? 0) - spanS : -Infinity;
-  // Times, and where their values are: of a step, of a sample, or nowhere.
+  // Times, and the index of their values: of a step, of a sample, or -1.
   const times = [];
   const steps = [];
   const samples = [];

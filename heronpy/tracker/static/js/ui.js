@@ -1,4 +1,4 @@
-/** What components are made of: Preact and htm, and hooks for data that respect a frozen page. */
+/** The base of components: Preact and htm, and hooks for data that respect a frozen page. */
 
 import { get, problemOf } from './api.js';
 import { liveOf } from './live.js';
@@ -6,9 +6,9 @@ import { Component, h, html, useEffect, useRef, useState } from '../vendor/htm-p
 
 export { Component, h, html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/htm-preact.js';
 
-/** What is out of sight is renewed so seldom, give or take a fifth: not everything at once. */
+/** The time between two updates of a component out of sight, varied by a fifth so that not all are updated at once. */
 const UNSEEN_MS = 10_000;
-/** What is nearer to the window than this is in sight. */
+/** A component that is nearer to the window is in sight. */
 const NEAR = '150px';
 
 /** @type {Map<Element, {sight: (near: boolean) => void}>} */
@@ -16,8 +16,8 @@ const watched = new Map();
 const sight = new IntersectionObserver((entries) => entries.forEach((one) => watched.get(one.target)?.sight(one.isIntersecting)), { rootMargin: NEAR });
 
 /**
- * A component that is rendered again only when one of these properties is another object. A change of what is `moving`
- * can wait while the component is out of sight; it is told whether it is `near`.
+ * A component that is rendered again only when one of these properties is another object. A change of a `moving` property
+ * waits while the component is out of sight. The property `near` says whether it is in sight.
  * @param {any} Inner @param {string[]} names @param {string[]} [moving]
  */
 export function rarely(Inner, names, moving = []) {
@@ -99,7 +99,7 @@ export class Cell {
   }
 }
 
-/** Nothing on the page moves while this is true. */
+/** Nothing on the page changes while this is true. */
 export const frozen = new Cell(false);
 
 /** @template T @param {Cell<T>} cell @returns {T} */
@@ -126,10 +126,10 @@ export function useLive(query) {
 }
 
 /**
- * The answer to a GET, asked for again every so many seconds while the tab is visible and the page is not frozen. What
- * was answered last stays when a later try fails.
+ * The answer to a GET, repeated every `everyS` seconds while the tab is visible and the page is not frozen. The last answer
+ * stays when a later request fails.
  * @param {string|null} path null: ask for nothing
- * @param {Record<string, any>|(() => Record<string, any>)} [query] or what makes it, each time @param {number} [everyS] 0: once
+ * @param {Record<string, any>|(() => Record<string, any>)} [query] or a function that makes it for each request @param {number} [everyS] 0: once
  * @returns {{data: any, problem: Problem|null, again: () => void}}
  */
 export function useGet(path, query = {}, everyS = 0) {
@@ -172,7 +172,7 @@ export function useGet(path, query = {}, everyS = 0) {
   return { data: mine ? found.data : null, problem: mine ? found.problem : null, again: () => look.current() };
 }
 
-/** Renders again every so many seconds, for ages and times. @param {number} everyS */
+/** The time, updated every `everyS` seconds, for ages. @param {number} everyS */
 export function useClock(everyS) {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
@@ -182,7 +182,7 @@ export function useClock(everyS) {
   return now;
 }
 
-/** What the first look at a page can do without: it is made once the rest is seen. @param {{children: any}} props */
+/** Content that is rendered after the first paint of the rest of the page. @param {{children: any}} props */
 export function Later({ children }) {
   const [now, setNow] = useState(false);
   useEffect(() => setNow(true), []); // after the paint

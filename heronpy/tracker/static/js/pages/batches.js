@@ -32,7 +32,7 @@ export function BatchesPage({ route }) {
   const state = useTopology(place);
   const { events } = useEvents(place, state);
   const { data, problem } = useGet(pathOf(place, 'batches'), {}, 2);
-  // The address comes from a report: only what is an address of a page becomes a link.
+  // The address comes from a report, so only an http address becomes a link.
   const ui = /^https?:\/\//.test(data?.spark_ui ?? '') ? data.spark_ui : null;
   return html`<${TopologyFrame} route=${route} state=${state}><${Section} title="Spark batches">
     <${Trouble} problem=${problem} />

@@ -1,4 +1,4 @@
-/** Checkpoints: the one under way and whom it waits for, those that are complete, and the tasks of one. */
+/** Checkpoints: the pending one with the tasks that it waits for, the complete ones, and the tasks of one checkpoint. */
 
 import { Restore } from '../actions.js';
 import { pathOf } from '../api.js';
@@ -44,7 +44,7 @@ export function CheckpointsPage({ route }) {
   <//>`;
 }
 
-/** Whether nothing can be restored any more. @param {any} state */
+/** Whether the topology has ended, so that no checkpoint can be restored. @param {any} state */
 const hasEnded = (state) => state.status === 'gone' || Boolean(state.snapshot?.topology?.ended_at);
 
 function All({ place, plan, ended }) {

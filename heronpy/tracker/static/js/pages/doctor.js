@@ -1,4 +1,4 @@
-/** What holds the topology back: every finding that fits, its figures, and what the doctor has seen of each task. */
+/** All findings of the doctor, and the figures of each task that they come from. */
 
 import { pathOf } from '../api.js';
 import { figure, some, taskColumn } from '../columns.js';
@@ -7,7 +7,7 @@ import { Leads, TopologyFrame, useTopology } from '../head.js';
 import { Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { html, useGet, useState } from '../ui.js';
 
-/** Verdicts that are failures: those of rank 3 and above, as above every page. */
+/** Verdicts that are failures, as in the head of every page: those of rank 3 and above. */
 const FAILURES = ['failed', 'down', 'hung', 'memory', 'crashing', 'losses', 'stopped'];
 
 /** @param {any} place */

@@ -1,4 +1,4 @@
-/** What user code failed at: exceptions, grouped by type and line, and dead letters, the tuples that were given up. */
+/** Failures of user code: exceptions, grouped by type and line, and dead letters, the tuples that were given up. */
 
 import { pathOf } from '../api.js';
 import { duration, taskName } from '../format.js';
@@ -26,7 +26,7 @@ export function Exceptions({ place, query = {}, whole = false }) {
   <//>`;
 }
 
-// A task that gives up ends as one that cannot start does, whenever it was.
+// A task that gives up reports a failed start, even if it has run before.
 function phase({ type, startup }) {
   return type.endsWith('GaveUpError') ? ', given up' : startup ? ' while starting' : '';
 }
@@ -48,7 +48,7 @@ export function ExceptionsPage({ route }) {
 }
 
 const SHOWN = 100;
-/** Letters of its values that are seen without opening it. */
+/** Letters of the values that are shown of a closed dead letter. */
 const SHORT = 200;
 
 const valuesOf = ({ payload }, indent) => (typeof payload === 'string' ? payload : JSON.stringify(payload, null, indent));

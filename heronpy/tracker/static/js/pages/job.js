@@ -1,4 +1,4 @@
-/** Jobs: the card of one, its page, the list of all, and the pools in whose slots they run. */
+/** Jobs: the card and the page of one job, the list of all, and the pools that they run in. */
 
 import { useMay } from '../actions.js';
 import { post, problemOf } from '../api.js';
@@ -15,10 +15,10 @@ const HOLDS = [['until it is let go', 0], ['for 1 hour', 3600], ['for 8 hours', 
 /** A lag without an end. */
 const ENDLESS_S = 1e9;
 
-/** Below /api/v1. @param {...string} parts */
+/** A path below /api/v1. @param {...string} parts */
 const path = (...parts) => parts.map(encodeURIComponent).join('/');
 
-/** The page of a job. @param {{cluster: string, job: string}} row */
+/** The address of the page of a job. @param {{cluster: string, job: string}} row */
 const address = ({ cluster, job }) => `#/job/${encodeURIComponent(`${cluster}/${job}`)}`;
 
 /** @param {number|null} lag_s @param {number|null} [most] that is promised */
@@ -26,13 +26,13 @@ const lagOf = (lag_s, most) => html`<span class=${most && lag_s > most ? 'alarm'
 
 const KEYS_SHOWN = 3;
 
-/** The first names of the keys that a change is about. @param {{path: string[]}[]} entries */
+/** The names of the first keys of a change. @param {{path: string[]}[]} entries */
 function keysOf(entries) {
   const names = [...new Set(entries.map((one) => one.path.join('.')))];
   return names.slice(0, KEYS_SHOWN).join(', ') + (names.length > KEYS_SHOWN ? ` and ${names.length - KEYS_SHOWN} more` : '');
 }
 
-/** @param {any[]} jobs that are not kept are said, once for a cluster */
+/** One warning for each cluster without a manager. @param {any[]} jobs */
 const unkept = (jobs) => [...new Set(jobs.filter((one) => !one.kept).map((one) => one.cluster))].map((cluster) => html`<p key=${cluster} class="flow warn" role="status">No manager keeps the jobs of cluster ${cluster} true: changes wait. Start it: heron manager start ${cluster}</p>`);
 
 const JOBS = [
@@ -51,51 +51,64 @@ export function Jobs({ filter }) {
   return jobs.length > 0 && html`<${Section} title="jobs">${unkept(jobs)}<${Table} columns=${JOBS} rows=${rows} name=${(row) => `${row.cluster}/${row.job}`} caption="jobs" empty="No job fits the filter." /><//>`;
 }
 
-/** The page of a job, also of one whose topology does not run. @param {{route: any}} props */
+/** The page of a job, even if its topology does not run. @param {{route: any}} props */
 export function JobPage({ route }) {
   const [cluster, name] = route.arg.split('/');
   return html`<main><nav class="crumbs" aria-label="where you are"><a href="#/">topologies</a> / <span>${cluster}</span></nav>
     <header class="head"><h1>${name}</h1></header><${Job} place=${{ cluster, name }} alone=${true} /></main>`;
 }
 
-/** The job that keeps the topology; nothing without one, unless the page is its own. @param {{place: any, alone?: boolean}} props */ export
-function Job({ place, alone }) { const may = useMay(); const asked = useGet('jobs', { cluster: place.cluster, job: place.name }, 10); const
-[change, setChange] = useState(null); const [job] = asked.data ?? []; if (!job) return alone &&
-html`<${Trouble} problem=${asked.data ? { title: `cluster ${place.cluster} has no job ${place.name}`, detail: `heron job list
-${place.cluster} lists them` } : asked.problem} />`; const { document, origin, scaler } = job; const here = job.place && { cluster:
-job.cluster, name: job.job, ...job.place }; const button = (title, what) => may && html`<button aria-label=${what.about && `${title}
-${what.about}`} onClick=${() => setChange({ title, version: job.versions.oncall, ...what })}>${title} …</button>`; const pinned =
-Object.entries(origin).filter(([, one]) => one.layer === 'oncall'); const run = document.run ?? 'running'; const stop = run === 'running' ?
-button('stop', { body: { set: { run: 'stopped' } }, says: 'The topology takes a savepoint and stops; one without checkpoints is drained.' })
-: button('start', { body: origin.run?.layer === 'oncall' ? { unset: ['run'] } : { set: { run: 'running' } }, says: 'The topology starts from
-its latest checkpoint, or runs on.' }); const rows = Object.entries(document.parallelism ?? {}).map(([component, tasks]) => ({
-...scaler.components[component], component, tasks, by: origin[`parallelism.${component}`] })); const columns = [ plain('component',
-'component', (name) => (here ? link(here, 'component', name, name) : name)), { title: 'tasks', num: true, by: (row) => row.tasks, help:
-'wanted, of those that the scaler may give', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks,
-document.scale.max[component]) : tasks) }, ...(may ? [{ title: 'change', cell: (row) => button('pin', { about: row.component, tasks:
-row.tasks, body: (tasks) => ({ set: { parallelism: { [row.component]: tasks } } }), says: 'The scaler leaves a pinned component alone.' })
-}] : []), { title: 'set by', cell: ({ by }) => html`<span title=${by?.why}>${by ? `${by.layer}${by.layer === 'oncall' ? `, ${by.who}` :
-''}` : 'the program'}</span>` }, figure('input', 'arrives_per_s', rate), figure('one task', 'each_per_s', rate, 'what one task can do'),
-figure('busy', 'busy', share), { title: 'the scaler', cell: (row) => html`<span class="words">${row.verdict ?? UNKNOWN}</span>` }, ]; const
-facts = [ document.slo?.lag_s && ['lag', lagOf(scaler.lag_s, document.slo.lag_s), 'now, of what is promised'], scaler.slo_kept !== null &&
-['promise kept', kept(scaler.slo_kept), 'share of the time in which the lag was known'], document.place?.pool && ['pool',
-document.place.pool], document.scale?.mode && ['scale.mode', document.scale.mode], !alone || !here || ['topology',
-html`<a href=${to(here)}>${here.name}</a>`], ].filter(Array.isArray); const reasons = [ ...job.decisions.map((one) => [one.at,
-`${one.who}: ${one.text}`]), ...job.changes.map(({ layer, version, stamp, before, after }) => [stamp.at,
-`${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why}`]), ]; return
-html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} /> ${job.state === 'QUARANTINED' || job.state ===
-'WAITING' ? button('release', { path: ['release'], version: job.version, body: {}, says: 'Failed steps are retried at once.' }) :
-''}${stop}</span>`}> ${unkept([job])}${[job.plan, job.failure, job.capacity, ...scaler.alerts].map((text, number) => text && html`<p
-key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p>`)} ${facts.length > 0 && html`<${Facts} items=${facts}
-/>`} <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" /> ${pinned.length > 0 && html`<h3>set
-by people</h3><ul class="pins">${pinned.map(([name, one]) =>
-html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When}
-at=${one.until} />`}${one.why && `:
-${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again.' })}</li>`)}</ul>`} <${Later}><${Minutes} job=${job} /><//> <h3>last decisions and changes</h3> <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li
-key=${number}><${When} at=${at} /> ${text}</li>`)}</ul> ${change && html`<${Change} job=${job} change=${change} onClose=${() =>
-setChange(null)} onDone=${() => { setChange(null); asked.again(); }} />`} <//>`; }
+/** The job of a topology. Without a job, nothing is shown, or a problem on the page of a job (`alone`). @param {{place: any, alone?: boolean}} props */
+export function Job({ place, alone }) {
+  const may = useMay();
+  const asked = useGet('jobs', { cluster: place.cluster, job: place.name }, 10);
+  const [change, setChange] = useState(null);
+  const [job] = asked.data ?? [];
+  if (!job) return alone && html`<${Trouble} problem=${asked.data ? { title: `cluster ${place.cluster} has no job ${place.name}`, detail: `heron job list ${place.cluster} lists them` } : asked.problem} />`;
+  const { document, origin, scaler } = job;
+  const here = job.place && { cluster: job.cluster, name: job.job, ...job.place };
+  const button = (title, what) => may && html`<button aria-label=${what.about && `${title} ${what.about}`} onClick=${() => setChange({ title, version: job.versions.oncall, ...what })}>${title} …</button>`;
+  const pinned = Object.entries(origin).filter(([, one]) => one.layer === 'oncall');
+  const run = document.run ?? 'running';
+  const stop = run === 'running'
+    ? button('stop', { body: { set: { run: 'stopped' } }, says: 'The topology takes a savepoint and stops; one without checkpoints is drained.' })
+    : button('start', { body: origin.run?.layer === 'oncall' ? { unset: ['run'] } : { set: { run: 'running' } }, says: 'The topology starts from its latest checkpoint, or runs on.' });
+  const rows = Object.entries(document.parallelism ?? {}).map(([component, tasks]) => ({ ...scaler.components[component], component, tasks, by: origin[`parallelism.${component}`] }));
+  const columns = [
+    plain('component', 'component', (name) => (here ? link(here, 'component', name, name) : name)),
+    { title: 'tasks', num: true, by: (row) => row.tasks, help: 'wanted, of those that the scaler may give', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks, document.scale.max[component]) : tasks) },
+    ...(may ? [{ title: 'change', cell: (row) => button('pin', { about: row.component, tasks: row.tasks, body: (tasks) => ({ set: { parallelism: { [row.component]: tasks } } }), says: 'The scaler leaves a pinned component alone.' }) }] : []),
+    { title: 'set by', cell: ({ by }) => html`<span title=${by?.why}>${by ? `${by.layer}${by.layer === 'oncall' ? `, ${by.who}` : ''}` : 'the program'}</span>` },
+    figure('input', 'arrives_per_s', rate),
+    figure('one task', 'each_per_s', rate, 'what one task can do'),
+    figure('busy', 'busy', share),
+    { title: 'the scaler', cell: (row) => html`<span class="words">${row.verdict ?? UNKNOWN}</span>` },
+  ];
+  const facts = [
+    document.slo?.lag_s && ['lag', lagOf(scaler.lag_s, document.slo.lag_s), 'now, of what is promised'],
+    scaler.slo_kept !== null && ['promise kept', kept(scaler.slo_kept), 'share of the time in which the lag was known'],
+    document.place?.pool && ['pool', document.place.pool],
+    document.scale?.mode && ['scale.mode', document.scale.mode],
+    !alone || !here || ['topology', html`<a href=${to(here)}>${here.name}</a>`],
+  ].filter(Array.isArray);
+  const reasons = [
+    ...job.decisions.map((one) => [one.at, `${one.who}: ${one.text}`]),
+    ...job.changes.map(({ layer, version, stamp, before, after }) => [stamp.at, `${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why}`]),
+  ];
+  return html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} />
+      ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { path: ['release'], version: job.version, body: {}, says: 'Failed steps are retried at once.' }) : ''}${stop}</span>`}>
+    ${unkept([job])}${[job.plan, job.failure, job.capacity, ...scaler.alerts].map((text, number) => text && html`<p key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p>`)}
+    ${facts.length > 0 && html`<${Facts} items=${facts} />`}
+    <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" />
+    ${pinned.length > 0 && html`<h3>set by people</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again.' })}</li>`)}</ul>`}
+    <${Later}><${Minutes} job=${job} /><//>
+    <h3>last decisions and changes</h3>
+    <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
+    ${change && html`<${Change} job=${job} change=${change} onClose=${() => setChange(null)} onDone=${() => { setChange(null); asked.again(); }} />`}
+  <//>`;
+}
 
-/** Load, tasks and lag of the last day, with a mark for each decision; nothing where the scaler does not run. @param {{job: any}} props */
+/** Load, tasks and lag of the last day, with a mark for each decision; nothing without a scaler. @param {{job: any}} props */
 function Minutes({ job }) {
   const { data } = useGet(path('jobs', job.cluster, job.job, 'minutes'), {}, 30);
   const nodes = useMemo(() => [...new Set(data?.series.map((one) => one.component))].filter(Boolean).map((name) => ({ name })), [data && Object.keys(job.document.parallelism).join()]);
@@ -103,7 +116,7 @@ function Minutes({ job }) {
   return data?.times.length > 1 && html`<${Charts} charts=${OF_JOB} timeline=${data} events=${marks} nodes=${nodes} />`;
 }
 
-/** Asks what to change, and why; the version that was seen goes along. @param {{job: any, change: any, onClose: () => void, onDone: () => void}} props */
+/** A dialog that asks for a change and its reason; the request names the version that was seen. @param {{job: any, change: any, onClose: () => void, onDone: () => void}} props */
 function Change({ job, change, onClose, onDone }) {
   const [tasks, setTasks] = useState(change.tasks);
   const [holds, setHolds] = useState(0);

@@ -8,7 +8,7 @@ import { to } from '../route.js';
 import { html, useGet, useLive, useState } from '../ui.js';
 import { Jobs, Pools } from './job.js';
 
-/** A link to the topology, and where it is. @param {any} row @param {string} name in the address */
+/** A link to the topology, and its cluster, role and environ. @param {any} row @param {string} name in the address */
 const named = (row, name) => html`<a href=${to({ ...row, name })}>${row.name}</a><span class="where">${row.cluster}/<wbr />${row.role}/<wbr />${row.environ}</span>`;
 
 /** @param {string} filter @param {any} row */
@@ -49,7 +49,7 @@ const ENDED = [
 export function ListPage() {
   const [filter, setFilter] = useState('');
   const state = useLive({});
-  // The stream says nothing of clusters, and only this says which cannot be read.
+  // The stream does not name the clusters; this answer does, with those that cannot be read.
   const asked = useGet('topologies', {}, 10);
   const past = useGet('history', {}, 10).data;
   const ended = (past?.topologies ?? []).filter((row) => wanted(filter, row));

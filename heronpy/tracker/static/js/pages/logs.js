@@ -1,4 +1,4 @@
-/** The logs of a topology's processes, and one of them. */
+/** The logs of the processes of a topology, or the log of one process. */
 
 import { pathOf } from '../api.js';
 import { figure, when } from '../columns.js';

@@ -18,14 +18,14 @@ export function TaskPage({ route }) {
   const { place, arg: instance } = route;
   const state = useTopology(place, true);
   const events = useEvents(place, state).events.filter((event) => event.subject === instance);
-  // What nobody could take here is not taken of the next task.
+  // A request that this page could not fulfil is not passed on to the page of the next task.
   useEffect(() => () => {
     onPage.wanted = '';
   }, []);
   const found = INSTANCE.exec(instance);
   const component = found?.[1] ?? '';
   const number = Number(found?.[2] ?? 0);
-  // After an update or restart elsewhere the task has another container, so another name.
+  // After an update, or a restart on another host, the task has another container, and so another name.
   const row = (state.snapshot?.tasks?.tasks ?? []).find((one) => one.instance_id === instance);
   const moved = (state.snapshot?.tasks?.tasks ?? []).find((one) => one.task_id === number && one.instance_id !== instance);
   const facts = row && [
@@ -48,7 +48,7 @@ export function TaskPage({ route }) {
   <//>`;
 }
 
-/** Of slow tuples: the calls of process() above heron.instance.slow_ms, with their values. */
+/** Columns of slow tuples: calls of process() that took longer than heron.instance.slow_ms, with their values. */
 const SLOW = [
   figure('took', 'took_s', duration),
   plain('at', 'at', when),

@@ -1,4 +1,4 @@
-/** A topology, its components and its tasks: graph, containers, charts, events, and tables of what they show. */
+/** A topology, its components and its tasks: graph, containers, charts, events, and tables. */
 
 import { pathOf } from '../api.js';
 import { componentColumns, downMark, edgeColumns, lost, over, plain, processColumns, taskColumns } from '../columns.js';
@@ -59,12 +59,12 @@ function Units({ place }) {
   <//>`;
 }
 
-/** Why there is no plan, if that is known: the stream leaves out what cannot be read. @param {{place: any}} props */
+/** The reason why there is no plan, which the stream does not have. @param {{place: any}} props */
 function NoPlan({ place }) {
   return html`<${Trouble} problem=${useGet(pathOf(place, 'plan'), {}, 5).problem} />`;
 }
 
-/** The edges of the plan with their rates; one whose rate is as before is the same object. @param {any} plan @param {any} load */
+/** The edges of the plan with their rates; an edge with an unchanged rate is the same object. @param {any} plan @param {any} load */
 function useEdges(plan, load) {
   const before = useRef(new Map());
   return useMemo(() => {
@@ -78,7 +78,7 @@ function useEdges(plan, load) {
   }, [plan?.edges, load?.edges]);
 }
 
-/** A task, or the link between two stream managers, which has no component. */
+/** A task, or a link between two stream managers, which has no component. */
 function CulpritView({ place, one }) {
   const shown = one.component ? html`<a href=${to(place, 'task', one.name)}>${taskName(one.name)}</a>` : one.name;
   return html`${shown} for ${duration(one.since_s)} (${bytes(one.queued_bytes)} queued)`;

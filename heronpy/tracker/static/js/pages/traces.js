@@ -1,4 +1,4 @@
-/** Traces: where the time of a sample of tuples goes, hop by hop, and the slowest ones call by call. */
+/** Traces: how long sampled tuples take in each hop, and the calls of the slowest ones. */
 
 import { pathOf } from '../api.js';
 import { figure, taskColumn } from '../columns.js';
@@ -9,7 +9,7 @@ import { replaceQuery, to } from '../route.js';
 import { html, useGet } from '../ui.js';
 
 const SHOWN = 30;
-/** Of each hop: the letter in its bar, and what it is. */
+/** The letter of each hop in its bar, and its meaning. */
 const HOPS = {
   batch: ['b', "in the sender's buffer"],
   queue: ['q', 'waits for credit'],
@@ -37,10 +37,10 @@ const spanColumns = (place) => [
   { title: 'then', by: (row) => row.end, cell: (row) => [ENDS[row.end], wireNote(row)].filter(Boolean).join('; ') || '-' },
 ];
 
-/** What is not exact about the way of a call. @param {any} row */
+/** A note if the times between hosts of a call are not exact. @param {any} row */
 const wireNote = (row) => row.exact ? '' : `the wire between hosts is ${row.error_s === null ? 'not known' : `± ${duration(row.error_s)}`}`;
 
-/** Seconds of a hop, which may have several parts; null: there is none. */
+/** Seconds of a hop, which may have several parts; null without a part. */
 function sumOf(span, hop) {
   const parts = span.parts.filter((part) => part.hop === hop);
   return parts.length ? parts.reduce((sum, part) => sum + part.took_s, 0) : null;
