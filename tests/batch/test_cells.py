@@ -148,7 +148,9 @@ def test_many_buckets_share_more_frames_and_a_large_one_is_processed_in_steps(
     monkeypatch.setattr(cells, "PART", 50)
     words = " ".join(["often"] * 64 + [f"w{number}" for number in range(64)])
     more = {"heron.instance.batch_tuples": 10}
-    found = run(lines(tmp_path, *[words] * 50), (Words, SHUFFLE), (Lives, BY_WORD), more=more, buckets=64, records=False)
+    found = run(
+        lines(tmp_path, *[words] * 50), (Words, SHUFFLE), (Lives, BY_WORD), more=more, buckets=64, records=False
+    )
     assert sum(count for _, count in found.rows("sink")) == sum(frames) == 50 * 128
     assert max(frames) > 10 * 8 and max(steps) == 50
 
