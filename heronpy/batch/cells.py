@@ -45,8 +45,13 @@ from heronpy.wire.frames import Frame
 
 log = logging.getLogger("heron.batch")
 
+#: Tuples of a frame that are processed in one step.
+PART = 4096
 #: A unit in which a bolt fails this many tuples has failed.
 FAILS_MAX = 100
+#: Frames that a component with all its consumers in other stages holds back. Many buckets share them, and larger frames
+#: cost less per tuple.
+FAR_FRAMES = 32
 #: How often a bolt that is not ready is asked again.
 _ASK_S = 0.05
 
@@ -97,7 +102,8 @@ class UnitState:
         at = (place.index, place.tasks)
         self.plain = HashMapState()
         owner = KeyOwner(component, *at, place.key_groups, width)
-        self.keyed = KeyedStates(owner, allow_pickle, PartitionOwner(component, lambda: at))
+        # Nothing reads the changes: all of the state is saved once.
+        self.keyed = KeyedStates(owner, allow_pickle, PartitionOwner(component, lambda: at), tracks=False)
 
     @property
     def state(self) -> UnitState:
@@ -174,6 +180,8 @@ class Cell:
 
     def route(self, choosers: dict[str, list[Any]], start: int) -> None:
         """Take the choosers; shuffles begin at `start`, so that small units use all buckets."""
+        if not any(task in self.near for each in choosers.values() for one in each for task in one.tasks):
+            self.emitter.frames = FAR_FRAMES
         self.emitter.route(choosers)
         for stream in self.emitter.streams.values():
             if stream.shared is not None:
@@ -200,6 +208,11 @@ class Cell:
 
     def take(self, data: bytes) -> None:
         """Process a frame."""
+        for _ in self.steps(data):
+            pass
+
+    def steps(self, data: bytes) -> Iterator[None]:
+        """Process a frame in parts, between which the worker stays reachable."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -332,19 +345,24 @@ class BoltCell(ReadingCell):
                 )
             time.sleep(_ASK_S)
 
-    def take(self, data: bytes) -> None:
+    def steps(self, data: bytes) -> Iterator[None]:
         frame, now = Frame.FromString(data), time.monotonic()
         if self.in_batches:
             for part in self.reader.open_batches(frame, now):
                 self._check(part)
                 self.guard(self.user.object.process_batch, part)
-        else:
-            tuples = self.reader.open(frame, now)
-            if self.reader.damaged:
-                for tup in tuples:
-                    self._check(tup)
-            self.process(tuples)
-        self.check_fails()
+                self.check_fails()
+                yield
+            return
+        tuples = self.reader.open(frame, now)
+        if self.reader.damaged:
+            for tup in tuples:
+                self._check(tup)
+        # A frame for a bucket with a frequent key is large.
+        for low in range(0, len(tuples), PART):
+            self.process(tuples[low : low + PART])
+            self.check_fails()
+            yield
 
     def _check(self, part: Any) -> None:
         if type(part) is HeronTuple and type(part.values) is DamagedValues:
@@ -453,12 +471,13 @@ class SinkCell(ReadingCell):
     def begin(self) -> None:
         """Its class is not used."""
 
-    def take(self, data: bytes) -> None:
+    def steps(self, data: bytes) -> Iterator[None]:
         for part in self.reader.open_batches(Frame.FromString(data), time.monotonic()):
             if isinstance(part, HeronTuple):
                 assert isinstance(part.values, DamagedValues)
                 raise CellError(self.component) from part.values.error
             self.place.pieces.append(ForSink(self.component, part))
+            yield
 
     def saved(self) -> Iterator[Saved]:
         return iter(())
@@ -482,7 +501,7 @@ def _watch_nothing(component: str, stream: str, task: int) -> None:
 
 
 def _wait_nowhere(what: str, seconds: float) -> None:
-    """Nobody watches how long a unit waits."""
+    """A batch does not watch how long user code waits."""
 
 
 def _no_bits() -> int:

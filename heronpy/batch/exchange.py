@@ -323,11 +323,6 @@ def _line(**values: int) -> bytes:
     return json.dumps(values).encode() + b"\n"
 
 
-def exchange_bytes(folder: Path, stages: Sequence[Stage], number: int, buckets: int) -> int:
-    """How many bytes a stage reads."""
-    return sum(Exchanges(folder, stages, number, buckets).sizes())
-
-
 def states(folder: Path, stage: Stage, tasks: int) -> Iterator[TaskSnapshot]:
     """The saved state of a finished stage, in pieces: `state_inline`, or one inline segment of one keyed state."""
     for component in stage.components:

@@ -152,8 +152,7 @@ class StageRows:
         with _Row(self, bucket, bucket) as row:
             head = row.cells[0]
             for frame in self._exchanges.frames(bucket):
-                head.take(frame)
-                yield
+                yield from head.steps(frame)
             yield from row.end()
 
     # ---- cells --------------------------------------------------------------------------------
@@ -304,6 +303,8 @@ def sinks_of(topology: topology_pb2.Topology, stage: Stage, launch: LaunchSpec |
         config = component_config(topology, name, load=True)
         try:
             found[name] = unit_output_of(cls, name, config)
+        except ConfigError:
+            raise
         except Exception as error:
             raise ConfigError(f"unit_output of sink '{name}' raised {type(error).__name__}: {error}") from error
     return found

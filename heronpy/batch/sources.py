@@ -223,10 +223,11 @@ class LinesCell(SpoutCell):
                 self.push([list(column) for column in zip(*rows)], len(rows), stream)
                 yield
             return
-        lines = unit.lines()
-        while texts := list(islice(lines, 1 if unit.tries else CHUNK)):
-            self.push([texts], len(texts), stream)
-            yield
+        for texts in unit.texts():
+            for low in range(0, len(texts), CHUNK):
+                part = texts[low : low + CHUNK]
+                self.push([part], len(part), stream)
+                yield
 
     def push(self, columns: list[list[Any]], size: int, stream: Any) -> None:
         """Emit some tuples."""

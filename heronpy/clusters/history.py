@@ -117,7 +117,11 @@ def past_runs(session: Session, word: str = "") -> Iterator[PastRun]:
     batches = runs_folder(settings_for(session.resolve(), BatchSettings), session.target.cluster)
     for record, folder in run_folders(batches):
         if record.run not in shown and word in ("", record.run, record.topology) and _is_meant(session, record):
-            yield _of_record(record, folder)
+            try:
+                run = _of_record(record, folder)
+            except BatchRunError:
+                continue  # a submit has removed it meanwhile
+            yield run
 
 
 def find_run(session: Session, word: str) -> PastRun:

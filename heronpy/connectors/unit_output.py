@@ -45,6 +45,9 @@ class SinkWriter(ABC):
 class StagedRows(ABC):
     """The rows of one sink of a batch run, until the end of the run."""
 
+    #: Whether Spark gets the rows then. Any other sink publishes them by itself: see `UnitOutput`.
+    for_spark = False
+
     def __init__(self, component: str) -> None:
         self.component = component
 
@@ -87,7 +90,7 @@ def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> Sta
     if make is None:
         return None
     found = make(component, config)
-    if not isinstance(found, StagedRows):
+    if not isinstance(found, UnitOutput) and not (isinstance(found, StagedRows) and found.for_spark):
         raise ConfigError(f"unit_output of {kind.__name__} must return a UnitOutput, not {found!r:.100}")
     return found
 

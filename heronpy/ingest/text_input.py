@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from msgspec.structs import replace
 
 from heronpy.connectors.textfiles.textfilespout import TextFileOptions
@@ -12,7 +9,6 @@ from heronpy.growing.patterns import parse
 from heronpy.ingest.ledger.types import Config
 from heronpy.ingest.options import SEPARATOR, UnitOptions
 from heronpy.ingest.outputs.base import Output
-from heronpy.ingest.unit import LogUnit
 
 
 def text_options(
@@ -41,8 +37,3 @@ def text_options(
         # A spout that does not follow its files reads them once as they are.
         whole=not given.follow,
     )
-
-
-def text_rows(unit: LogUnit, emit_offset: bool) -> Iterator[list[Any]]:
-    """The values that the spout emits for the lines of a unit."""
-    return map(list, unit.located()) if emit_offset else ([line] for line in unit.lines())

@@ -90,7 +90,7 @@ class SuspectPage:
 
 
 class LogUnit:
-    """The unit of an attempt. Read it once, by `lines()` or by `blocks()`.
+    """The unit of an attempt. Read it once, by `lines()`, `texts()` or `blocks()`.
 
     id: id of the unit in its ledger. attempt: 1, then 2 ... bytes: size of all ranges. tries: number of earlier
         failures.
@@ -142,6 +142,13 @@ class LogUnit:
 
     def lines(self) -> Iterator[str]:
         """The lines without their line ends, in file order."""
+        for texts in self.texts():
+            yield from texts if self._left is None else self._left
+
+    def texts(self) -> Iterator[list[str]]:
+        """The lines of a block together. After a failure, or if a line of the block cannot be decoded, each line comes
+        alone, so that an error belongs to it; otherwise errors cannot be assigned to a line.
+        """
         for block in self._blocks:
             key, offset, data = block
             self._block, self._offsets, self._index, self._left = block, None, -1, None
@@ -152,7 +159,7 @@ class LogUnit:
                     pass
                 else:
                     self._count, self._left = len(texts), iter(texts)
-                    yield from self._left
+                    yield texts
                     self._blame_nothing()
                     continue
             # One by one, so that the error belongs to its line.
@@ -165,7 +172,7 @@ class LogUnit:
                 except HeronError as error:
                     self._broken = error
                     raise
-                yield text
+                yield [text]
             self._blame_nothing()
 
     def located(self) -> Iterator[tuple[str, str, int]]:

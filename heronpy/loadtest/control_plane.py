@@ -15,7 +15,7 @@ from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_S
 from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import PackingSettings, TmasterSettings
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.run import Say, repeated, run_of
+from heronpy.loadtest.run import Found, Say, measured
 from heronpy.packing import pack
 from heronpy.plan.component_config import set_key
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
@@ -30,14 +30,11 @@ PLAN_MAX_S, STORM_MAX_S, MEMORY_MAX_BYTES = 2.0, 5.0, 500 << 20
 def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dict[str, Any]:
     """The result document."""
 
-    def once(number: int, begin: str) -> dict[str, Any]:
-        values, checks = _once(containers, tasks)
-        say(f"{begin}packed in {values['pack_s']:.2f} s, registered in {values['storm_s']:.2f} s")
-        return run_of(values, checks)
-
-    return repeated(
-        once,
+    return measured(
+        lambda number: _once(containers, tasks),
+        lambda values, checks: f"packed in {values['pack_s']:.2f} s, registered in {values['storm_s']:.2f} s",
         repeat,
+        say,
         profile="control-plane",
         about=f"packing and topology master of {tasks:,} tasks in {containers:,} containers, simulated",
         unit="tasks",
@@ -63,7 +60,7 @@ def _topology(containers: int, tasks: int) -> topology_pb2.Topology:
     return topology
 
 
-def _once(containers: int, tasks: int) -> tuple[dict[str, float], list[Check]]:
+def _once(containers: int, tasks: int) -> Found:
     process = psutil.Process()
     memory_before = process.memory_info().rss
     began = time.perf_counter()

@@ -152,6 +152,8 @@ FIGURES = (
     Figure("batch_resumed", "failed: CPU of the repeated command, against all", "x", "less"),
     Figure("batch_failed_s", "failed: command until a line that raises has failed it", "s", "less"),
     Figure("batch_charged", "preempted: attempts that were charged", "", "less"),
+    Figure("exchange_worker_bytes", "exchange: private memory of a worker", "bytes", "less"),
+    Figure("exchange_cpu_s_per_gb", "exchange: CPU-s per GB between the stages", "s", "less"),
     Figure("batch_history_s", "history: heron history show, all processes killed", "s", "less"),
     Figure("straggler_time", "time with one process 10 times as slow, against all alike", "x", "less"),
     Figure("straggler_in_vain", "work in vain with one unit 10 times as heavy", "x", "less"),

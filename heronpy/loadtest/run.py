@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -24,9 +25,10 @@ from typing import Any
 
 import psutil
 
+from heronpy.common.folders import make_folders
 from heronpy.loadtest import measure, processes
 from heronpy.loadtest.checks import Check, checks
-from heronpy.loadtest.cluster import Cluster, submitted
+from heronpy.loadtest.cluster import Cluster, Topology, submitted
 from heronpy.loadtest.inputs import word_list
 from heronpy.loadtest.profiles import Load, program_of, scenes_of
 from heronpy.loadtest.results import SCHEMA, summary_of
@@ -45,6 +47,9 @@ SLOWEST_RATE = 20_000.0
 #: The end of a run during which system calls are counted, and for how long: `heron` needs up to ACTIVATE_S before
 #: the spouts emit, and perf is to be done before the last tuple.
 TAIL_S, COUNT_S, ACTIVATE_S = 2.0, 1.0, 0.4
+
+#: The beginning of the names of scenes.
+SCENE = "load-scene-"
 
 Say = Callable[[str], None]
 
@@ -96,6 +101,62 @@ def noise_of(calibrations: list[Calibration], others_cores: list[float]) -> dict
         "noisy": bool(reasons),
         "text": "noisy machine: " + " and ".join(reasons) if reasons else "quiet machine",
     }
+
+
+class LogScene:
+    """A topology over logs, with its folders below that of the load test."""
+
+    def __init__(self, where: Cluster, name: str, logs: Path | None = None) -> None:
+        """`logs`: those of another scene."""
+        self.cluster, self.name = where, f"{SCENE}{name}"
+        self.folder = where.scratch / self.name
+        self.logs, self.table, self.out = logs or self.folder / "logs", self.folder / "table", self.folder / "out"
+        for folder in (self.logs, self.out):
+            make_folders(folder)
+
+    @contextmanager
+    def submitted(
+        self, topology: str, parameters: dict[str, Any], mode: str, settings: dict[str, Any] | None, *flags: str
+    ) -> Iterator[Topology]:
+        """A topology of `heronpy.loadtest.topologies`; killed in the end."""
+        load = Load(self.name, "", topology, mode=mode, max_spout_pending=10_000, settings=settings or {})
+        spec = {**load.spec(self.name, str(self.out)), "parameters": parameters}
+        with submitted(self.cluster, program_of(load), spec, *flags) as made:
+            yield made
+
+
+#: The figures of a run, and whether it is right.
+Found = tuple[dict[str, float], list[Check]]
+
+
+def measured(
+    figures: Callable[[int], Found],
+    told: Callable[[dict[str, float], list[Check]], str],
+    repeat: int,
+    say: Say,
+    **about: Any,
+) -> dict[str, Any]:
+    """The result document of `repeat` measurements, which get their number; `told` is the line of progress of one."""
+
+    def once(number: int, begin: str) -> dict[str, Any]:
+        values, checks = figures(number)
+        say(begin + told(values, checks))
+        return run_of(values, checks)
+
+    return repeated(once, repeat, **about)
+
+
+def in_turn(where: Cluster, parts: Iterable[Callable[[], Found]]) -> Found:
+    """Some measurements one after the other."""
+    values, checks = dict[str, float](), list[Check]()
+    for part in parts:
+        found, judged = part()
+        values.update(found)
+        checks += judged
+        # Logs and tables of all scenes together could fill a disk.
+        for folder in where.scratch.glob(f"{SCENE}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+    return values, checks
 
 
 def run_of(values: dict[str, float], checks: Iterable[Check]) -> dict[str, Any]:

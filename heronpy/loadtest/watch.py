@@ -166,6 +166,11 @@ class Watch:
         self.look_cpu()
         self._read_metrics()
 
+    def spent(self) -> dict[str, float]:
+        """CPU seconds by role since the first look."""
+        before, after = self.cpu[0].by_role, self.cpu[-1].by_role
+        return {role: after[role] - before.get(role, 0.0) for role in after}
+
     def _over(self, status: control_pb2.StatusReply) -> bool:
         name = self.topology.name
         if status.lifecycle == control_pb2.LIFE_FAILED or status.startup_exceptions:
@@ -194,3 +199,12 @@ def watch(topology: Topology) -> Watch:
     tree = Tree(topology.scheduler())
     tree.refresh()
     return Watch(topology, tree)
+
+
+def watch_whole(topology: Topology, deadline_s: float) -> Watch:
+    """Activate a bounded topology, and watch it from then on until its end; LabError as in `until_finished`."""
+    seen = watch(topology)
+    seen.look_cpu()
+    topology.activate()
+    seen.until_finished(deadline_s)
+    return seen

@@ -48,6 +48,8 @@ SMALL = 1024
 _FIXED = codec.FIXED
 #: Number of tuples per emit and per frame at first, and the seconds for which this limit holds.
 START_TUPLES, START_S = 64, 1.0
+#: Maximum number of full frames that the buffers of a stream hold together.
+FRAMES = 8
 #: The number of tuples that may be emitted when there is no limit.
 UNLIMITED = sys.maxsize
 
@@ -89,6 +91,8 @@ class Emitter:
             codec.USER if serialize else codec.MSGPACK,
             frame_max_bytes,
         )
+        #: See FRAMES; set it before `route`.
+        self.frames = FRAMES
         self.rules = EmitRules(component, settings, frame_max_bytes, serialize)
         #: The topology's own serializer sees every value, so no value has a fast path.
         self.serializes = serialize is not None
@@ -229,7 +233,7 @@ class Emitter:
     def _refill(self, stream: OutStream) -> int:
         """Tuples that may be emitted before the stream is flushed."""
         fan = len(stream.shared.dests) if stream.shared is not None else len(stream.outlets)
-        most, limits = self.batches.limit * min(8, max(1, fan)), self.batches.limits
+        most, limits = self.batches.limit * min(self.frames, max(1, fan)), self.batches.limits
         if not limits:
             return most
         if stream.shared is not None:
@@ -406,10 +410,10 @@ class Emitter:
             low += part.size
 
     def _arrow_rows(self, stream: OutStream, columns: ArrowColumns) -> int:
-        """The number of tuples that are sent together: about a full frame for each task, for at most eight tasks."""
+        """The number of tuples that are sent together: about a full frame for each task, for at most `frames` tasks."""
         tasks = max((len(chooser.tasks) for chooser in stream.choosers), default=1)
         by_size: int = self.settings.batch_bytes * columns.size // (columns.batch.nbytes + 1)
-        limit = max(1, min(by_size, self.settings.batch_tuples) * min(8, tasks))
+        limit = max(1, min(by_size, self.settings.batch_tuples) * min(self.frames, tasks))
         # A tuple with copies has one REGISTER, which is as large as a batch.
         return limit if copies_of(stream.choosers) <= 1 else min(limit, self.settings.batch_tuples)
 

@@ -54,7 +54,7 @@ class Scenario:
     units: bool = False
     """Whether the topology processes work units from rotating logs."""
     poison: int = 0
-    """Work units: one line in about this number cannot be processed."""
+    """Work units: one line in about this number cannot be processed. Batch run: whether there are such lines."""
     whole: bool = False
     """Work units: whether user code reads all lines of a unit before it makes a row."""
     sites: bool = False
@@ -251,6 +251,7 @@ _BATCH = (
     Scenario("batch-preempted", "SIGTERM to a worker of a batch run", batch.preempt, 20, 4.0),
     Scenario("batch-disk", "no space for the files of a batch run", batch.no_space, 3, 20.0, small_disk="batch"),
     Scenario("batch-state", "the state manager of a batch run is away", batch.state_away, 3, 70.0),
+    Scenario("batch-poison", "lines of a batch run that raise, or kill their process", batch.poison, 1, 60.0, poison=1),
 )  # fmt: skip
 
 _ALL = (

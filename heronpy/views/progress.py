@@ -12,6 +12,8 @@ from heronpy.views.units import Table, attempts_text
 
 #: The file of a run's folder that holds its `Progress` as JSON.
 PROGRESS = "progress.json"
+#: What a run does when all units are done: its sinks and Spark get their rows, and the savepoint is written.
+WRITING = "writing the output"
 
 
 class Slow(Struct, kw_only=True):
@@ -100,7 +102,7 @@ def stopped(found: Progress) -> Progress:
 def table_of(found: Progress) -> Table:
     """One row per stage; the running stage has the remaining time."""
     at = next((one.number for one in found.stages if one.state not in ("finished", "failed")), 0)
-    rows = [[*_cells(one), _ends_in(found) if one.number == at else ""] for one in found.stages]
+    rows = [[*_cells(one), ends_in(found) if one.number == at else ""] for one in found.stages]
     return Table(titles=["stage", "units", "done", "attempts", "ends in"], rows=rows)
 
 
@@ -123,7 +125,14 @@ def _cells(one: StageProgress) -> list[str]:
     ]
 
 
-def _ends_in(found: Progress) -> str:
-    if found.ended_at is not None or found.ends_in_s is None:
+def ends_in(found: Progress) -> str:
+    """The time until the end; WRITING after the last unit; "" if it is not known."""
+    if found.ended_at is not None or not found.stages:
+        return ""
+    last = found.stages[-1]
+    all_done = last.units == last.done > 0 and last.bytes_done >= last.bytes
+    if found.state == "RUNNING" and last.state == "running" and all_done:
+        return WRITING
+    if found.ends_in_s is None:
         return ""
     return ("at least " if found.ends_at_least else "") + format_duration(round(found.ends_in_s))

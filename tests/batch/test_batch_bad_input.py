@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from heronpy import Bolt, Grouping, Spout, TopologyBuilder
+from heronpy.api.component.component_spec import GlobalStreamId
 from heronpy.batch import keeper
 from heronpy.batch.exchange import BucketWriter
 from heronpy.batch.keeper import BatchKeeper
@@ -18,6 +19,7 @@ from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Runs, refuse_unfinished
 from heronpy.common.errors import GaveUpError, TopologyError
 from heronpy.connectors.files import FileSink
+from heronpy.connectors.unit_output import StagedRows
 from heronpy.ingest.ledger.commands import Show
 from tests.batch.inside import InsideRun
 from tests.batch.programs import splits
@@ -45,6 +47,34 @@ def test_an_endless_spout_before_a_sink_is_named(tmp_path: Path, monkeypatch: py
     run.close()
     assert run.run.record.state is RunState.FAILED and not list((tmp_path / "out").glob("*"))
     assert run.run.progress.stages[0].attempts <= 1
+
+
+class Kept(StagedRows):
+    """Rows that nothing publishes."""
+
+    def open(self, stage: Path) -> Any:
+        raise NotImplementedError
+
+
+class KeepsRows(Bolt):
+    @classmethod
+    def unit_output(cls, component: str, config: Any) -> Any:
+        return Kept(component)
+
+    def process(self, tup: Any) -> None:
+        pass
+
+
+def test_a_sink_whose_rows_nothing_publishes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = splits.topology("sums", str(tmp_path / "out"), "2", "30")
+    builder.add_bolt("kept", KeepsRows, par=1, inputs={GlobalStreamId("all", "default"): Grouping.SHUFFLE})
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    run.start(workers=1)
+    with pytest.raises(GaveUpError, match=r"unit_output of KeepsRows must return a UnitOutput, not <.*Kept object"):
+        run.to_the_end()
+    run.close()
+    cause = run.run.record.cause
+    assert cause.startswith("unit_output of KeepsRows") and run.run.record.state is RunState.FAILED
 
 
 @pytest.mark.parametrize("change", ["shorter", "other bytes", "deleted"])

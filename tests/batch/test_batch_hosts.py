@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+import tempfile
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +29,13 @@ from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
 from tests.batch.programs.visits import topology
 from tests.batch.test_batch_inside import rows_of, write
+from tests.batch.test_batch_runs import PROGRAM
+from tests.support import host_engine
+from tests.support.hosts import made_hosts, needs_hosts
+from tests.support.judged import SMALL, OnCluster
+from tests.support.local_engine import kill_containers
 from tests.support.postgres import PostgresServer, served
+from tests.support.waiting import wait_for
 
 server = pytest.fixture(served)
 
@@ -143,3 +152,47 @@ def test_a_spark_sink_is_refused_on_several_hosts() -> None:
     resolved = resolve("local", (), {}, {}, [f"{key}={value}" for key, value in SHARED.items()])
     with pytest.raises(TopologyError, match="SparkSink 'store' cannot end a batch run on several hosts"):
         shared_ledger(built, resolved, settings_for(resolved, BatchSettings))
+
+
+@pytest.mark.heavy
+@needs_hosts
+@pytest.mark.timeout(300)
+def test_a_folder_that_the_hosts_do_not_share_ends_the_run_with_one_sentence(
+    home: Path, tmp_path: Path, server: PostgresServer
+) -> None:
+    """The submitting host has it, and `heron.engine.shared` names it by mistake: each host has a /tmp of its own."""
+    mistaken, engine = home / "mistaken", home / "engine"
+    engine.mkdir(mode=0o700)
+    mistaken.mkdir(mode=0o700)
+    with (
+        tempfile.TemporaryDirectory(prefix="hp-", dir="/var/tmp") as shared,
+        made_hosts(2) as (address, hosts),
+    ):
+        write(Path(shared) / "logs" / "a.log", 1000)
+        rooms: dict[str, dict[str, Any]] = {
+            "engine": {"kind": host_engine.KIND, "shared": f"{shared}:{mistaken}", "poll_s": 0.5, "renew_s": 1},
+            "security": {"port_range": "20000-20999"},
+            "batch": {"folder": mistaken / "batch"},
+            "ingest": {"ledger": server.url},
+            "checkpoint": {"root": f"{shared}/checkpoints"},
+            "packing": SMALL,
+        }
+        it = OnCluster("hosts", home, "visits", rooms, host_engine.offer(engine))
+        host_engine.on_hosts(engine, address, hosts)
+
+        def status() -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(it.heron("status", "hosts", "visits", "--json"))
+            return found if found["lifecycle"] == "FAILED" else {}
+
+        try:
+            it.heron("submit", "hosts", "--mode", "batch", PROGRAM, "visits", f"{shared}/logs/*.log", f"{shared}/out")
+            cause = wait_for(status, 120, "the end of the run")["cause"]
+            assert re.search(rf"host host[12] does not have {mistaken}/batch/hosts/visits/1, the folder of this", cause)
+            assert "let heron.batch.folder be a folder that all hosts share" in cause and "\n" not in cause
+            assert not (Path(shared) / "out").exists()
+        except BaseException:
+            print(it.logs(*(host.tmp for host in hosts)))
+            raise
+        finally:
+            it.heron("kill", "hosts", "visits", "--force")
+            kill_containers(home)

@@ -22,7 +22,8 @@ from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import ITaskHook
 from heronpy.api.user_code import UserCodeError
-from heronpy.batch.exchange import EndlessError
+from heronpy.batch import cells
+from heronpy.batch.exchange import BucketWriter, EndlessError
 from heronpy.connectors.files.sink import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.simulator import Simulator
@@ -124,6 +125,34 @@ class Counts(Bolt):
 
     def finish(self) -> None:
         self.emit(["finish", len(self.counts)])
+
+
+def test_many_buckets_share_more_frames_and_a_large_one_is_processed_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame costs the same with few tuples. Between two steps the worker stays reachable."""
+    frames: list[int] = []
+    steps: list[int] = []
+    add, process = BucketWriter.add, cells.BoltCell.process
+
+    def counted(self: BucketWriter, bucket: int, record: bytes, tuples: int) -> int:
+        frames.append(tuples)
+        return add(self, bucket, record, tuples)
+
+    def in_steps(self: cells.BoltCell, tuples: list[Any]) -> None:
+        steps.append(len(tuples))
+        process(self, tuples)
+
+    monkeypatch.setattr(BucketWriter, "add", counted)
+    monkeypatch.setattr(cells.BoltCell, "process", in_steps)
+    monkeypatch.setattr(cells, "PART", 50)
+    words = " ".join(["often"] * 64 + [f"w{number}" for number in range(64)])
+    more = {"heron.instance.batch_tuples": 10}
+    found = run(
+        lines(tmp_path, *[words] * 50), (Words, SHUFFLE), (Lives, BY_WORD), more=more, buckets=64, records=False
+    )
+    assert sum(count for _, count in found.rows("sink")) == sum(frames) == 50 * 128
+    assert max(frames) > 10 * 8 and max(steps) == 50
 
 
 TICKS = {"topology.tick.tuple.freq.secs": 60}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,13 +19,15 @@ from hypothesis import strategies as st
 from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Run
 from heronpy.batch.topology import run_topology
+from heronpy.cli.submit.batch_mode import BatchSubmit
+from heronpy.clusters import history
 from heronpy.net.answers import packed
 from heronpy.proto import control_pb2
 from heronpy.scheduler import teardown
 from heronpy.scheduler.teardown import KEPT_BYTES, KEPT_S, KeptFile, outdated, remove_state
 from heronpy.statemgr import paths
 from heronpy.tmaster.minutes import Minutes
-from heronpy.views.progress import PROGRESS, Progress, Slow, StageProgress
+from heronpy.views.progress import PROGRESS, Progress, Slow, StageProgress, stopped, table_of
 from tests.cli.conftest import FakeTopology, Heron, word_count
 from tests.support.views import load_answer
 
@@ -186,6 +192,42 @@ def test_a_batch_run_has_its_own_name(heron: Heron, raised: FakeTopology, batch:
     assert told["progress"]["stages"][0]["done"] == 2791
     assert told["progress"]["state"] == "STOPPED" and told["progress"]["ends_in_s"] is None, "as nothing works on it"
     assert heron("history", "show", "local", "wordy/2").code == 3
+
+
+def test_a_run_that_is_removed_meanwhile_is_left_out(
+    heron: Heron, raised: FakeTopology, batch: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A submit removes old runs while they are listed."""
+    batch.write(msgspec.structs.replace(batch.record, state=RunState.RUNNING, ended_at=None, topology_ids=()))
+    listed = history.run_folders
+
+    def removed(*args: Any) -> Iterator[Any]:
+        for found in listed(*args):
+            shutil.rmtree(batch.folder)
+            yield found
+
+    monkeypatch.setattr(history, "run_folders", removed)
+    told = heron("history", "list", "local", "--json")
+    assert told.code == 0 and [one["run"] for one in json.loads(told.out)] == ["wordy-1"]
+
+
+def test_after_the_last_unit_the_command_and_the_table_say_what_is_done() -> None:
+    """Not "0s left": Spark may need an hour then."""
+    stages = [
+        StageProgress(number=1, components=["parse"], state="finished", units=4, done=4),
+        StageProgress(number=2, components=["count"], state="running", units=2, done=1, bytes=20, bytes_done=10),
+    ]
+    working = msgspec.structs.replace(progress(), stages=stages, ends_in_s=0.2, ends_at_least=False)
+    writing = msgspec.structs.replace(stages[1], done=2, bytes_done=20)
+    done = msgspec.structs.replace(working, stages=[stages[0], writing], ends_in_s=0.0)
+
+    def said(found: Progress) -> tuple[str, str]:
+        begun: Any = SimpleNamespace(run=SimpleNamespace(progress=found), stages=found.stages)
+        return BatchSubmit(begun, word_count(), ()).progress(), table_of(found).rows[1][-1]
+
+    assert said(working) == ("stage 2 of 2 (count): 1 of 2 units, 10B, 0s left", "0s")
+    assert said(done) == ("stage 2 of 2 (count): 2 of 2 units, 20B, writing the output", "writing the output")
+    assert table_of(stopped(done)).rows[1][-1] == ""
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"run": 3}', b"[" * 100_000])

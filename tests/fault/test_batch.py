@@ -28,5 +28,11 @@ def test_history_and_live_lines_count_once_whoever_dies(verify: Verify, faults: 
     assert all(one["faults"] for one in found)
 
 
+def test_a_line_that_cannot_be_processed_fails_the_run_by_name_and_nothing_else_is_lost(verify: Verify) -> None:
+    """Once its cause is mended, the same command goes on."""
+    (found,) = verify(MODE, "batch-poison", timeout_s=560)
+    assert [one["what"] for one in found["faults"]] and len(found["faults"]) == 2
+
+
 def test_a_full_disk_fails_the_run_at_most_until_the_command_is_repeated(verify: Verify) -> None:
     verify(MODE, "batch-disk", timeout_s=560)

@@ -22,7 +22,6 @@ from heronpy.ingest.ledger.client import Ledger
 from heronpy.ingest.ledger.requests import Cut, KnownFile, Lease, ListFiles, Open, ReportScan, ShowAlive, Who, Work
 from heronpy.ingest.ledger.types import Config, Kind
 from heronpy.ingest.options import SEPARATOR, Logs, logs_at
-from heronpy.ingest.text_input import text_rows
 from heronpy.ingest.unit import LogUnit
 from heronpy.ingest.watch import Watch
 from tests.support.memory_ledger import MemoryStore
@@ -66,7 +65,7 @@ class Batch:
         found: list[list[Any]] = []
         while isinstance(work := self.worker.ask(Lease()), Work):
             one = LogUnit(work, self.logs.root, LineDecoder(), header_lines=self.header_lines, whole=self.whole)
-            found += text_rows(one, emit_offset)
+            found += map(list, one.located()) if emit_offset else ([line] for line in one.lines())
             one.digests()
         return found
 

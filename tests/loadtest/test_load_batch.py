@@ -45,6 +45,8 @@ def test_two_processes_by_hand_count_each_line_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [
     ("batch", "cost", "kills", "failed", "--bytes", "1MB"),
     ("batch", "small", "preempted", "history", "--bytes", "100KB", "--preemptions", "3"),
+    ("batch", "preempted", "--bytes", "100KB", "--preemptions", "100"),
+    ("batch", "exchange", "--bytes", "100KB", "--exchange", "300MB"),
     ("batch_handover", "--keys", "2000"),
 ])  # fmt: skip
 def test_each_scene_runs_and_is_exact(heron: Heron, tmp_path: Path, words: tuple[str, ...]) -> None:

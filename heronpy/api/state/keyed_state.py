@@ -158,8 +158,9 @@ class KeyedState(MutableMapping[Any, Any]):
         ttl_s: float | None = None,
         owner: KeyOwner | PartitionOwner | None = None,
         allow_pickle: bool = True,
+        tracks: bool = True,
     ) -> None:
-        """With an `owner`, the state tracks its changes and refuses keys of other tasks."""
+        """With an `owner`, the state refuses keys of other tasks, and tracks its changes if `tracks`."""
         self.name = name
         self.ttl_s = check_ttl(name, ttl_s)
         self.owner = owner
@@ -169,7 +170,7 @@ class KeyedState(MutableMapping[Any, Any]):
         self._expires: dict[Any, float] = {}
         self._latest = 0.0
         self._in_order = True
-        self._changed: set[Any] | None = None if owner is None else set()
+        self._changed: set[Any] | None = set() if tracks and owner is not None else None
         self._cut: Cut | None = None
 
     # ---- the mapping -------------------------------------------------------------------------
@@ -182,6 +183,10 @@ class KeyedState(MutableMapping[Any, Any]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key, or `default`."""
+        value = self._values.get(key, ABSENT)
+        # The usual case has no further call.
+        if type(value) in PLAIN and not self._expires:
+            return value
         value = self._read(key)
         return default if value is ABSENT else value
 
@@ -207,7 +212,11 @@ class KeyedState(MutableMapping[Any, Any]):
                 f"keyed state {self.name!r} got a value of type {type(value).__name__}, which needs pickle, and this"
                 " topology forbids it (heron.instance.allow_pickle: false); store a plain scalar"
             )
-        self._will_change(key)
+        # As in `_will_change`, without a call.
+        if self._cut is not None:
+            self._cut.save(key)
+        if self._changed is not None:
+            self._changed.add(key)
         self._values[key] = value
         if self.ttl_s is not None:
             self._set_expiry(key, time.time(), self.ttl_s)
@@ -355,8 +364,8 @@ class PartitionedState(KeyedState):
 
     __slots__ = ("_partitions",)
 
-    def __init__(self, name: str, owner: PartitionOwner, allow_pickle: bool = True) -> None:
-        super().__init__(name, None, owner, allow_pickle)
+    def __init__(self, name: str, owner: PartitionOwner, allow_pickle: bool = True, tracks: bool = True) -> None:
+        super().__init__(name, None, owner, allow_pickle, tracks)
         self._partitions = owner
 
     def own(self, log: Any, count: int) -> range:
@@ -445,8 +454,10 @@ class KeyedStates:
         owner: KeyOwner | None = None,
         allow_pickle: bool = True,
         partitions: PartitionOwner | None = None,
+        tracks: bool = True,
     ) -> None:
-        self._owner = owner
+        """`tracks`: whether the states track their changes, which only checkpoints after the first one need."""
+        self._owner, self._tracks = owner, tracks
         self._partitions = partitions or PartitionOwner("", _alone)
         self._allow_pickle = allow_pickle
         self._claimed: dict[str, float | None] = {}
@@ -482,9 +493,9 @@ class KeyedStates:
         state = self.states.get(name)
         if state is None:
             if partitioned:
-                state = PartitionedState(name, self._partitions, self._allow_pickle)
+                state = PartitionedState(name, self._partitions, self._allow_pickle, self._tracks)
             else:
-                state = KeyedState(name, None, self._owner, self._allow_pickle)
+                state = KeyedState(name, None, self._owner, self._allow_pickle, self._tracks)
             self.states[name] = state
         return state
 

@@ -94,10 +94,10 @@ def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[s
     return _measure(lambda where, repeat: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), **output)
 
 
-def batch(names: tuple[str, ...], size: str, preemptions: int, **output: Any) -> int:
+def batch(names: tuple[str, ...], size: str, preemptions: int, exchange: str, **output: Any) -> int:
     """Measure what batch runs cost, also under failures."""
-    wanted = _bytes(size)
-    return _measure(lambda where, repeat: run_batch(where, names, wanted, preemptions, repeat, say), **output)
+    sizes = _bytes(size), preemptions, _bytes(exchange, "--exchange")
+    return _measure(lambda where, repeat: run_batch(where, names, *sizes, repeat, say), **output)
 
 
 def batch_handover(keys: int, **output: Any) -> int:
@@ -110,10 +110,10 @@ def batch_straggler(workers: int, **output: Any) -> int:
     return _measure(lambda where, repeat: run_straggler(where, workers, repeat, say), **output)
 
 
-def _bytes(text: str) -> int:
+def _bytes(text: str, flag: str = "--bytes") -> int:
     """An amount above 0."""
     if (size := parse_bytes(text)) < 1:
-        raise ConfigError(f"--bytes is {text!r}; give an amount above 0, such as 64MB")
+        raise ConfigError(f"{flag} is {text!r}; give an amount above 0, such as 64MB")
     return size
 
 

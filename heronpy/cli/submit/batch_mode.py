@@ -17,6 +17,7 @@ from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.launching import on_batch
 from heronpy.launching.model import Loaded
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.views.progress import WRITING, ends_in
 
 #: A keeper in one of these states has nothing left to do.
 _TIDY: Final = frozenset((control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED))
@@ -49,8 +50,8 @@ class BatchSubmit:
         now = next((one for one in found.stages if one.state == "running"), None)
         if now is None:
             return f"{counted(len(self._begun.stages), 'stage')}, none in work"
-        least = "at least " if found.ends_at_least else ""
-        ends = f", {least}{format_duration(round(found.ends_in_s))} left" if found.ends_in_s is not None else ""
+        told = ends_in(found)
+        ends = f", {told}{'' if told == WRITING else ' left'}" if told else ""
         units = f"{now.done:,} of {now.units:,} units, {format_bytes(now.bytes_done)}"
         return f"stage {now.number} of {len(found.stages)} ({', '.join(now.components)}): {units}{ends}"
 

@@ -85,13 +85,15 @@ def startup_command(**flags: Any) -> int:
 @click.argument("names", nargs=-1, type=click.Choice(SCENES), metavar="[SCENE]...")
 @click.option("--bytes", "size", default="1GB", show_default=True, metavar="BYTES", help="Size of the logs.")
 @click.option("--preemptions", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N",
-              help="Workers of 'preempted' that get SIGTERM.")  # fmt: skip
+              help="Attempts of 'preempted' that SIGTERM ends.")  # fmt: skip
+@click.option("--exchange", default="2GB", show_default=True, metavar="BYTES",
+              help="Bytes that 'exchange' passes between two stages.")  # fmt: skip
 @_output_flags
 def batch_command(**flags: Any) -> int:
     """Measure batch runs: all scenes, or only the named ones.
 
-    The scenes are cost, small, kills, failed, preempted and history. The command fails when a result is not exact, or
-    a goal is missed. --bytes 48MB --preemptions 10 takes a few minutes.
+    The scenes are cost, small, kills, failed, preempted, exchange and history. The command fails when a result is not
+    exact, or a goal is missed. --bytes 48MB --preemptions 10 --exchange 200MB takes a few minutes.
     """
     from heronpy.cli.measure.load_test import batch
 

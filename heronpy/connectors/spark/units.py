@@ -25,6 +25,8 @@ GATHERED_BYTES = 8 << 20
 class SparkUnits(StagedRows):
     """The columns have the types of the sink's schema, so that no file depends on the rows that come first."""
 
+    for_spark = True
+
     def __init__(self, component: str, config: Mapping[str, Any]) -> None:
         """ConfigError if the sink has no schema, or one that Parquet files cannot have."""
         super().__init__(component)

@@ -14,13 +14,12 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
-from heronpy.common.folders import make_folders
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.cluster import Cluster, Topology, submitted
+from heronpy.loadtest.cluster import Cluster, Topology
 from heronpy.loadtest.inputs import USERS
 from heronpy.loadtest.processes import Tree
-from heronpy.loadtest.profiles import Load, program_of
-from heronpy.loadtest.watch import watch
+from heronpy.loadtest.run import LogScene
+from heronpy.loadtest.watch import watch_whole
 
 PATIENCE_S, SLOWEST_BYTES_S = 120.0, 200_000
 WORKER = "task batch"
@@ -37,42 +36,32 @@ class Ran(NamedTuple):
     worker_bytes: float
 
 
-class Count:
+class Count(LogScene):
     def __init__(self, where: Cluster, name: str, logs: Path | None = None) -> None:
-        self.cluster, self.name = where, f"load-batch-{name}"
-        self.folder = where.scratch / self.name
-        self.logs, self.table, self.out = logs or self.folder / "logs", self.folder / "table", self.folder / "out"
-        for folder in (self.logs, self.out):
-            make_folders(folder)
+        super().__init__(where, f"batch-{name}", logs)
 
     @contextmanager
     def running(self, *flags: str, work: str = "", settings: Any = None, **parameters: Any) -> Iterator[Topology]:
         """The topology, in which parse or count does `work`; killed at the end."""
         settings = {"heron.checkpoint.interval_s": 2.0, **(settings or {})}
-        load = Load(self.name, "", "keyed_count", mode="EFFECTIVELY_ONCE", max_spout_pending=10_000, settings=settings)
         own = {"work": work, "logs": f"{self.logs}/*.log", "table": str(self.table), **parameters}
-        spec = {**load.spec(self.name, str(self.out)), "parameters": own}
-        with submitted(self.cluster, program_of(load), spec, *flags) as topology:
+        with self.submitted("keyed_count", own, "EFFECTIVELY_ONCE", settings, *flags) as topology:
             yield topology
 
-    def run(self, *flags: str, during: During | None = None, **about: Any) -> Ran:
-        """Run it to its end; LabError when it fails."""
-        size = sum(path.stat().st_size for path in self.logs.iterdir())
+    def run(self, *flags: str, during: During | None = None, size: int = 0, **about: Any) -> Ran:
+        """Run it to its end; LabError when it fails. `size`: the bytes of its input, unless the logs are its input."""
+        size = size or sum(path.stat().st_size for path in self.logs.iterdir())
         ended = Event()
         with self.running("--deploy-deactivated", *flags, **about) as topology:
-            seen = watch(topology)
-            seen.look_cpu()
-            topology.activate()
             if during is not None:
                 Thread(target=during, args=(topology, ended), daemon=True).start()
             try:
-                seen.until_finished(PATIENCE_S + size / SLOWEST_BYTES_S)
+                seen = watch_whole(topology, PATIENCE_S + size / SLOWEST_BYTES_S)
             finally:
                 ended.set()
-        first, last = seen.cpu[0], seen.cpu[-1]
         sizes = [roles[WORKER]["uss"] / roles[WORKER]["processes"] for _, roles in seen.memory if WORKER in roles]
-        cpu_s = sum(last.by_role.values()) - sum(first.by_role.values())
-        return Ran(cpu_s, last.at - first.at, max(sizes, default=0.0))
+        seconds = seen.cpu[-1].at - seen.cpu[0].at
+        return Ran(sum(seen.spent().values()), seconds, max(sizes, default=0.0))
 
     def command(self, work: str = "") -> float:
         """Submit it as a batch, and wait for its end; the seconds of the command. LabError when it fails."""
@@ -87,7 +76,7 @@ class Count:
         return max((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
 
     def of_run(self, name: str) -> Any:
-        """A record of its newest batch run; empty without a run."""
+        """A record of its newest batch run; empty before it is written."""
         with suppress(FileNotFoundError):
             return json.loads((self.run_folder / name).read_text(encoding="utf-8"))
         return {}
@@ -108,18 +97,24 @@ def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Chec
     return Check(name, not wrong, f"{lines:,} lines of {len(wanted):,} users, {wrong:,} rows are wrong")
 
 
-def strike(signum: int, pause_s: float, most: int, then: Callable[[], object] = bool) -> During:
-    """Send a signal to a worker of a batch each `pause_s`, to each process once; in the end call `then`."""
+def strike(signum: int, pause_s: float, is_enough: Callable[[], bool] = bool, mark: str = "") -> During:
+    """Send a signal to a worker of a batch each `pause_s`, to each process once, until it is enough. With `mark`, only
+    to a process with a file of this name and its pid.
+    """
+
+    def is_meant(topology: Topology, pid: int) -> bool:
+        return pid not in struck and (not mark or (topology.out / f"{mark}-{pid}").exists())
+
+    struck = set[int]()
 
     def act(topology: Topology, ended: Event) -> None:
-        tree, struck = Tree(topology.scheduler()), set[int]()
-        while len(struck) < most and not ended.wait(pause_s):
+        tree = Tree(topology.scheduler())
+        while not is_enough() and not ended.wait(pause_s):
             tree.refresh()
             workers = [pid for pid, one in tree.seen.items() if one.role == WORKER and one.process.is_running()]
-            for pid in [pid for pid in workers if pid not in struck][:1]:
+            for pid in [pid for pid in workers if is_meant(topology, pid)][:1]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signum)
                 struck.add(pid)
-        then()
 
     return act

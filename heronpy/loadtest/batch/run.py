@@ -13,11 +13,13 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 from heronpy.common.folders import make_folders
+from heronpy.common.units import MB
 from heronpy.loadtest.batch import SCENES
 from heronpy.loadtest.batch.contenders import HANDS, by_hand, spark
 from heronpy.loadtest.batch.count import BATCH, PATIENCE_S, SLOWEST_BYTES_S, Count, Ran, right_counts, strike
@@ -26,8 +28,8 @@ from heronpy.loadtest.cluster import Cluster
 from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.inputs import click_lines
 from heronpy.loadtest.results import label_of, shown
-from heronpy.loadtest.run import Say, repeated, run_of
-from heronpy.loadtest.topologies.keyed_count import HEAVY, HELD_S, HOLD, LIVE
+from heronpy.loadtest.run import Found, Say, in_turn, measured
+from heronpy.loadtest.topologies.keyed_count import HEAVY, HELD_S, HOLD, LIVE, SPLIT_BYTES, WIDE
 from heronpy.loadtest.topologies.log_units import ATTEMPTS
 from heronpy.loadtest.units.contenders import Prepare, work_at_once
 from heronpy.loadtest.units.throughput import no_spark, write_logs
@@ -43,6 +45,7 @@ GOALS: dict[str, float] = {
     "batch_resumed": 0.12,
     "batch_failed_s": 15.0,
     "batch_charged": 0.0,
+    "exchange_worker_bytes": 150 << 20,
     "batch_history_s": 0.5,
     "straggler_time": 1.25,
     "straggler_in_vain": 0.03,
@@ -53,30 +56,27 @@ KILL_S, SMALL_LINES, TIMES = 2.0, 450, 3
 UNIT, WORKERS = "heron.batch.unit_bytes", "heron.batch.workers"
 #: Bytes of a unit where workers are killed.
 KILLED_UNIT = 2 << 20
+#: Bytes of a unit whose lines are held, and the seconds of held lines for each preemption: workers get SIGTERM until
+#: enough of their attempts were ended.
+HELD_UNIT, PREEMPTION_S = 2048, 2.0
 #: `batch_straggler`: units of each worker, bytes and lines of one, and how long a line sleeps.
 UNITS, UNIT_BYTES, UNIT_LINES, LINE_S = 40, 1024, 46, 0.011
 
-Found = tuple[dict[str, float], list[Check]]
-
 
 def run_batch(
-    where: Cluster, names: Sequence[str], size: int, preemptions: int, repeat: int, say: Say
+    where: Cluster, names: Sequence[str], size: int, preemptions: int, exchange: int, repeat: int, say: Say
 ) -> dict[str, Any]:
     """The result document of these scenes of `batch`, or of all."""
 
     def measure(number: int) -> Found:
-        scenes, values, checks = Scenes(where, size, preemptions, number, say), dict[str, float](), list[Check]()
-        for name in SCENES:
-            if name in names or not names:
-                found, judged = getattr(scenes, name)()
-                values.update(found)
-                checks += judged
-        # Logs and tables of many runs together could fill a disk.
-        for folder in where.scratch.glob("load-batch-*"):
-            shutil.rmtree(folder, ignore_errors=True)
-        return values, checks
+        logs = where.scratch / f"load-logs-{number}"
+        try:
+            scenes = Scenes(where, logs, size, preemptions, exchange, number, say)
+            return in_turn(where, [getattr(scenes, name) for name in SCENES if name in names or not names])
+        finally:
+            shutil.rmtree(logs, ignore_errors=True)
 
-    options = {"scenes": ", ".join(names), "bytes": size, "preemptions": preemptions}
+    options = {"scenes": ", ".join(names), "bytes": size, "preemptions": preemptions, "exchange": exchange}
     return _document("batch", "a keyed count of lines as a batch run", options, repeat, say, measure)
 
 
@@ -95,13 +95,15 @@ def run_handover(where: Cluster, keys: int, repeat: int, say: Say) -> dict[str, 
 def _document(
     profile: str, about: str, options: dict[str, Any], repeat: int, say: Say, measure: Callable[[int], Found]
 ) -> dict[str, Any]:
-    def once(number: int, begin: str) -> dict[str, Any]:
+    def figures(number: int) -> Found:
         values, checks = measure(number)
-        goals = judged(values)
-        say(f"{begin}{sum(goal.ok for goal in goals)} of {len(goals)} goals are reached")
-        return run_of(values, [*checks, *goals])
+        return values, [*checks, *judged(values)]
 
-    return repeated(once, repeat, profile=profile, about=about, unit="lines", options=options)
+    def told(values: dict[str, float], checks: list[Check]) -> str:
+        goals = judged(values)
+        return f"{sum(goal.ok for goal in goals)} of {len(goals)} goals are reached"
+
+    return measured(figures, told, repeat, say, profile=profile, about=about, unit="lines", options=options)
 
 
 def judged(values: dict[str, float]) -> list[Check]:
@@ -116,15 +118,17 @@ def judged(values: dict[str, float]) -> list[Check]:
 class Scenes:
     """The scenes of `batch` in one run, over the same logs."""
 
-    def __init__(self, where: Cluster, size: int, preemptions: int, number: int, say: Say) -> None:
-        self._where, self._preemptions, self._number, self._say = where, preemptions, number, say
-        self._logs = where.scratch / f"load-batch-logs-{number}"
+    def __init__(
+        self, where: Cluster, logs: Path, size: int, preemptions: int, exchange: int, number: int, say: Say
+    ) -> None:
+        self._where, self._logs, self._number, self._say = where, logs, number, say
+        self._preemptions, self._exchange = preemptions, exchange
         make_folders(self._logs)
         self._lines, self._size = write_logs(self._logs, size)
         self._whole: Ran | None = None
 
     def _count(self, name: str, lines: int = 0) -> Count:
-        """A count of the common logs, or of its own with so many lines."""
+        """A count of the common logs, or of a log of its own with `lines` lines."""
         count = Count(self._where, f"{name}-{self._number}", None if lines else self._logs)
         if lines:
             (count.logs / "0.log").write_text(click_lines(0, lines), encoding="ascii")
@@ -173,12 +177,12 @@ class Scenes:
         """Workers are killed, against the same without kills."""
         calm, killed, settings = self._count("calm"), self._count("kills"), {UNIT: KILLED_UNIT}
         plain = calm.run(*BATCH, settings=settings)
-        hit = killed.run(*BATCH, settings=settings, during=strike(signal.SIGKILL, KILL_S, self._lines))
+        hit = killed.run(*BATCH, settings=settings, during=strike(signal.SIGKILL, KILL_S))
         self._say(f"kills: {plain.seconds:.1f} s without, {hit.seconds:.1f} s with")
         return {"batch_kills": hit.seconds / plain.seconds}, [killed.check("kills", self._lines)]
 
     def failed(self) -> Found:
-        """A line raises in a small input; a user raises in the last stage, is mended, and the command repeated."""
+        """A line of a small input raises. A user raises in the last stage; the fixed program goes on."""
         checks: list[Check] = []
         whole, small, count = self._plain(checks), self._count("raises", SMALL_LINES), self._count("mended")
         began = time.monotonic()
@@ -190,17 +194,34 @@ class Scenes:
         return values, [*checks, count.check("mended", self._lines)]
 
     def preempted(self) -> Found:
-        """Workers get SIGTERM while they have units."""
-        lines = int(self._preemptions / HELD_S)
+        """Workers get SIGTERM until enough of their attempts were ended."""
+        lines = int(self._preemptions * PREEMPTION_S / HELD_S)
         count = self._count("preempted", lines)
         hold = count.out / HOLD
         hold.touch()
-        strikes = strike(signal.SIGTERM, 0.1, self._preemptions, lambda: hold.unlink(missing_ok=True))
-        count.run(*BATCH, work="held", settings={UNIT: 20_000}, during=strikes)
-        stages = count.of_run("progress.json")["stages"]
-        returned, charged = (float(sum(one[name] for one in stages)) for name in ("preempted", "tries_failed"))
-        all_sent = Check("preemptions", not hold.exists() and returned > 0, f"{returned:.0f} attempts were ended")
-        return {"batch_charged": charged}, [all_sent, count.check("preempted", lines)]
+
+        def ended(how: str = "preempted") -> int:
+            return sum(one[how] for one in count.of_run("progress.json").get("stages", ()))
+
+        def is_enough() -> bool:
+            if ended() >= self._preemptions:
+                hold.unlink(missing_ok=True)
+            return not hold.exists()
+
+        settings = {UNIT: HELD_UNIT, "heron.executor.restart_backoff_max_s": 0.1}
+        count.run(*BATCH, work="held", settings=settings, during=strike(signal.SIGTERM, 0.1, is_enough, HOLD))
+        enough = Check("preemptions", ended() >= self._preemptions, f"{ended():,} attempts were ended")
+        return {"batch_charged": float(ended("tries_failed"))}, [enough, count.check("preempted", lines)]
+
+    def exchange(self) -> Found:
+        """Wide tuples between two stages, in bounded memory."""
+        count, splits = self._count("exchange"), -(-self._exchange // SPLIT_BYTES)
+        ran = count.run(*BATCH, size=self._exchange, work="wide", splits=splits)
+        size = count.of_run("progress.json")["stages"][1]["bytes"]
+        self._say(f"exchange: {size:,} bytes, {ran.seconds:.1f} s, {ran.worker_bytes / MB:.0f} MB for each worker")
+        values = {"exchange_worker_bytes": ran.worker_bytes, "exchange_cpu_s_per_gb": ran.cpu_s / size * 1e9}
+        whole = Check("exchange", size >= self._exchange, f"{size:,} bytes between the stages")
+        return values, [whole, count.check("exchange", splits * WIDE)]
 
     def history(self) -> Found:
         """All processes of a run are killed at once; then its history is shown."""

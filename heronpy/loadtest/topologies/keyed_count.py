@@ -1,9 +1,10 @@
 """Counts the lines of each user: lines -> parse (shuffle) -> count (fields, keyed state) -> store.
 
-`work` says what else is done: `held` sleeps at each line while the file `hold` exists. `slow` sleeps `line_s` at each
-line and writes down each attempt at a unit; it sleeps ten times as long at lines of the user `heavy`, and, if
-`slow_process` is set, in the first process with a unit. `broken` raises for one user. `live` follows the files, and
-writes down when a line of the user `live` has come.
+`work` says what else is done: `held` sleeps at each line while the file `hold` exists; a process with a unit makes the
+file `hold-<pid>`. `slow` sleeps `line_s` at each line and writes down each attempt at a unit; it sleeps ten times as
+long at lines of the user `heavy`, and, if `slow_process` is set, in the first process with a unit. `broken` raises for
+one user. `live` follows the files, and writes down when a line of the user `live` has come. `wide` reads no lines: it
+counts the tuples of `splits` splits, of `SPLIT_BYTES` each.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.split_spout import Split, SplitSpout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
-from heronpy.loadtest.inputs import click
+from heronpy.loadtest.inputs import USERS, click
 from heronpy.loadtest.topologies.log_units import ATTEMPTS, SLOW, SLOWER, is_slow
 from heronpy.loadtest.topologies.parts import KEY, submit
 
 HOLD, LIVE, BROKEN, HEAVY, HELD_S = "hold", "live", "user7", "heavy", 0.005
+#: `wide`: tuples of a split, and bytes of each.
+WIDE, WIDE_BYTES = 128_000, 1000
+SPLIT_BYTES = WIDE * WIDE_BYTES
 
 
 class Parse(Bolt):
@@ -34,9 +40,23 @@ class Parse(Bolt):
         self.emit(click(tup.values[0]))
 
 
+class Wide(SplitSpout):
+    outputs = ["user", "load"]
+
+    def splits(self, config: dict[str, Any]) -> list[Split]:
+        return [Split(str(number), SPLIT_BYTES) for number in range(config[KEY]["parameters"]["splits"])]
+
+    def read(self, split: Split) -> Iterator[Any]:
+        first, load = int(split.name) * WIDE, bytes(WIDE_BYTES)
+        for number in range(first, first + WIDE):
+            yield f"user{number % USERS}", load
+
+
 class HeldParse(Parse):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self._hold = Path(config[KEY]["out"]) / HOLD
+        if self._hold.exists():
+            self._hold.with_name(f"{HOLD}-{os.getpid()}").touch()
 
     def process(self, tup: Any) -> None:
         if self._hold.exists():
@@ -117,15 +137,18 @@ COUNTERS = {"broken": BrokenCount, "live": LiveCount}
 
 
 def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
-    """Lines -> parse -> count -> store"""
+    """Lines -> parse -> count -> store, or wide -> count -> store."""
     p = spec["parameters"]
     own, follows = {KEY: spec}, p["work"] == "live"
     ticks = {"topology.tick.tuple.freq.secs": 0.5} if follows else {}
-    files = {TextFileSpout.PATHS: p["logs"], TextFileSpout.FOLLOW: follows}
-    lines = made.add_spout("lines", TextFileSpout, par=1, config=files)
-    parser = PARSERS.get(p["work"], Parse)
-    # With one task, a bolt that defines `finish` would be a stage of its own.
-    parse = made.add_bolt("parse", parser, par=2, inputs={lines: Grouping.SHUFFLE}, config=own)
+    if p["work"] == "wide":
+        parse = made.add_spout("wide", Wide, par=1, config=own)
+    else:
+        files = {TextFileSpout.PATHS: p["logs"], TextFileSpout.FOLLOW: follows}
+        lines = made.add_spout("lines", TextFileSpout, par=1, config=files)
+        parser = PARSERS.get(p["work"], Parse)
+        # With one task, a bolt that defines `finish` would be a stage of its own.
+        parse = made.add_bolt("parse", parser, par=2, inputs={lines: Grouping.SHUFFLE}, config=own)
     counter = COUNTERS.get(p["work"], Count)
     count = made.add_bolt("count", counter, par=1, inputs={parse: Grouping.fields("user")}, config=own | ticks)
     made.add_spec(FileSink.spec("store", {count: Grouping.SHUFFLE}, folder=p["table"], fields=["user", "count"]))

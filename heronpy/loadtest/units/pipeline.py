@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from heronpy.common.folders import make_folders
 from heronpy.ingest.outputs.lineage import PREFIX, published, record_of
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.cluster import Cluster, Topology, submitted
+from heronpy.loadtest.cluster import Cluster, Topology
 from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.inputs import BASE_MS, USERS, Began, attempts_of
-from heronpy.loadtest.profiles import Load, program_of
+from heronpy.loadtest.run import LogScene
 from heronpy.loadtest.topologies.log_units import ATTEMPTS
 
 NAME = "units"
@@ -24,14 +23,10 @@ NAME = "units"
 LOOK_S = 0.01
 
 
-class Pipeline:
+class Pipeline(LogScene):
     def __init__(self, where: Cluster, name: str) -> None:
-        self.cluster = where
-        self.name = f"load-units-{name}"
-        self.folder = where.scratch / self.name
-        self.logs, self.table, self.out = self.folder / "logs", self.folder / "table", self.folder / "out"
+        super().__init__(where, f"units-{name}")
         self.ledger = f"sqlite:{self.folder / 'ledger' / 'units.db'}"
-        make_folders(self.logs)
         #: When each published unit was first seen (monotonic ns), by its folder.
         self.seen: dict[str, int] = {}
         self._rows: dict[str, int] = {}
@@ -62,9 +57,7 @@ class Pipeline:
             "unit_wait_s": 2.0,
             **changes,
         }
-        load = Load(self.name, "", "log_units", mode=mode, max_spout_pending=10_000, settings=settings or {})
-        spec = {**load.spec(self.name, str(self.out)), "parameters": parameters}
-        with submitted(self.cluster, program_of(load), spec, *flags) as topology:
+        with self.submitted("log_units", parameters, mode, settings, *flags) as topology:
             yield topology
 
     def look(self) -> int:

@@ -10,7 +10,6 @@ unit.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sqlite3
 import threading
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.histogram import quantile
 from heronpy.loadtest.inputs import Began, stamped_lines, stamps_of
 from heronpy.loadtest.processes import Tree
-from heronpy.loadtest.run import Say, repeated, run_of
+from heronpy.loadtest.run import Found, Say, in_turn, repeated, run_of
 from heronpy.loadtest.topologies.log_units import HALT
 from heronpy.loadtest.units import plan
 from heronpy.loadtest.units.ledger import ledger
@@ -60,23 +60,12 @@ UNIT_BYTES = 4 << 20
 #: `rebuild`.
 LOGS = 10
 
-Found = tuple[dict[str, float], list[Check]]
-
 
 def run_units(where: Cluster, names: Sequence[str], sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
     """The result document of these profiles, each run `repeat` times."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
-        values: dict[str, float] = {}
-        checks: list[Check] = []
-        for name in names:
-            found, judged = _RUNS[name](where, sizes, number, say)
-            values.update(found)
-            checks += judged
-            # Logs and tables of all profiles together could fill a disk.
-            for folder in where.scratch.glob("load-units-*"):
-                shutil.rmtree(folder, ignore_errors=True)
-        return run_of(values, checks)
+        return run_of(*in_turn(where, [partial(_RUNS[name], where, sizes, number, say) for name in names]))
 
     result = repeated(
         once,

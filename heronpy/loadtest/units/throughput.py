@@ -24,7 +24,7 @@ from heronpy.loadtest.topologies.log_units import TUPLES
 from heronpy.loadtest.units.contenders import Prepare, by_hand, spark, work_at_once
 from heronpy.loadtest.units.pipeline import Pipeline, rows_check, wrong_clicks
 from heronpy.loadtest.units.plan import Sizes
-from heronpy.loadtest.watch import watch
+from heronpy.loadtest.watch import watch_whole
 
 LOGS = 4
 #: Loops by hand at once: as many as there are workers. Processors that share a core, a cache and memory are slower
@@ -51,7 +51,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
         made = Pipeline(where, f"throughput-{number}-{name}")
         flag = "--deploy-deactivated"
         with made.running(function, flag, logs=str(logs / "*.log"), **changes) as running:
-            by_role = until_finished(running, deadline_s)
+            by_role = watch_whole(running, deadline_s).spent()
         values[f"{name}_cpu_s_per_gb"] = sum(by_role.values()) / gb
         return by_role, made.table
 
@@ -109,16 +109,6 @@ def write_logs(logs: Path, size: int, users: int = inputs.USERS) -> tuple[int, i
                 number, written = number + _PIECE, written + len(text)
                 out.write(text)
     return number, written
-
-
-def until_finished(topology: Any, deadline_s: float) -> dict[str, float]:
-    """CPU seconds by role from activation to the end of a bounded topology."""
-    seen = watch(topology)
-    seen.look_cpu()
-    topology.activate()
-    seen.until_finished(deadline_s)
-    before, after = seen.cpu[0].by_role, seen.cpu[-1].by_role
-    return {role: after[role] - before.get(role, 0.0) for role in after}
 
 
 def no_spark() -> str:

@@ -13,9 +13,10 @@ from heronpy.batch.topology import KEEPER, WORKER
 from heronpy.loadtest.errors import LabError
 from heronpy.verify import acts
 from heronpy.verify.acts import Act, repeated
+from heronpy.verify.batch.topology import PARSE, SLOW
 from heronpy.verify.batch.world import BatchWorld
 from heronpy.verify.damage import empty, fill
-from heronpy.verify.world import BACK_S, World
+from heronpy.verify.world import BACK_S, END_S, World
 
 #: Kills of a stream, and the seconds between two of them.
 KILLS, KILLS_FULL, KILL_EVERY_S = 5, 60, 2.0
@@ -90,10 +91,23 @@ def no_space(batch: BatchWorld, runs: int) -> None:
         batch.may_fail = False
 
 
+def poison(batch: BatchWorld, runs: int) -> None:
+    """Lines that raise, or kill their process: each fails the run, which names the line. When the cause is removed,
+    the same command goes on.
+    """
+    batch.may_charge = batch.may_fail = True
+    (batch.out / SLOW / PARSE).unlink(missing_ok=True)
+    while batch.bad:
+        batch.until(batch.has_failed, END_S, "the failure of the run at a line")
+        batch.mend_line()
+        batch.repeat()
+    batch.may_fail = False
+
+
 @in_each_stage
 @repeated
 def state_away(world: World, number: int) -> None:
-    """Nobody can read or write the state manager for a while: a file is in the place of its folder."""
+    """The state manager cannot be read or written for a while: a file is in the place of its folder."""
     state = world.topology.cluster.home / "state"
     away = state.with_name("state-away")
     world.note("the state manager is away")

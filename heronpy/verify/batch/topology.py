@@ -6,7 +6,9 @@ process notes how many tuples its bolts have seen.
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ PARSE, COUNT = "parse", "count"
 #: Below the folder of a run: a file with the name of a bolt makes it slow, and each process has a file with a byte for
 #: each tuple seen.
 SLOW, SEEN = "slow", "seen"
+#: Below the folder of a run: a JSON object from a line that cannot be processed to what it does.
+BAD, RAISES, KILLS = "bad.json", "raises", "kills its process"
 #: Component configuration: the folder of the run, and the seconds that a slow bolt takes for a tuple.
 OUT_KEY, PAUSE_KEY = "verify.out", "verify.pause_s"
 #: Tuples between two looks.
@@ -57,8 +61,18 @@ class Parse(Paced):
     outputs = ["key", "crc"]
     name = PARSE
 
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        bad = Path(config[OUT_KEY]) / BAD
+        self._bad = json.loads(bad.read_text(encoding="ascii")) if bad.exists() else {}
+
     def process(self, tup: Tuple) -> None:
-        _, _, key, crc = tup.values[0].split(" ")
+        (line,) = tup.values
+        if line in self._bad:
+            if self._bad[line] == KILLS:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            raise ValueError("this line cannot be processed")
+        _, _, key, crc = line.split(" ")
         self.pace()
         self.emit([key, int(crc)])
 

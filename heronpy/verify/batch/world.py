@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from heronpy.loadtest.checks import Check
 from heronpy.loadtest.cluster import submitted
 from heronpy.loadtest.errors import LabError
 from heronpy.proto import control_pb2
-from heronpy.verify.batch.topology import COUNT, PARSE, SEEN, SLOW
+from heronpy.verify.batch.topology import BAD, COUNT, KILLS, PARSE, RAISES, SEEN, SLOW
 from heronpy.verify.oracle import Limits, Verdict, memory_checks
 from heronpy.verify.stream import Partition, Totals, expected_totals, key_text
 from heronpy.verify.world import END_S, EXACT, World
@@ -38,6 +38,15 @@ UNIT_BYTES = 16_384
 BATCH = "batch"
 
 
+class BadLine(NamedTuple):
+    """A line that cannot be processed."""
+
+    text: str
+    #: Its file, and the offsets of its first byte and behind its last one.
+    place: str
+    does: str
+
+
 @dataclass(slots=True)
 class BatchWorld(World):
     settle_s: ClassVar[float] = 0.0
@@ -45,6 +54,7 @@ class BatchWorld(World):
     lines: int = 0
     #: Whether the disk was full, which counts as the fault of a unit.
     may_charge: bool = False
+    bad: list[BadLine] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     _next: int = 0
     _has_half: bool = False
@@ -61,6 +71,9 @@ class BatchWorld(World):
             (self.out / SLOW / name).touch()
         self.lines = int(self.input.rate * (INPUT_S if self.short else INPUT_FULL_S))
         self._append(self.lines, half=True)
+        if spec["poison"]:
+            self.bad = [self._bad_line(number, does) for number, does in enumerate((RAISES, KILLS))]
+            self._tell_bad()
         spec = {
             **spec,
             "mode": EXACT,
@@ -90,6 +103,29 @@ class BatchWorld(World):
                 file.write(text[len(_half(partition, self._next)) if self._has_half else 0 :])
                 file.write(_half(partition, last) if half else "")
         self._next, self._has_half = last, half
+
+    def _bad_line(self, number: int, does: str) -> BadLine:
+        """One of the last whole lines of the batch."""
+        partition = Partition(self.input, number % self.input.partitions)
+        log, line = self._log(partition.number), _line(partition, self.lines - 1 - number)
+        begin = log.read_text(encoding="ascii").index(f"\n{line}") + 1
+        return BadLine(line[:-1], f"{log.name} {begin}-{begin + len(line)}: ", does)
+
+    def _tell_bad(self) -> None:
+        new = self.out / f".{BAD}"
+        new.write_text(json.dumps({one.text: one.does for one in self.bad}), encoding="ascii")
+        os.rename(new, self.out / BAD)
+
+    def mend_line(self) -> None:
+        """The line that the failed run names can be processed from now on; LabError if it names none."""
+        cause = self.record.cause
+        found = [one for one in self.bad if one.place in cause]
+        if len(found) != 1:
+            wanted = " or ".join(one.place for one in self.bad)
+            raise LabError(f"the run has failed and names another place than {wanted}: {cause}")
+        self.note(f"a line that {found[0].does}", disruptive=False)
+        self.bad.remove(found[0])
+        self._tell_bad()
 
     def end_input(self) -> None:
         """End the slow phase, and append lines that the batch must leave to the stream."""
@@ -145,11 +181,15 @@ class BatchWorld(World):
         before = self.arrived()
         self.until(works, END_S, "work of the run")
         if self.has_failed():
-            self.notes["failed"] = self.record.cause
-            self.topology.disconnect()
-            self.heron("kill", *self.address)
-            self.heron(*self.submission(self.out, "--mode", BATCH))
+            self.repeat()
             self.until_arrived(1)
+
+    def repeat(self) -> None:
+        """Repeat the command of the run, which has failed."""
+        self.notes["failed"] = self.record.cause
+        self.topology.disconnect()
+        self.heron("kill", *self.address)
+        self.heron(*self.submission(self.out, "--mode", BATCH))
 
     def has_failed(self) -> bool:
         return self.record.state is RunState.FAILED or self.is_in(control_pb2.LIFE_FAILED)
