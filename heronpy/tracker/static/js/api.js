@@ -1,5 +1,7 @@
 /** REST of the tracker: errors are problems with one sentence; the token, if any, is kept for this tab only. */
 
+import { path } from './route.js';
+
 /** Whether a token may be sent: without TLS another user of the machine gets it when he takes the port of a tracker that has ended. */
 export const takesToken = location.protocol === 'https:';
 
@@ -80,6 +82,5 @@ export async function post(path, body, headers = {}) {
  * @param {{cluster: string, role: string, environ: string, name: string}} place @param {...string} more
  */
 export function pathOf(place, ...more) {
-  const parts = [place.cluster, place.role, place.environ, place.name, ...more];
-  return ['topologies', ...parts.map(encodeURIComponent)].join('/');
+  return path('topologies', place.cluster, place.role, place.environ, place.name, ...more);
 }

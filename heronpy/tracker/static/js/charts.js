@@ -251,13 +251,16 @@ function drawMarks(plot, events, colour) {
 }
 
 /**
- * @param {{charts: Kind[], timeline: any, events: any[], nodes: any[]}} props */ export function Charts({ charts, timeline, events, nodes
-   }) { const dark = useDark(); if (!useCell(drawer)) return null; // A topology that ran for less than a minute has one point. if
-   (!timeline.times.length) return html`<p class="quiet">No figures were recorded for this time yet.</p>`; return
-   html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events}
-   nodes=${nodes} dark=${dark}
-   />`)}</div> <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, D decision, Z restore, T topology master.</p>`;
-   }
+ * @param {{charts: Kind[], timeline: any, events: any[], nodes: any[]}} props
+ */
+export function Charts({ charts, timeline, events, nodes }) {
+  const dark = useDark();
+  if (!useCell(drawer)) return null;
+  // A topology that ran for less than a minute has one point.
+  if (!timeline.times.length) return html`<p class="quiet">No figures were recorded for this time yet.</p>`;
+  return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} nodes=${nodes} dark=${dark} />`)}</div>
+    <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, D decision, Z restore, T topology master.</p>`;
+}
 
 /** Buttons for the span. @param {{span: string, keptFrom: number|null, onSpan: (span: string) => void}} props */
 export function Spans({ span, keptFrom, onSpan }) {

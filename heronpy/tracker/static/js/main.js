@@ -71,12 +71,20 @@ function Help() {
   <//>`;
 }
 
-/** Asks for a token when the tracker does not know who asks. */ function Login({ problem }) { const [given, setGiven] = useState(''); const
-enter = (event) => { event.preventDefault(); token.set(given.trim()); location.reload(); }; return
-html`<main><h1>Sign in</h1> <p><b>${problem.title}</b>${problem.detail && html`<br />${problem.detail}`}</p> ${takesToken && html`<form
-onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)}
-/></label> <button disabled=${!given.trim()}>enter</button></form> <p class="quiet">It is kept for this tab only, and forgotten when the tab
-is closed.</p>`}</main>`; }
+/** Asks for a token when the tracker does not know who asks. */
+function Login({ problem }) {
+  const [given, setGiven] = useState('');
+  const enter = (event) => {
+    event.preventDefault();
+    token.set(given.trim());
+    location.reload();
+  };
+  return html`<main><h1>Sign in</h1>
+    <p><b>${problem.title}</b>${problem.detail && html`<br />${problem.detail}`}</p>
+    ${takesToken && html`<form onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>
+    <button disabled=${!given.trim()}>enter</button></form>
+    <p class="quiet">It is kept for this tab only, and forgotten when the tab is closed.</p>`}</main>`;
+}
 
 function App() {
   const here = useCell(route);
