@@ -206,8 +206,8 @@ class Syncing:
             self._read[job] = _Read(running, version, wish, looks)
         if running.plan is not None and isinstance(running.plan.step, Prove):
             return PROVE_LOOK_S
-        if running.retry_at > time.time():
-            return max(LOOK_S, running.retry_at - time.time())
+        if syncer.waits(running, now := time.time()):
+            return max(LOOK_S, running.retry_at - now)
         return SOON_S if allotted is not None and allotted.fits_since is not None else None
 
     def _take(self, job: str) -> tuple[Running, int]:
@@ -270,7 +270,7 @@ class Process:
         """Work or stand by until `end`; returns the exit code."""
         if not self._elected():
             return exit_codes.OK
-        log.info("this %s acts", self.part)
+        log.info("this %s is active", self.part)
         try:
             return self._work()
         finally:
