@@ -42,7 +42,7 @@ _EFFECTS: Final = frozenset({Verdict.LOSSES})
 SLOWER: Final = 3.0
 #: A topology keeps up while its lag is at most this, or half of the promise.
 LAG_S: Final = 5.0
-#: At most this share of the tasks is removed at once, but one task may always be removed.
+#: At most this share of the tasks is removed at once, so two tasks stay two.
 SHRINK_MAX: Final = 0.4
 #: A smaller share of the plan counts as no effect.
 EFFECT_MIN: Final = 0.1
@@ -336,8 +336,7 @@ class _Round:
             ahead, past = self._ahead(name), self._past(name)
             rate = max(asked[name], ahead or 0.0)
             needed = max(estimate.tasks_for(rate, known.per_thread, one.concurrency), int(finding.figures["needed"]))
-            least = min(ceil((1 - SHRINK_MAX) * one.tasks - 1e-9), one.tasks - 1)
-            after = max(needed, least, self._tasks_by_memory(one, known, past))
+            after = max(needed, ceil((1 - SHRINK_MAX) * one.tasks - 1e-9), self._tasks_by_memory(one, known, past))
             if ahead is None and after < one.tasks:
                 after = one.tasks - (one.tasks - after) // 2  # other days give no prediction
             after = self.goal.clamped(name, after)

@@ -221,11 +221,6 @@ def test_a_shrink_is_small_rare_and_halved_without_other_days() -> None:
     other = Job(tasks=6, processed=1000.0, busy=0.2)
     other.looks(63, SPARE)
     assert other.work["tasks"] == 5
-    one_needed = (replace(SPARE[0], figures={"needed": 1.0, "tasks": 2.0, "busy": 0.2}),)
-    for past, left in ((known, 1), (Past(), 2)):
-        two = Job(tasks=2, processed=300.0, busy=0.2)
-        two.looks(63, one_needed, past={"work": replace(past, ahead=past.ahead and 300.0)})
-        assert two.work["tasks"] == left, "one of two is removed, but half of one is none"
     busy_later = Job(tasks=6, processed=1000.0, busy=0.2)
     busy_later.looks(100, SPARE, past={"work": replace(known, ahead=4000.0)})
     assert busy_later.work["tasks"] == 6
