@@ -68,11 +68,8 @@ def _verdict(
         what = {"ram": "bytes of memory a task", "concurrency": "calls at once"}.get(trial.key, "tasks")
         seen = state.plan.seen_at
         now = "the scaler waits for the effect" if seen else "the manager makes the change"
-        return (
-            f"{trial.before:,} -> {trial.after:,} {what}: {now}",
-            seen or state.plan.at,
-            seen + times.settle_s if seen else None,
-        )
+        text = f"{trial.before:,} -> {trial.after:,} {what}: {now}"
+        return text, seen or state.plan.at, seen + times.settle_s if seen else None
     wants, spare, bar = state.since.get(f"wants:{name}"), state.since.get(f"spare:{name}"), state.bars.get(name)
     if goal.mode == "off":
         return "not scaled: scale.mode is off", None, None
@@ -90,14 +87,13 @@ def _verdict(
     if wants is not None and one.tasks >= high:
         return f"it needs {max(needed, one.tasks)} tasks, and scale.max.{name} is {high}; raise it", wants, None
     if wants is not None:
-        for_s = format_duration(times.sure_s)
-        return f"it gets more tasks once it has needed them for {for_s}", wants, wants + times.sure_s
+        return f"it needs more tasks; it gets them after {format_duration(times.sure_s)}", wants, wants + times.sure_s
     if spare is not None:
         last = state.shrunk.get(name)
         again = last.at + times.shrink_s if last is not None else 0.0
         if again > spare + times.spare_s:
             pause = format_duration(times.shrink_s)
             return f"it has more tasks than it needs; at most one reduction is made in {pause}", spare, again
-        for_s = format_duration(times.spare_s)
-        return f"it has more tasks than it needs; some are removed after {for_s}", spare, spare + times.spare_s
+        text = f"it has more tasks than it needs; some are removed after {format_duration(times.spare_s)}"
+        return text, spare, spare + times.spare_s
     return "it has the tasks that it needs", None, None

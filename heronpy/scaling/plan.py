@@ -467,8 +467,7 @@ class _Round:
         names = ", ".join(missing) if self.look.components else ""
         unknown = (bool(missing) and not self.changing) or not self.look.components
         if self._lasting("figures", [""] if unknown else [], self.times.sure_s):
-            of = names or "the topology"
-            text = f"the throughput and the load of {of} are not known, so nothing is scaled by them"
+            text = f"the throughput and the load of {names or 'the topology'} are not known, so nothing is scaled"
             self.found.append(Alert(missing[0] if missing else "", "figures", text))
 
     def _alert(self, pressed: list[str]) -> None:
