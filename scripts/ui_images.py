@@ -7,6 +7,7 @@ python scripts/ui_images.py list traces    # only these pages
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +25,8 @@ IMAGES = REPO / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
 #: So long the charts of the pictures are, seconds.
 RECORDED_S = 45.0
+#: The picture of the job is taken when it has less lag and more load than this; it gets this time for that.
+LAG_S, BUSY, HEALTHY_S = 1.0, 0.5, 1500.0
 WIDTH = 1200
 #: The most frequent ones stay as they are, smooth letters take the nearest, at a third of the bytes of all colours.
 COLOURS = 200
@@ -90,8 +93,7 @@ def submit(home: Path, folder: Path, name: str) -> None:
     """Start what some pictures show."""
     if name == JOB:
         heron(home, "job", "create", "local", "topologies/day.py", "--slo", "lag=5s", "--max", "work=8")
-        heron(home, "job", "set", "local", JOB, "scale.day_s=1200", "--why", "a day of twenty minutes")
-        heron(home, "job", "set", "local", JOB, "parallelism.work=4", "--for", "2h", "--why", "backfill")
+        heron(home, "job", "set", "local", JOB, "scale.min.work=2", "--for", "2h", "--why", "a campaign at noon")
         return
     book = folder / "book.txt"
     book.write_text("".join(f"word{number % 97} word{number % 13} word\n" for number in range(5000)))
@@ -131,6 +133,20 @@ def shoot(browser: Any, scheme: str, address: str, picture: Picture) -> None:
     context.close()
 
 
+def wait_healthy(home: Path) -> None:
+    """Wait until the job is busy and in time, without an alert, and the scaler has decided something."""
+    deadline = time.monotonic() + HEALTHY_S
+    while time.monotonic() < deadline:
+        job = json.loads(heron(home, "job", "show", "local", JOB, "--json"))
+        scaler, decided = job["scaler"], any(one["who"] == "scaler" for one in job["decisions"])
+        busy = max((one["busy"] or 0.0 for one in scaler["components"].values()), default=0.0)
+        in_time = scaler["lag_s"] is not None and scaler["lag_s"] < LAG_S
+        if job["state"] == "IN_SYNC" and decided and in_time and busy > BUSY and not scaler["alerts"]:
+            return
+        time.sleep(1.0)
+    raise SystemExit(f"job {JOB} was not healthy within {HEALTHY_S:g} s; take its picture while the machine is idle")
+
+
 def take(browser: Any, home: Path, folder: Path, topology: str, pictures: list[Picture]) -> None:
     """Pictures of one topology, after some time for its charts."""
     submit(home, folder, topology)
@@ -141,6 +157,8 @@ def take(browser: Any, home: Path, folder: Path, topology: str, pictures: list[P
         context = browser.new_context()
         context.new_page().goto(pages)  # looked at while its charts are recorded
         time.sleep(RECORDED_S)
+        if topology == JOB:
+            wait_healthy(home)
         context.close()
         if topology == ENDED:
             heron(home, "kill", "local", ENDED)

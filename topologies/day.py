@@ -1,11 +1,11 @@
-"""A day's load in twenty minutes, for a job that the scaler fits to it.
+"""A day's load in twenty minutes, for a job whose number of tasks the scaler adapts to it.
 
     heron job create local topologies/day.py --slo lag=5s --max work=8
     heron job show local Day --watch
 
 The load follows a day: 300 tuples a second at night, 4,000 at noon. `work` waits 1 ms for each tuple, so one task does
-about 900 a second, and the machine stays idle. While the file /tmp/heron-day-is-slow is there, what it waits for is
-forty times as slow: more tasks would not help, and the scaler says so.
+about 900 a second, and the machine stays idle. While the file /tmp/heron-day-is-slow exists, the wait is forty times as
+long: more tasks would not help, and the scaler says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLOW = "/tmp/heron-day-is-slow"
 
 
 class Visits(Spout):
-    """Emits what a day brings; a day begins at each multiple of its length."""
+    """Emits the load of a day; a day begins at each multiple of its length."""
 
     outputs = ["number"]
 
@@ -44,7 +44,7 @@ class Visits(Spout):
             self.owed -= 1
 
     def backlog(self) -> int:
-        """What the day has brought and was not emitted yet."""
+        """The tuples that are due and were not emitted yet."""
         return int(self.owed)
 
 

@@ -55,7 +55,7 @@ def of_running(job: str, old: Running, new: Running, now: float) -> list[Alert]:
 def _causes(running: Running) -> dict[str, str]:
     found = {}
     if running.failure:
-        given_up = "given up until its job is changed or released: " if running.state == "QUARANTINED" else ""
+        given_up = "given up until the job is changed or released: " if running.state == "QUARANTINED" else ""
         found["plan failed"] = given_up + running.failure
     if running.allotted is not None and not running.allotted.runs:
         found[running.allotted.state.lower()] = running.allotted.why

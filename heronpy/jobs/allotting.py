@@ -14,13 +14,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 from heronpy.clusters.errors import RequestError
+from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
+from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import Leaves
-from heronpy.jobs.driver import wish_of, wished_of
+from heronpy.jobs.driver import TopologyDriver, wish_of, wished_of
 from heronpy.jobs.plans import STOPPED
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
 from heronpy.pools.nodes import read_pool
+from heronpy.pools.shards import Pool
 from heronpy.scaling.capacity import Allotted, Amount, Claim, allot
 from heronpy.statemgr.base import StateManager
 
@@ -84,6 +87,11 @@ def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs,
     )
 
 
+def _slots(pool: Pool) -> list[Amount]:
+    """The sizes of the slots of a pool that are not drained."""
+    return [Amount(pool.size.cpu, pool.size.ram_bytes)] * (pool.slots - len(pool.drained))
+
+
 class Allotting:
     """The allotments of a cluster; calls may come from several threads. `needs_of` returns the needs of a job with
     given leaves.
@@ -129,8 +137,7 @@ class Allotting:
         if size is None:
             return {}  # the step that starts a job there reports it
         claims = self._claims(pool)
-        slots = [Amount(size.size.cpu, size.size.ram_bytes)] * (size.slots - len(size.drained))
-        found = allot(slots, self.quotas, claims.values(), time.time())
+        found = allot(_slots(size), self.quotas, claims.values(), time.time())
         self._found[pool] = time.monotonic(), claims, found
         self._changed |= {
             job for job, new in found.items()
@@ -148,11 +155,10 @@ class Allotting:
             return
         with self._lock:
             claims = self._claims(pool)
-        slots = [Amount(size.size.cpu, size.size.ram_bytes)] * (size.slots - len(size.drained))
 
         def lacks(leaves: Leaves) -> str:
             claims[job] = claim_of(job, view, leaves, running, self._needs_at(job, leaves), pool)
-            found = allot(slots, self.quotas, claims.values(), time.time())[job]
+            found = allot(_slots(size), self.quotas, claims.values(), time.time())[job]
             return "" if found.runs or found.fits_since is not None else found.why
 
         why = lacks(wish)
@@ -202,3 +208,19 @@ class Allotting:
         if isinstance(found, RequestError):
             raise found
         return found
+
+
+def store_of(session: Session) -> Store:
+    """The jobs of a cluster, for changes by people: RequestError if a job has no room for more tasks in its pool."""
+
+    def check(job: str, before: View, after: View) -> None:
+        old, new = before.document.parallelism, after.document.parallelism
+        more = [one for one, count in new.items() if count > old.get(one, 0)]
+        if more and after.document.place.pool:
+            driver = TopologyDriver(session.target, session.common, session.state)
+            allotting = Allotting(store, session.state, driver.needs)
+            allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
+            allotting.check_tasks(job, after, more)
+
+    store = Store(session.state, check=check)
+    return store

@@ -72,6 +72,6 @@ def quotas_of(given: object) -> dict[str, Amount]:
             if quota or not found[str(role)].cpu > 0 or not found[str(role)].ram_bytes > 0:
                 raise ValueError
         except (ConfigError, AttributeError, KeyError, TypeError, ValueError):
-            wrong = f"'{QUOTAS}.{role}' is no quota; it must have cpu, a number of cores, and ram, an amount of bytes"
-            raise ConfigError(f"{wrong}, such as {{cpu: 20, ram: 64GB}}") from None
+            wrong = f"'{QUOTAS}.{role}' is not a quota; it must have cpu, a number of cores, and ram, an amount of"
+            raise ConfigError(f"{wrong} bytes, such as {{cpu: 20, ram: 64GB}}") from None
     return found

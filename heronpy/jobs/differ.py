@@ -18,8 +18,8 @@ from heronpy.jobs.documents import Leaves, Path, Value
 class Effect(enum.Enum):
     """The kind of action by which a leaf changes, from the cheapest to the most expensive."""
 
-    COMMIT = "nothing runs otherwise"
-    CONFIGURE = "tasks take it while they run"
+    COMMIT = "nothing that runs changes"
+    CONFIGURE = "running tasks get another configuration"
     STATE = "the topology is paused or resumed"
     RESIZE = "containers get other sizes"
     UPDATE = "tasks come and go"

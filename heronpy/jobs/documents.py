@@ -77,7 +77,7 @@ class Resources(Struct, frozen=True, forbid_unknown_fields=True):
 class Slo(Struct, frozen=True, forbid_unknown_fields=True):
     """What the job promises; 0 means nothing."""
 
-    lag_s: Annotated[Seconds, Meta(title="how far the job may be behind")] = 0.0
+    lag_s: Annotated[Seconds, Meta(title="the largest lag that the job promises")] = 0.0
 
 
 class Scale(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,8 +85,8 @@ class Scale(Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: Annotated[Mode, Meta(title="whether the scaler acts, says what it would do, or does not look")] = "act"
     max: dict[str, Annotated[Count, Meta(title="most tasks that the scaler gives the component")]] = {}
-    min: dict[str, Annotated[Count, Meta(title="fewest tasks that the scaler leaves the component")]] = {}
-    drain_s: Annotated[Seconds, Meta(title="how soon a backlog is to be gone")] = 1800.0
+    min: dict[str, Annotated[Count, Meta(title="fewest tasks that the scaler gives the component")]] = {}
+    drain_s: Annotated[Seconds, Meta(title="the time in which the scaler plans to work off a backlog")] = 1800.0
     day_s: Annotated[Seconds, Meta(title="the length of a day of the load; all times shrink with it")] = 86_400.0
 
 
@@ -101,7 +101,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
 
     definition: Annotated[Digest, Meta(title="the program; 'heron job deploy' sets it")] = ""
     run: Annotated[Run, Meta(title="what the topology does")] = "running"
-    restore: Annotated[Restore, Meta(title="from what the topology starts after it has died")] = "latest"
+    restore: Annotated[Restore, Meta(title="the state from which the topology starts after it has died")] = "latest"
     parallelism: dict[str, Annotated[Count, Meta(title="tasks of the component")]] = {}
     resources: dict[str, Resources] = {}
     concurrency: dict[
@@ -114,7 +114,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     scale: Scale = Scale()
     place: Place = Place()
     role: Annotated[Name, Meta(title="whose quota the job uses")] = ""
-    priority: Annotated[Priority, Meta(title="the job with more of it keeps its tasks where room is short")] = 100
+    priority: Annotated[Priority, Meta(title="jobs with a higher priority get room in a pool first")] = 100
     privileged: Annotated[Flag, Meta(title="whether the job comes before all others")] = False
 
 

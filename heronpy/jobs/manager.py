@@ -206,8 +206,8 @@ class Syncing:
             self._read[job] = _Read(running, version, wish, looks)
         if running.plan is not None and isinstance(running.plan.step, Prove):
             return PROVE_LOOK_S
-        if running.retry_at > time.time():
-            return max(LOOK_S, running.retry_at - time.time())
+        if syncer.waits(running, now := time.time()):
+            return max(LOOK_S, running.retry_at - now)
         return SOON_S if allotted is not None and allotted.fits_since is not None else None
 
     def _take(self, job: str) -> tuple[Running, int]:
@@ -270,7 +270,7 @@ class Process:
         """Work or stand by until `end`; returns the exit code."""
         if not self._elected():
             return exit_codes.OK
-        log.info("this %s acts", self.part)
+        log.info("this %s is active", self.part)
         try:
             return self._work()
         finally:
@@ -354,7 +354,8 @@ class SyncerProcess(Process):
         now = time.monotonic()
         for job in [job for job, future in self._busy.items() if future.done()]:
             # The job may have been changed meanwhile, and is then due already.
-            self._due[job] = min(self._due[job], now + self._pause_s(job, self._busy.pop(job)))
+            pause_s = pause_after(job, self._busy.pop(job).result)
+            self._due[job] = min(self._due[job], now + (ROUND_S if pause_s is None else min(pause_s, ROUND_S)))
         with suppress(HeronError):  # the state manager cannot be reached
             self._news, changed = self._store.news(self._news)
             known = set(self._store.known())
@@ -400,16 +401,16 @@ class SyncerProcess(Process):
         self._base_error = said
         return before != self._syncing.base
 
-    def _pause_s(self, job: str, future: Future[float | None]) -> float:
-        try:
-            pause_s = future.result()
-        except HeronError as error:
-            log.warning("job %s cannot be looked at: %s", job, error)
-            return ROUND_S
-        except Exception:
-            log.exception("job %s cannot be looked at", job)
-            return ROUND_S
-        return ROUND_S if pause_s is None else min(pause_s, ROUND_S)
+
+def pause_after(job: str, look: Callable[[], float | None]) -> float | None:
+    """The result of a look at a job; ROUND_S after an error, which is logged."""
+    try:
+        return look()
+    except HeronError as error:
+        log.warning("job %s cannot be looked at: %s", job, error)
+    except Exception:
+        log.exception("job %s cannot be looked at", job)
+    return ROUND_S
 
 
 def acting_of(state: StateManager, part: str = SYNCER) -> Acting | None:

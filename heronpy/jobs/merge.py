@@ -185,7 +185,7 @@ def check_change(change: Change, merged: Document, components: Mapping[str, bool
             )
         if entry.path[0] == "concurrency" and not components[part]:
             raise ConfigError(
-                f"{key} is for asynchronous bolts, and '{part}' is not one; set parallelism.{part} instead"
+                f"{key} is for asynchronous bolts, but '{part}' is not one; set parallelism.{part} instead"
             )
         low, high = merged.scale.min.get(part, 1), merged.scale.max.get(part)
         if entry.path[0] == "scale" and high is not None and low > high:

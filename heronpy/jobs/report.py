@@ -44,7 +44,7 @@ def why_less(running: Running) -> str:
     if allotted is None or allotted.fits_since is None:
         return allotted.why if allotted is not None else ""
     left_s = allotted.fits_since + BACK_S - time.time()
-    return allotted.why + (f": in {format_duration(round(left_s))}" if left_s > 0 else "")
+    return allotted.why + (f", in {format_duration(round(left_s))}" if left_s > 0 else "")
 
 
 def row(store: Store, name: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from heronpy.health.times import TIMES
 from heronpy.jobs.alerting import Alerts, of_decision
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import goal_of, needs_scaler
-from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of
+from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of, pause_after
 from heronpy.jobs.merge import ConflictError, values_of
 from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
 from heronpy.scaling.decisions import Alerted, Changed, Decision
@@ -178,14 +178,7 @@ class ScalerProcess(Process):
         return exit_codes.OK
 
     def _scaled(self, scaler: Scaler, job: str) -> float:
-        try:
-            pause_s = scaler.scale(job)
-        except HeronError as error:
-            log.warning("job %s cannot be looked at: %s", job, error)
-            pause_s = ROUND_S
-        except Exception:
-            log.exception("job %s cannot be looked at", job)
-            pause_s = ROUND_S
+        pause_s = pause_after(job, lambda: scaler.scale(job))
         if pause_s is None:
             return ROUND_S
         self._needed_at = time.monotonic()

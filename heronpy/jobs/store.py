@@ -126,15 +126,21 @@ class View(Struct, frozen=True):
     versions: dict[str, int]
     """The version of each layer."""
     created: float
-    """When the job was."""
+    """When the job was created."""
+
+
+#: Raises HeronError if a job must not change from one view to another.
+Check: TypeAlias = Callable[[str, View, View], None]
 
 
 class Store:
     """The jobs of a cluster. Times are seconds since 1970, because an override ends at the same time on every host."""
 
-    def __init__(self, state: StateManager, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: StateManager, clock: Callable[[], float] = time.time, check: Check | None = None) -> None:
         self._state = state
         self._clock = clock
+        #: Called before each write of a changed layer.
+        self._check = check
         #: Digest to components; a definition never changes.
         self._components: dict[str, dict[str, bool]] = {}
 
@@ -178,12 +184,11 @@ class Store:
         return view
 
     def set(
-        self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None,
-        write: bool = True,
-    ) -> View:  # fmt: skip
+        self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None
+    ) -> View:
         """Write keys of a layer whose version the writer has read; with `for_s` they end after this time.
 
-        ConflictError if another writer has written another value of one of them since then. `write`: as in `apply`.
+        ConflictError if another writer has written another value of one of them since then.
         """
         leaves, stamp = leaves_of(changes, layer), self._stamp(who, why, for_s)
         if not leaves:
@@ -192,7 +197,7 @@ class Store:
         def put(old: Layer, history: Sequence[Change]) -> Layer:
             return merge.put(old, leaves, version, history, stamp)
 
-        return self._change(name, layer, stamp, put, write)
+        return self._change(name, layer, stamp, put)
 
     def unset(self, name: str, layer: str, keys: Collection[str], version: int, who: str, why: str) -> View:
         """Take keys out of a layer, with all keys below them: `parallelism.work`, or `parallelism`."""
@@ -217,7 +222,7 @@ class Store:
 
     def revert(self, name: str, layer: str, to: int, version: int, who: str, why: str) -> View:
         """Set a layer back to its version `to`; ConflictError as in `set`."""
-        stamp = self._stamp(who, why)
+        stamp = self._stamp(who, why or f"reverted to version {to}")
         return self._change(name, layer, stamp, lambda old, history: merge.gone_back(old, to, version, history, stamp))
 
     def delete(self, name: str) -> None:
@@ -349,6 +354,8 @@ class Store:
                 return job
             after = replace(job, layers=job.layers | {layer: new}, last=(merge.change_of(old, new, stamp),))
             views.append(self._view(name, after, stamp.at, after.last))
+            if self._check is not None:
+                self._check(name, self._view(name, job, stamp.at), views[-1])
             if not write:
                 return job
             self._swap(paths.job_log(name), Log, lambda log: _logged(log, job))

@@ -120,9 +120,14 @@ def advance(
     return running
 
 
+def waits(running: Running, now: float) -> bool:
+    """Whether a job waits for its next try. No pause is longer than `RETRY_MAX_S`, even if the clock was set back."""
+    return now < running.retry_at <= now + RETRY_MAX_S
+
+
 def to_perform(running: Running, now: float) -> Step | None:
     """The step to perform now; None if no step is left or due."""
-    if running.plan is None or running.state == "QUARANTINED" or now < running.retry_at:
+    if running.plan is None or running.state == "QUARANTINED" or waits(running, now):
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step
 
@@ -148,7 +153,7 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
         tries = TRIES_MAX if fatal else running.tries + 1
         return replace(running, plan=plan.undone(now), state="UNDOING", tries=tries, failure=failure)
     if fatal or plan.tries + 1 >= TRIES_MAX:
-        text = f"{running.failure}, and it could not be undone: {failure}"
+        text = f"{running.failure}, and the change could not be undone: {failure}"
         return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text)
     return replace(running, plan=replace(plan, tries=plan.tries + 1), retry_at=now + _pause_s(plan.tries))
 
@@ -173,10 +178,11 @@ def _begun(
     wanted = pairs_of(desired)
     if running.tried != wanted:
         running = replace(running, tried=wanted, tries=0, retry_at=0.0, failure="")
-    if running.tries >= TRIES_MAX or now < running.retry_at:
+    if running.tries >= TRIES_MAX or waits(running, now):
         return running
     if seen.alive and seen.topology_id != running.topology_id:
-        text = f"topology {seen.topology_id} runs under the job's name and is not its own; kill it and release the job"
+        text = f"topology {seen.topology_id} has the name of the job but does not belong to it"
+        text += "; kill it and release the job"
         return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text, drift_since=_since(running, now))
     plan = plan_of(desired, dict(versions), dict(running.leaves), seen, now, fresh_id)
     if plan is not None:
@@ -207,8 +213,8 @@ def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
     if seen.topology_id == step.topology_id and seen.trouble:
         return seen.trouble
     if seen.topology_id != step.topology_id or not seen.alive:
-        return f"topology {step.topology_id} is gone after its start"
-    late = now - plan.since >= PROVE_MAX_S
+        return f"topology {step.topology_id} has ended right after its start"
+    late = abs(now - plan.since) >= PROVE_MAX_S  # before `since`: the clock was set back
     return f"topology {step.topology_id} did not run without trouble within {PROVE_MAX_S:g} s" if late else ""
 
 

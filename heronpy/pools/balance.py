@@ -16,8 +16,10 @@ from heronpy.pools.shards import Size
 
 BEGIN: Final = 0.10
 END: Final = 0.05
-#: Share of the loaded shards that may move in one round; at least one may move.
+#: Share of the loaded shards that may move in one round.
 BUDGET: Final = 0.05
+#: This number of shards may always move, because a swap moves two.
+BUDGET_MIN: Final = 2
 #: A load below this share of a slot is not worth a restart.
 WORTH: Final = 0.1
 _ROUNDING: Final = 1e-9
@@ -111,7 +113,7 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
         known.give(shard, loads[shard], slot)
     if len(known.shares) < 2:
         return Balanced({})
-    budget, moves = max(1, int(BUDGET * len(owners))), dict[int, int]()
+    budget, moves = max(BUDGET_MIN, int(BUDGET * len(owners))), dict[int, int]()
     limit = BEGIN
     while True:
         shares = known.shares
@@ -124,9 +126,10 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
         there, back = best_step(known, hot, cold)
         changed = [shard for shard in (there, back) if shard is not None]
         if not changed:
-            return Balanced(moves, _bound(shares[hot], mean, hot))
+            why = f"slot {hot} is {shares[hot]:.0%} full, and no move or swap with the least loaded slot lowers that"
+            return Balanced(moves, f"{why}; the mean is {mean:.0%}")
         if len(moves.keys() | set(changed)) > budget:
-            return Balanced(moves, f"slot {hot} has {shares[hot]:.0%}, the mean is {mean:.0%}; further moves follow")
+            return Balanced(moves, f"slot {hot} is {shares[hot]:.0%} full, the mean is {mean:.0%}; more moves follow")
         for one, source, target in ((there, hot, cold), (back, cold, hot)):
             if one is not None:
                 known.give(one, known.take(one, source), target)
@@ -146,11 +149,6 @@ def best_step(known: Loads, hot: int, cold: int) -> tuple[int | None, int | None
             if warmer <= 1 and max(cooler, warmer) < best:
                 best, step = max(cooler, warmer), (there, back)
     return step
-
-
-def _bound(share: float, mean: float, slot: int) -> str:
-    what = "more than it has" if share > 1 else f"and the mean is {mean:.0%}"
-    return f"slot {slot} has {share:.0%} of a slot, {what}; no move or swap with the coldest slot lowers that"
 
 
 def is_uneven(counts: Mapping[int, int]) -> bool:

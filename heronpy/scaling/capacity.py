@@ -115,8 +115,8 @@ class _Room:
         for name in self._of(claim):
             whole, taken = self._whole[name], self._taken[name]
             if not (taken + more).fits(whole):
-                who = f"jobs of {name} may have" if name else "jobs may have"
-                return f"{who} {whole}, and those before it have {taken}"
+                who = f"jobs of {name}" if name else "jobs"
+                return f"{who} may have {whole}, of which jobs before it have {taken}"
         return ""
 
     def take(self, claim: Claim, more: Amount) -> None:
@@ -196,10 +196,10 @@ def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -
     grows = before.state == "PREEMPTED" or any(tasks[one] > before.limits.get(one, tasks[one]) for one in tasks)
     if not grows:
         return _limited(claim, tasks, why)
-    since = now if before.fits_since is None else before.fits_since
+    since = now if before.fits_since is None else min(now, before.fits_since)  # the clock may have been set back
     if now - since >= BACK_S:
         return _limited(claim, tasks, why)
-    soon = f"there is room; the job gets it after the room has lasted for {format_duration(BACK_S)}"
+    soon = f"there is room; the job gets it once there has been room for {format_duration(BACK_S)}"
     if before.state == "PREEMPTED":
         return replace(stopped, why=soon, fits_since=since)
     kept = {one: min(n, before.limits.get(one, n)) for one, n in tasks.items()}
@@ -216,7 +216,7 @@ def _moved_in(claim: Claim, allotted: Allotted, free: Amount, now: float) -> tup
     more = claim.room({one: max(n, held.get(one, 0)) for one, n in tasks.items()}) - claim.room(held)
     if more.fits(free):
         return allotted, free - more
-    why = f"it waits until other jobs have left {more}"
+    why = f"it waits until other jobs have freed {more}"
     if held:
         # A new component belongs to another program, and the old program stops for it.
         kept = {one: min(n, held.get(one, claim.least[one])) for one, n in tasks.items()}

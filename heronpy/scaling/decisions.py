@@ -98,7 +98,7 @@ def watched(
             after[key] = replace(open_one, text=one.text, told=True)
     for key, one in opened.items():
         if not 0 <= now - after[key].seen < clear_s:
-            said += [Cleared(one.component, one.cause, f"no longer so: {one.text}")] if one.told else []
+            said += [Cleared(one.component, one.cause, f"no longer true: {one.text}")] if one.told else []
             del after[key]
     return after, said
 
@@ -111,22 +111,22 @@ def rate_text(per_s: float) -> str:
 def size_text(component: str, key: str, figures: Mapping[str, float], times: Times) -> str:
     """Why a component needs this number of tasks, or of calls at once.
 
-    Example: `work 3 -> 5 tasks: 2,310/s now; a task does 902/s; aim 70 %`.
+    Example: `work 3 -> 5 tasks: 2,310/s arrive; a task does 902/s, and is to be 70 % busy`.
     """
     n = {name: rate_text(value) for name, value in figures.items()}
-    comes = [f"{n['asked']} now"]
+    comes = [f"{n['asked']} arrive"]
     if figures.get("waits"):
         drain = format_duration(round(figures["drain_s"]))
-        comes.append(f"{figures['waits']:,.0f} tuples wait, to be done within {drain}")
+        comes.append(f"{figures['waits']:,.0f} tuples wait and are to be done within {drain}")
     if "ahead" in figures:
-        comes.append(f"{n['ahead']} within the next {format_duration(times.ahead_s)} of other days")
+        comes.append(f"{n['ahead']} arrived within the next {format_duration(times.ahead_s)} on other days")
     what = "calls at once" if key == "concurrency" else "tasks"
     each = "a call" if key == "concurrency" else "a task"
     of = f"{component} {figures['before']:.0f} -> {figures['after']:.0f} {what}"
-    return f"{of}: {', '.join(comes)}; {each} does {n['each']}; aim {AIM * 100:.0f} %"
+    return f"{of}: {', '.join(comes)}; {each} does {n['each']}, and is to be {AIM * 100:.0f} % busy"
 
 
 def memory_text(component: str, before: int, after: int, used: float | None) -> str:
     """Why the limit of memory rises."""
     uses = f": its largest task uses {format_bytes(int(used))}" if used is not None else ""
-    return f"{component} memory {format_bytes(before)} -> {format_bytes(after)} a task{uses}"
+    return f"{component} {format_bytes(before)} -> {format_bytes(after)} of memory for each task{uses}"

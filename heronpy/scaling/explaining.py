@@ -67,7 +67,8 @@ def _verdict(
     if state.plan is not None and trial is not None:
         what = {"ram": "bytes of memory a task", "concurrency": "calls at once"}.get(trial.key, "tasks")
         seen = state.plan.seen_at
-        text = f"{trial.before:,} -> {trial.after:,} {what}: " + ("its effect is awaited" if seen else "being made")
+        now = "the scaler waits for the effect" if seen else "the manager makes the change"
+        text = f"{trial.before:,} -> {trial.after:,} {what}: {now}"
         return text, seen or state.plan.at, seen + times.settle_s if seen else None
     wants, spare, bar = state.since.get(f"wants:{name}"), state.since.get(f"spare:{name}"), state.bars.get(name)
     if goal.mode == "off":
@@ -82,16 +83,17 @@ def _verdict(
     if wrong is not None:
         return f"nothing is scaled while this alert is open: {wrong.cause}", wrong.since, None
     if needed is None:
-        return "nothing is decided: what a task can do is not known yet", None, None
+        return "not scaled: the throughput of a task is not known yet", None, None
     if wants is not None and one.tasks >= high:
         return f"it needs {max(needed, one.tasks)} tasks, and scale.max.{name} is {high}; raise it", wants, None
     if wants is not None:
-        return "it gets more tasks once it has needed them for long enough", wants, wants + times.sure_s
+        return f"it needs more tasks; it gets them after {format_duration(times.sure_s)}", wants, wants + times.sure_s
     if spare is not None:
         last = state.shrunk.get(name)
         again = last.at + times.shrink_s if last is not None else 0.0
         if again > spare + times.spare_s:
             pause = format_duration(times.shrink_s)
             return f"it has more tasks than it needs; at most one reduction is made in {pause}", spare, again
-        return "it has more tasks than it needs; some are removed once that has lasted", spare, spare + times.spare_s
+        text = f"it has more tasks than it needs; some are removed after {format_duration(times.spare_s)}"
+        return text, spare, spare + times.spare_s
     return "it has the tasks that it needs", None, None

@@ -42,7 +42,7 @@ _EFFECTS: Final = frozenset({Verdict.LOSSES})
 SLOWER: Final = 3.0
 #: A topology keeps up while its lag is at most this, or half of the promise.
 LAG_S: Final = 5.0
-#: At most this share of the tasks is removed at once.
+#: At most this share of the tasks is removed at once, so two tasks stay two.
 SHRINK_MAX: Final = 0.4
 #: A smaller share of the plan counts as no effect.
 EFFECT_MIN: Final = 0.1
@@ -315,9 +315,9 @@ class _Round:
                     continue
             text = size_text(one.name, key, figures | {"after": after}, self.times)
             if to_try:
-                each = "twice as many, since the last step helped" if one.name in self.helped else "one more"
-                what = f"its tasks wait, and how long they usually wait is not known yet; {each}"
-                text = f"{one.name} {before} -> {after} {_unit(key)}: {what}"
+                step = "the last step helped, so this one doubles them" if one.name in self.helped else "one is added"
+                what = "the tasks wait for something other than a CPU, and their usual waiting time is not known yet"
+                text = f"{one.name} {before} -> {after} {_unit(key)}: {what}; {step}"
             self._change(one, key, before, after, figures | {"after": after}, text)
 
     def _shrink(self, spare: list[str], asked: dict[str, float]) -> None:
@@ -371,7 +371,7 @@ class _Round:
             elif limit is not None and after > one.tasks:
                 if self._may_change(one, True, f"needs {after} tasks"):
                     text = (
-                        f"{one.name} {one.tasks} -> {after} tasks: there is room for {format_bytes(limit)} a task,"
+                        f"{one.name} {one.tasks} -> {after} tasks: a task may have {format_bytes(limit)} of memory,"
                         f" which is too little for {one.keys or 0.0:,.0f} keys"
                     )
                     figures = {"keys": one.keys or 0.0, "limit": float(limit)}
@@ -444,10 +444,10 @@ class _Round:
             if effect >= HELPED:
                 self.helped.add(name)
             if effect < EFFECT_MIN:
-                self._bar(name, trial, effect, f"has brought {max(0.0, effect) * 100:.0f} % of what was planned")
+                self._bar(name, trial, effect, f"had {max(0.0, effect) * 100:.0f} % of the planned effect")
             else:
                 self.bars.pop(name, None)
-                text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} has had its effect"
+                text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} had the planned effect"
                 self.said.append(Judged(name, effect, None, text))
 
     def _bar(self, name: str, trial: Trial, effect: float, what: str) -> None:
@@ -467,8 +467,7 @@ class _Round:
         names = ", ".join(missing) if self.look.components else ""
         unknown = (bool(missing) and not self.changing) or not self.look.components
         if self._lasting("figures", [""] if unknown else [], self.times.sure_s):
-            what = f"of {names} is" if names else "of the topology is"
-            text = f"it {what} not known how much is done and how busy its tasks are, so nothing is scaled by it"
+            text = f"the throughput and the load of {names or 'the topology'} are not known, so nothing is scaled"
             self.found.append(Alert(missing[0] if missing else "", "figures", text))
 
     def _alert(self, pressed: list[str]) -> None:

@@ -65,6 +65,8 @@ class PoolScheduler(EngineScheduler):
         #: A slot that does not do what it is told is lost as one that does not speak.
         self._keeper = Keeper(settings_for(launch, EngineSettings).lost_s)
         self._members: dict[str, Member] = {}
+        #: Members that answer requests, also for a moment after they have left.
+        self._answering: set[Member] = set()
         self._answers: dict[int, Answer] = {}
         #: The specifications that slots have, by topology id.
         self._published: dict[str, Spec] = {}
@@ -90,6 +92,7 @@ class PoolScheduler(EngineScheduler):
         self._turn = asyncio.Event()
         self._pool_moves = PoolMoves(self._state, self._turn.set)
         self._opened.callback(self._pool_moves.close)
+        self._opened.callback(lambda: self._close(*self._answering))
         read_at = float("-inf")
         while not self._removing:
             self._turn.clear()
@@ -276,7 +279,7 @@ class PoolScheduler(EngineScheduler):
             member.close()
             raise
         self._members[topology_id] = member
-        self._opened.callback(member.close)
+        self._answering.add(member)
         log.info("topology %s runs in the pool", name)
 
     async def _end_members(self, slots: dict[int, SlotView]) -> None:
@@ -310,7 +313,12 @@ class PoolScheduler(EngineScheduler):
         del self._members[topology_id]
         log.info("topology %s has left the pool", name)
         member.gone.set()
-        asyncio.get_running_loop().call_later(ROUND_S, member.close)
+        asyncio.get_running_loop().call_later(ROUND_S, self._close, member)
+
+    def _close(self, *members: Member) -> None:
+        for member in self._answering & {*members}:
+            self._answering.remove(member)
+            member.close()
 
     # ---- requests ---------------------------------------------------------------------------
     def _on_request(self, who: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message]:

@@ -21,6 +21,8 @@ from typing import Any
 EPOCH_S = 1767225600.0  # 2026-01-01T00:00:00Z
 
 _NS = 1_000_000_000
+#: Turns of a loop in which cancelled coroutines may clean up.
+_CLEANUP_TURNS = 10
 
 # The real functions, before any simulation replaced them.
 real_sleep = time.sleep
@@ -137,6 +139,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
+
+    def end(self) -> None:
+        """Cancel what is running and close the loop. A second call does nothing."""
+        if self.is_closed():
+            return
+        for task in asyncio.all_tasks(self):
+            task.cancel()
+        for _ in range(_CLEANUP_TURNS):
+            if not asyncio.all_tasks(self):
+                break
+            self.turn()
+        self.close()
 
     def turn(self) -> None:
         """Run everything that is ready once, without waiting for anything."""

@@ -16,6 +16,7 @@ from heronpy.api.config_values import decode_config
 from heronpy.api.user_code import load_class
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, StmgrSettings
 from heronpy.common.settings import resolve, settings_for
+from heronpy.connectors.spark.requirements import spark_sinks
 from heronpy.plan.component_config import drop_policy
 from heronpy.plan.dropping import DropPolicy
 from heronpy.plan.logical import LogicalPlan
@@ -23,7 +24,7 @@ from heronpy.plan.validation import validate
 from heronpy.simulator.acking import AckTracker
 from heronpy.simulator.clock import VirtualClock
 from heronpy.simulator.records import MetricsCollector, Records
-from heronpy.simulator.sinks import CollectingSink, is_spark_sink
+from heronpy.simulator.sinks import CollectingSink
 from heronpy.simulator.tuples import Delivery
 
 # Spouts pause while more tuples than this are queued in bolts: the simulator's backpressure. In a topology that drops
@@ -38,6 +39,7 @@ class Shared:
         self.topology = topology
         #: Whether the rows of Spark sinks are kept instead of being handed over.
         self.collects = collects
+        self._sinks = spark_sinks(topology) if collects else frozenset[str]()
         self.plan = LogicalPlan.from_topology(topology)
         validate(self.plan)
         self.rng = random.Random(seed)
@@ -75,8 +77,7 @@ class Shared:
 
     def instance_settings(self, component: str) -> InstanceSettings:
         """The settings of heron.instance.* for the tasks of a component."""
-        settings = settings_for(self._settings, InstanceSettings, component)
-        return settings
+        return settings_for(self._settings, InstanceSettings, component)
 
     @property
     def is_congested(self) -> bool:
@@ -85,7 +86,7 @@ class Shared:
 
     def class_of(self, message: Any) -> type[Any]:
         """The class of a component's objects: the user's, or the stand-in for a Spark sink."""
-        if self.collects and is_spark_sink(message.comp):
+        if message.comp.name in self._sinks:
             return CollectingSink
         return load_class(message.comp.class_name)
 

@@ -9,16 +9,10 @@ from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.spark.options import SinkOptions
-from heronpy.connectors.spark.requirements import SINK_KEY
 from heronpy.connectors.spark.rows import RowShape, decode_schema
 from heronpy.simulator.records import Records
 
 _STATE = "simulator.rows"
-
-
-def is_spark_sink(component: Any) -> bool:
-    """Whether a component of a topology message hands batches to Spark."""
-    return any(kv.key == SINK_KEY and kv.value == "true" for kv in component.config.kvs)
 
 
 class CollectingSink(Bolt, StatefulComponent):

@@ -90,9 +90,9 @@ async def _of_each(call: Call, do: Callable[[Session], list[dict[str, Any]]]) ->
 
 
 def _store(session: Session) -> Store:
-    from heronpy.jobs.store import Store
+    from heronpy.jobs.allotting import store_of
 
-    return Store(session.state)
+    return store_of(session)
 
 
 @table.route(

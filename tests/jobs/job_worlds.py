@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 
 from heronpy.jobs.store import Definition, Store
+from heronpy.pools.shards import Pool, Size, pack
+from heronpy.scaling.capacity import RESERVE
 from heronpy.scaling.figures import Figures, Goal, Observation, Times
 from heronpy.scaling.history import History
 from heronpy.scaling.replaying import Minute
+from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 from tests.plan.builders import TopologyMessage
 
@@ -58,3 +61,9 @@ def make_job(
         name, {"provisioner": {"definition": digest, **(usual if given is None else given)}}, "deploy", "first"
     )
     return store
+
+
+def make_pool(state: StateManager, cores: float) -> None:
+    """Pool small, with this number of cores for jobs."""
+    pool = Pool(2, 128, Size(cores / 2 / (1 - RESERVE), 100_000))
+    state.set(paths.pool("small"), pack(pool))

@@ -15,10 +15,8 @@ from heronpy.jobs.manager import SOON_S, Syncing
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.report import row, shown
 from heronpy.jobs.store import Store
-from heronpy.pools.shards import Pool, Size, pack
-from heronpy.scaling.capacity import BACK_S, RESERVE, Allotted, Amount
-from heronpy.statemgr import paths
-from tests.jobs.job_worlds import Clock, make_job
+from heronpy.scaling.capacity import BACK_S, Allotted, Amount
+from tests.jobs.job_worlds import Clock, make_job, make_pool
 from tests.jobs.test_job_syncer import World
 from tests.support.memory_state import MemoryStateManager, MemoryStore
 
@@ -43,8 +41,7 @@ class Cluster:
         self.syncing = Syncing(self.store, self, f"m{self.now}", self.allotting)
 
     def resize(self, cores: float) -> None:
-        pool = Pool(2, 128, Size(cores / 2 / (1 - RESERVE), 100_000))
-        self.state.set(paths.pool("small"), pack(pool))
+        make_pool(self.state, cores)
 
     def needs(self, job: str, leaves: Leaves) -> Needs:
         return {"read": Amount(), "work": CORE, "call": Amount()}, Amount()
@@ -104,9 +101,7 @@ def test_jobs_share_a_pool_by_priority(cluster: Cluster) -> None:
     cluster.store.set("Higher", "oncall", {"run": "stopped"}, 0, "me", "")
     cluster.round()
     assert cluster.round()["Low"] == ("PREEMPTED", 0) and cluster.pauses["Low"] == SOON_S
-    assert row(cluster.store, "Low")["why"].startswith(
-        "there is room; the job gets it after the room has lasted for 5m"
-    )
+    assert row(cluster.store, "Low")["why"].startswith("there is room; the job gets it once there has been room for 5m")
     version = cluster.store.running("Low")[1]
     assert cluster.round()["Low"] == ("PREEMPTED", 0) and cluster.store.running("Low")[1] == version
     cluster.take_over()
@@ -137,7 +132,7 @@ def test_tasks_for_which_there_is_no_room_are_refused_with_the_number_that_fits(
     cluster.round()
 
     def check(job: str, work: int) -> None:
-        view = cluster.store.set(job, "oncall", {"parallelism": {"work": work}}, 0, "me", "", write=False)
+        view, _ = cluster.store.apply(job, "oncall", {"parallelism": {"work": work}}, 0, "me", "", write=False)
         Allotting(cluster.store, cluster.state, cluster.needs).check_tasks(job, view, ["work"])
 
     check("Low", 6)

@@ -176,7 +176,7 @@ class TestConsistent:
             (
                 "oncall",
                 {"concurrency": {"read": 2}},
-                "is for asynchronous bolts, and 'read' is not one; set parallelism.read",
+                "is for asynchronous bolts, but 'read' is not one; set parallelism.read",
             ),
             ("oncall", {}, "nothing is given for layer oncall of job 'Day'"),
         ],

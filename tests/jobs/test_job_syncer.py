@@ -338,6 +338,15 @@ class TestABrokenDeploy:
         assert syncing.sync().state == "IN_SYNC" and syncing.running.tries == 0 and syncing.running.failure == ""
         assert syncing.running.drift_since is None and syncing.running.drifted_s == 450 + 1e6
 
+    def test_a_clock_that_is_set_back_makes_no_pause_longer(self) -> None:
+        syncing = synced(DAY)
+        syncing.world.broken.add("b" * 64)
+        syncing.desired = V2
+        assert syncing.sync().state == "WAITING" and not syncing.turn()
+        syncing.now -= 1e6
+        syncing.world.performed.clear()
+        assert syncing.sync().state == "WAITING" and syncing.world.performed.count("Check") == 1
+
     def test_a_fatal_failure_is_not_tried_again(self) -> None:
         syncing = synced(DAY)
         syncing.desired = V2
@@ -352,6 +361,7 @@ class TestABrokenDeploy:
         waiting = Running("a", plan=msgspec.structs.replace(plan, at=2), state="SYNCING")
         slow = Seen("new", alive=True, running_s=10.0)
         assert advance(waiting, DAY, {}, slow, PROVE_MAX_S - 1, "x") == waiting
+        assert advance(waiting, DAY, {}, slow, -PROVE_MAX_S, "x").state == "UNDOING", "the clock was set back"
         given_up = advance(waiting, DAY, {}, slow, PROVE_MAX_S, "x")
         assert given_up.state == "UNDOING" and "did not run without trouble within 600 s" in given_up.failure
         assert isinstance(to_perform(given_up, PROVE_MAX_S), End)
@@ -367,7 +377,7 @@ class TestABrokenDeploy:
             syncing.keep(failed(syncing.running, "the host is away", False, syncing.now))
             syncing.now = max(syncing.now, syncing.running.retry_at)
         assert syncing.running.state == "QUARANTINED" and syncing.look() is None
-        assert syncing.running.failure == "'work' crashes, and it could not be undone: the host is away"
+        assert syncing.running.failure == "'work' crashes, and the change could not be undone: the host is away"
         syncing.keep(released(syncing.running))
         assert syncing.sync().state == "WAITING" and syncing.world.what() == expected(DAY)
 
@@ -377,7 +387,7 @@ def test_a_topology_that_is_not_the_jobs_is_left_alone() -> None:
     world.id, world.alive, world.leaves = "Day-of-ann", True, dict(DAY)
     syncing = Syncing(world, MORE)
     assert syncing.sync().state == "QUARANTINED" and world.performed == [] and world.id == "Day-of-ann"
-    assert "topology Day-of-ann runs under the job's name and is not its own" in syncing.running.failure
+    assert "topology Day-of-ann has the name of the job but does not belong to it" in syncing.running.failure
 
 
 def test_restarts_of_tasks_whose_own_specification_did_not_change_are_counted() -> None:

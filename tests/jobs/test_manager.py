@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from heronpy.clusters.stopping import EFFECTIVELY_ONCE
 from heronpy.clusters.target import Common, Target
-from heronpy.common.errors import ConfigError, DamagedStateError
+from heronpy.common.errors import ConfigError, DamagedStateError, StateError, TopologyError
 from heronpy.common.setting_types import PackingSettings
+from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
 from heronpy.jobs.base import read_base
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.driver import TopologyDriver, _seen_leaves, own_leaves, topology_of
 from heronpy.jobs.manager import LOOK_S, Syncing
-from heronpy.jobs.plans import Resize, Seen, Step
+from heronpy.jobs.plans import Check, Resize, Seen, Step
+from heronpy.jobs.syncer import StepError
 from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
+from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import paths
@@ -114,9 +118,9 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
         ("priority: 1\npriority: 2", "jobs.yaml:2: priority is set twice; remove one of the two"),
         (
             "quotas: {ads: {cpu: 20}}",
-            "jobs.yaml: 'quotas.ads' is no quota; it must have cpu, a number of cores, and ram,",
+            "jobs.yaml: 'quotas.ads' is not a quota; it must have cpu, a number of cores, and ram,",
         ),
-        ("quotas: {ads: {cpu: 0, ram: 1GB}}", "'quotas.ads' is no quota"),
+        ("quotas: {ads: {cpu: 0, ram: 1GB}}", "'quotas.ads' is not a quota"),
         ("quotas: 7", "'quotas' is 7; it must be a map of roles"),
         ("alert_command: [page]", "'alert_command' is ['page']; it must be a program with its arguments, such as"),
         ("alert_command: page 'a", "it must be a program with its arguments"),
@@ -138,6 +142,72 @@ def test_a_damaged_node_stops_its_own_job_only(state: MemoryStateManager) -> Non
     with pytest.raises(DamagedStateError, match="jobs/Night"):
         syncing.sync("Night")
     assert syncing.sync("Day") is None and driver.world.alive
+
+
+@pytest.mark.parametrize("node", [paths.running_job, paths.job_log, paths.scaled_job])
+def test_each_damaged_node_of_a_job_is_named(state: MemoryStateManager, node: Callable[[str], str]) -> None:
+    store, driver = make_job(state, name="Night"), Driver()
+    make_job(state)
+    state.set(node("Night"), b'{"format":2}')
+    with pytest.raises(DamagedStateError, match=f"'{node('Night')}' was written by a later release"):
+        store.running("Night"), store.log("Night"), store.scaled("Night")
+    assert Syncing(store, driver, "m1").sync("Day") is None and driver.world.alive
+
+
+@pytest.mark.parametrize(("steps", "performed"), [(1, ["Check", "Check", "Start"]), (2, ["Check", "Start"])])
+def test_a_plan_goes_on_after_the_state_manager_was_away_in_the_middle(
+    state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch, steps: int, performed: list[str]
+) -> None:
+    store, driver = make_job(state), Driver()
+
+    def away(*_: Any) -> int:
+        raise StateError("the state manager cannot be reached")
+
+    def fails() -> None:
+        if len(driver.world.performed) == steps:
+            monkeypatch.setattr(state, "set", away)
+
+    driver.meanwhile = fails
+    syncing = Syncing(store, driver, "m1")
+    with pytest.raises(StateError, match="cannot be reached"):
+        syncing.sync("Day")
+    monkeypatch.undo()
+    driver.meanwhile = lambda: None
+    assert syncing.sync("Day") is None
+    running, _ = store.running("Day")
+    assert running is not None and running.state == "IN_SYNC" and driver.world.performed == performed
+
+
+def test_a_job_that_is_removed_during_its_plan_leaves_nothing(state: MemoryStateManager) -> None:
+    store, driver = make_job(state), Driver()
+
+    def removed() -> None:
+        driver.meanwhile = lambda: None
+        state.delete(paths.job("Day"))
+
+    driver.meanwhile = removed
+    assert Syncing(store, driver, "m1").sync("Day") is None
+    assert driver.world.performed == ["Check", "Start", "Stop"] and store.known() == []
+
+
+def test_a_program_that_no_longer_fits_the_newest_checkpoint_is_not_tried_again(
+    state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, topology = TopologyDriver(Target("local"), Common(), state), topology_of(definition_of("work"))
+    set_key(topology.topology_config, TOPOLOGY_RELIABILITY_MODE, EFFECTIVELY_ONCE)
+    planned = SimpleNamespace(pool="", topology=topology, logical=LogicalPlan.from_topology(topology))
+
+    def choose(*_: Any) -> None:
+        raise TopologyError("state of 'work' is in the checkpoint,\nbut 'work' keeps none")
+
+    monkeypatch.setattr(driver, "prepared", lambda *_: (SimpleNamespace(record=lambda job: None), planned, None))
+    monkeypatch.setattr("heronpy.jobs.driver.submission.kept_here", lambda kept: kept)
+    monkeypatch.setattr("heronpy.jobs.driver.submission.submitted_of", lambda *_: None)
+    monkeypatch.setattr("heronpy.jobs.driver.importing.check", lambda *_: None)
+    monkeypatch.setattr("heronpy.jobs.driver.choose", choose)
+    with pytest.raises(StepError, match="is in the checkpoint, but 'work' keeps none") as raised:
+        driver.perform("Day", Check(()))
+    assert raised.value.fatal
 
 
 def test_what_no_layer_sets_is_as_the_program_says() -> None:

@@ -53,9 +53,9 @@ def test_the_last_shrinks_then_is_stopped_and_comes_back_after_five_minutes() ->
     assert it.round()["low"] == Allotted()
     low = it.round(job("high", 3, 6, priority=200))
     assert it.tasks() == {"low": 4, "high": 0}, "nobody grows into room that another one has not left"
-    assert low["high"].why == "it waits until other jobs have left 6 cores and 600B of memory"
+    assert low["high"].why == "it waits until other jobs have freed 6 cores and 600B of memory"
     assert low["low"].why == (
-        "work gets 4 of 8 tasks: jobs may have 10 cores and 17.6KB of memory, and those before it have 8 cores and"
+        "work gets 4 of 8 tasks: jobs may have 10 cores and 17.6KB of memory, of which jobs before it have 8 cores and"
         " 800B of memory"
     )
     it.round()
@@ -80,6 +80,16 @@ def test_a_wish_that_does_not_last_brings_nothing_back() -> None:
         it.round(replace(it.claims["high"], wish={"work": 2}))
         it.round(replace(it.claims["high"], wish={"work": 6}))
         assert it.tasks()["low"] == 4
+
+
+def test_a_clock_that_is_set_back_makes_no_job_wait_longer() -> None:
+    it = Cluster(pool(10), [job("low", 2, 8), job("high", 1, 6, priority=200)])
+    it.round(), it.round(), it.round(replace(it.claims["high"], wish={"work": 2}))
+    it.now -= 1e6
+    back = it.now
+    while it.tasks()["low"] < 8:
+        assert it.now - back <= BACK_S + ROUND_S
+        it.round()
 
 
 def test_who_comes_first() -> None:
@@ -108,8 +118,8 @@ def test_a_role_has_no_more_than_its_quota() -> None:
     found = it.round()
     assert it.tasks() == {"a": 4, "b": 2, "c": 2}
     assert found["a"].why == (
-        "work gets 4 of 5 tasks: jobs of role ads may have 6 cores and 1000B of memory, and those before it have 4 cores"
-        " and 400B of memory"
+        "work gets 4 of 5 tasks: jobs of role ads may have 6 cores and 1000B of memory, of which jobs before it have"
+        " 4 cores and 400B of memory"
     )
 
 

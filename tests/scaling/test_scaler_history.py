@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,18 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path) -> None:
     assert (tmp_path / "Day.damaged").read_bytes().startswith(b"garbage")
     with pytest.raises(StateError, match="cannot be opened"):
         History(tmp_path / "missing" / "Day.sqlite", TIMES)
+
+
+def test_on_a_full_disk_it_says_so_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    history = filled(tmp_path / "Day.sqlite", 1)
+    past, (soft, hard) = history.past(["work"], DAY), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+    try:
+        with pytest.raises(StateError, match=r"the history of a job cannot be used now .*; check its disk"):
+            for look in range(1000):
+                history.add(DAY + look * LOOK, {"work": (1.0, None)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert history.past(["work"], DAY) == past
+    history.add(DAY + 2000 * LOOK, {"work": (1.0, None)})
+    history.close()

@@ -15,8 +15,10 @@ from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.patterns import lowered
 from heronpy.scaling.plan import Outcome, State, decide, withdrawn
+from heronpy.scaling.reading import look_of
 from heronpy.scaling.slo import Attainment, observed
 from heronpy.views.findings import Finding, Verdict
+from tests.support.views import component_load, load_answer
 
 TIMES = Times()
 GOAL = Goal(lag_s=5.0, max={"work": 8})
@@ -66,7 +68,7 @@ def test_more_tasks_are_wanted_for_two_minutes_and_say_why() -> None:
     assert job.looks(2, FEW) == []
     (changed,) = job.looks(1, FEW)
     assert job.work["tasks"] == 5 == changed.after
-    assert changed.text == "work 3 -> 5 tasks: 2,700/s now; a task does 947/s; aim 70 %"
+    assert changed.text == "work 3 -> 5 tasks: 2,700/s arrive; a task does 947/s, and is to be 70 % busy"
 
 
 def test_a_full_machine_is_no_reason_against_tasks_that_wait_for_something_else() -> None:
@@ -83,7 +85,7 @@ def test_other_days_are_part_of_the_size() -> None:
     job = Job()
     job.looks(3, FEW, past={"work": Past(days=3, ahead=3500.0, usual=2600.0, recent=2700.0)})
     assert job.work["tasks"] == 6
-    assert "3,500/s within the next 8h00m of other days" in job.said[0].text
+    assert "3,500/s arrived within the next 8h00m on other days" in job.said[0].text
     other = Job()
     other.looks(3, FEW, past={"work": Past(days=3, ahead=3500.0, usual=1000.0, recent=2700.0)})
     assert other.work["tasks"] == 5, "this day is unlike the others"
@@ -114,7 +116,7 @@ def test_what_has_no_effect_is_not_tried_for_an_hour_then_for_two() -> None:
         (439, Cleared, "no effect"),
     ]
     texts = [one.text for _, one in told]
-    assert texts[1] == "work 3 -> 5 tasks has brought 0 % of what was planned; nothing more is tried for 1h00m"
+    assert texts[1] == "work 3 -> 5 tasks had 0 % of the planned effect; nothing more is tried for 1h00m"
 
 
 def test_a_change_that_nobody_made_is_barred_and_one_that_was_refused_is_forgotten() -> None:
@@ -139,6 +141,18 @@ def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     fixed = Job(fixed="layer oncall sets parallelism.work")
     fixed.looks(5, FEW)
     assert [type(one) for one in fixed.said] == [Refused], "said once"
+
+
+def test_a_component_that_cannot_be_rescaled_is_refused_with_its_reason() -> None:
+    why = "'work' keeps plain State, which cannot be rescaled"
+    load = load_answer(component_load("work", not_scalable=why), window_s=300.0).load
+    (work,) = look_of("Day", load, (), (), {}, None, {}, NOON).components
+    assert work.fixed == why
+    (pinned,) = look_of("Day", load, (), (), {"work": "layer oncall sets it"}, None, {}, NOON).components
+    assert pinned.fixed == "layer oncall sets it"
+    job = Job(fixed=work.fixed)
+    job.looks(5, FEW)
+    assert [one.text for one in job.said] == [f"not scaled: work needs 5 tasks, but {why}"]
 
 
 def test_a_cause_is_told_once_until_it_has_gone() -> None:

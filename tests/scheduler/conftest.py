@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,8 @@ def make_world(home: Path, monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     monkeypatch.setattr(reconciler, "PROVE_S", 0.1)
 
     @asynccontextmanager
-    async def make(shared: str = "") -> AsyncIterator[World]:
-        world = World(home, shared)
+    async def make(shared: str = "", **submitted: Any) -> AsyncIterator[World]:
+        world = World(home, shared, **submitted)
         monkeypatch.setattr(reconciler_setup, "open_engine", lambda *_: world.engine)
         try:
             yield world

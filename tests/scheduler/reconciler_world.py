@@ -32,9 +32,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 class World:
     """One topology on an engine; schedulers come and go."""
 
-    def __init__(self, home: Path, shared: str = "") -> None:
+    def __init__(self, home: Path, shared: str = "", **submitted: Any) -> None:
         settings = {**SETTINGS, "engine": {**FAST, "shared": shared}}
-        self.deployed: Deployed = deploy(home, PLAN, settings, engine="memory")
+        self.deployed: Deployed = deploy(home, PLAN, settings, engine="memory", **submitted)
+        self.kind: type[EngineScheduler] = EngineScheduler
         self.engine = MemoryEngine()
         self.engine.started, self.engine.ended = self._started, self._ended
         self.containers: dict[str, Pretend] = {}
@@ -81,7 +82,7 @@ class Running:
     def __init__(self, world: World) -> None:
         self.world = world
         self.pulse = Pulse()
-        self.itself = EngineScheduler(world.deployed.launch, self.pulse)
+        self.itself = world.kind(world.deployed.launch, self.pulse)
         self.task = asyncio.create_task(self.itself.run())
 
     async def begin(self) -> None:

@@ -8,17 +8,23 @@ from typing import Any
 
 import pytest
 
+from heronpy.jobs.driver import TopologyDriver
 from heronpy.jobs.manager import minutes_of
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Running
 from heronpy.plan.launch import SLOT
 from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size, Spec, bucket_of, pack, shard_of
 from heronpy.proto import plan_pb2
+from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import open_state, paths
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.tokens import Tokens
-from tests.jobs.job_worlds import make_job, record_minutes
+from tests.cli.conftest import Heron, heron
+from tests.jobs.job_worlds import make_job, make_pool, record_minutes
+from tests.support.command import USAGE
 from tests.tracker.conftest import Asking
+
+__all__ = ["heron"]
 
 DAY = "/api/v1/jobs/local/Day"
 
@@ -123,6 +129,39 @@ def test_the_token_view_sees_numbers_and_neither_settings_nor_reasons(asking: As
     assert found["failure"] == found["decisions"][0]["text"] == "the token 'all' shows the reason"
     answer = asking.ask("POST", DAY + "/release", json={}, headers={"X-Heron": "1", "If-Match": "2", **view})
     assert answer.status_code == 403
+
+
+def test_tasks_for_which_a_pool_has_no_room_are_refused_with_the_sentence_of_the_command(
+    asking: Asking, store: Store, heron: Heron, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    needs = {"read": Amount(), "work": Amount(1.0, 100), "call": Amount()}, Amount()
+    monkeypatch.setattr(TopologyDriver, "needs", lambda self, job, leaves: needs)
+    store.set("Day", "provisioner", {"place": {"pool": "small"}}, 1, "ada", "")
+    store.unset("Day", "provisioner", ["scale"], 2, "ada", "")
+    state = open_state("local", str(home / "state" / "local"))
+    try:
+        make_pool(state, 12)
+        assert change(asking, "oncall", "0", {"set": {"parallelism": {"work": 12}}}).status_code == 200
+        told = heron("job", "set", "local", "Day", "parallelism.work=20", "--detach")
+        refused = change(asking, "oncall", "1", {"set": {"parallelism": {"work": 20}}})
+        sentence = refused.json()["title"]
+        assert (told.code, refused.status_code, told.err) == (USAGE, 400, f"error: {sentence}\n")
+        assert sentence.startswith("job 'Day' would not run in pool 'small': it needs 20 cores")
+        assert sentence.endswith("set parallelism.work=12, which fits, or add slots to the pool")
+
+        assert change(asking, "oncall", "1", {"set": {"parallelism": {"work": 4}}}).status_code == 200
+        make_pool(state, 6)
+        for verb, body in (
+            (("unset", "local", "Day", "parallelism.work"), {"unset": ["parallelism"]}),
+            (("revert", "local", "Day", "--as", "oncall"), {"revert": 1}),
+        ):
+            told = heron("job", *verb, "--detach")
+            refused = change(asking, "oncall", "2", body)
+            assert told.code == USAGE and told.err == f"error: {refused.json()['title']}\n"
+            assert "set parallelism.work=6, which fits" in told.err
+        assert store.get("Day").versions["oncall"] == 2
+    finally:
+        state.close()
 
 
 def test_the_minutes_of_a_job_are_lines(asking: Asking, store: Store) -> None:

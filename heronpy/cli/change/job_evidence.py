@@ -55,7 +55,7 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
     for name, one in found["components"].items():
         limits = "" if one["high"] is None else f" of {one['low']} to {one['high']}"
         waits = "" if one["waits"] is None else f", {one['waits']:,.0f} wait"
-        needs = "" if one["needed"] is None else f"; the sizing says {one['needed']}"
+        needs = "" if one["needed"] is None else f"; {one['needed']} are needed"
         say(f"{name}  {counted(one['tasks'], 'task')}{limits}{figures_text(one)}{waits}{needs}")
         times = [f"{what} {moment(one[what])}" for what in ("since", "until") if one[what] is not None]
         say(f"  now: {one['verdict']}" + (f" ({', '.join(times)})" if times else ""))
@@ -73,7 +73,7 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
     promised = f"a lag of {format_duration(found['lag_s'])} at most" if found["lag_s"] else "nothing; set slo.lag_s"
     say(f"job {job} promises {promised}")
     for one in [found["all"], *found["windows"]]:
-        what = f"last {format_duration(one['window_s'])}" if one["window_s"] else "since it has promised"
+        what = f"last {format_duration(one['window_s'])}" if one["window_s"] else "since the promise was made"
         kept = "nothing was measured" if one["kept"] is None else f"kept {one['kept'] * 100:.2f} % of the time"
         say(f"  {what}: {kept}, measured for {format_duration(one['measured_s'])}")
     if not found["windows"]:

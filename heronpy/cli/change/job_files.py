@@ -39,10 +39,8 @@ def apply(
             raise RequestError(f"{what}; make it first: heron job create {target} PROGRAM")
         try:
             check_by_hand(layer, given)
-            before = store.get(job)
-            seen[job] = before.versions[layer]
-            after, _ = store.apply(job, layer, given, seen[job], jobs.writer(), why, write=False)
-            jobs.check_tasks(session, store, job, before, after)
+            seen[job] = store.get(job).versions[layer]
+            store.apply(job, layer, given, seen[job], jobs.writer(), why, write=False)
         except (ConfigError, RequestError) as error:
             raise RequestError(f"{file.name}: job '{job}': {error}") from None
     for number, (job, given) in enumerate(documents.items()):

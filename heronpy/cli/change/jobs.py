@@ -21,10 +21,9 @@ from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
-from heronpy.jobs.allotting import Allotting
+from heronpy.jobs.allotting import store_of
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import LAYERS, Path, check_by_hand, nested
-from heronpy.jobs.driver import TopologyDriver
 from heronpy.jobs.manager import (
     PARTS,
     SYNCER,
@@ -36,10 +35,10 @@ from heronpy.jobs.manager import (
     part_command,
     start_part,
 )
-from heronpy.jobs.plans import Prove, pairs_of
+from heronpy.jobs.plans import PROVED_S, Prove, pairs_of
 from heronpy.jobs.report import plan_text, row, shown, state_of, why_less
 from heronpy.jobs.store import Store, View
-from heronpy.jobs.syncer import Running
+from heronpy.jobs.syncer import Running, waits
 from heronpy.launching.environment import child_environment
 from heronpy.plan.component_config import auto_typed
 from heronpy.scaling.decisions import rate_text
@@ -63,7 +62,7 @@ def opened(target: Target, common: Common) -> tuple[Session, Store]:
         read_base(session.conf_dirs(), target.cluster)
     except ConfigError as error:
         warning(f"layer base stays as it was: {error}")
-    return session, Store(session.state)
+    return session, store_of(session)
 
 
 def writer() -> str:
@@ -76,21 +75,7 @@ def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, 
     changes = nested(dict(map(_parsed, words)))
     check_by_hand(layer, changes)
 
-    def put(store: Store, job: str, seen: int, write: bool = True) -> View:
-        return store.set(job, layer, changes, seen, writer(), why, for_s, write)
-
-    _change(put, layer, trial=lambda store, job, seen: put(store, job, seen, write=False), **flags)
-
-
-def check_tasks(session: Session, store: Store, job: str, before: View, after: View) -> None:
-    """RequestError if a job gets numbers of tasks for which its pool has no room."""
-    old, new = before.document.parallelism, after.document.parallelism
-    more = [one for one, count in new.items() if count > old.get(one, 0)]
-    if more and after.document.place.pool:
-        driver = TopologyDriver(session.target, session.common, session.state)
-        allotting = Allotting(store, session.state, driver.needs)
-        allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
-        allotting.check_tasks(job, after, more)
+    _change(lambda store, job, seen: store.set(job, layer, changes, seen, writer(), why, for_s), layer, **flags)
 
 
 def unset_keys(keys: tuple[str, ...], layer: str, why: str, **flags: Any) -> None:
@@ -105,7 +90,7 @@ def revert(layer: str, to: int | None, why: str, **flags: Any) -> None:
         if to is None and seen < 2:
             raise RequestError(f"layer {layer} of job '{job}' has no earlier version")
         back = seen - 1 if to is None else to
-        return store.revert(job, layer, back, seen, writer(), why or f"reverted to version {back}")
+        return store.revert(job, layer, back, seen, writer(), why)
 
     _change(reverted, layer, **flags)
 
@@ -137,17 +122,11 @@ def _change(
     timeout_s: float,
     common: Common,
     proved: bool = True,
-    trial: Callable[[Store, str, int], View] | None = None,
 ) -> None:
-    """Edit a layer by a function of the store, the job and the version read, and wait for the effect.
-
-    `trial`: the same without writing, for changes that the job's pool may have no room for.
-    """
+    """Edit a layer by a function of the store, the job and the version read, and wait for the effect."""
     check_by_hand(layer)
     session, store = opened(target, common)
     before = store.get(job)
-    if trial is not None:
-        check_tasks(session, store, job, before, trial(store, job, before.versions[layer]))
     after = edit(store, job, before.versions[layer])
     changed = after.versions != before.versions
     version = f"{layer} v{after.versions[layer]}"
@@ -202,7 +181,9 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
             told = said
             say(f"job {job}: {said}")
         if done:
-            say(f"job {job}: {text} after {format_duration(time.monotonic() - begun)}")
+            proof = running is not None and running.plan is not None and isinstance(running.plan.step, Prove)
+            then = f"; it is IN_SYNC once it has run for {PROVED_S:g} s without trouble" if proof else ""
+            say(f"job {job}: {text} after {format_duration(time.monotonic() - begun)}{then}")
             return
         if time.monotonic() - begun > timeout_s:
             raise DeadlineError(
@@ -219,7 +200,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
     if not mine or running.state == "UNDOING":
         return False, plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
     # A released job waits no longer.
-    if running.state == "QUARANTINED" or (running.state == "WAITING" and running.retry_at > time.time()):
+    if running.state == "QUARANTINED" or (running.state == "WAITING" and waits(running, time.time())):
         after = "" if running.state == "QUARANTINED" else "; it is tried again"
         raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
     if running.plan is None:
@@ -232,7 +213,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
             raise ClusterError(f"job '{job}' is {state}: {less}; it starts once there is room")
         return False, less
     if not proved and isinstance(running.plan.step, Prove):
-        return True, "started, and looked at for 30 s until it is in sync,"
+        return True, "started"
     return False, plan_text(running.plan)
 
 
@@ -321,7 +302,7 @@ def promise_texts(scaler: Mapping[str, Any]) -> list[str]:
 
 def _by(one: Mapping[str, Any] | None) -> str:
     if one is None:
-        return ", of the program"
+        return ", from the program"
     return f", {one['layer']}" + (f" until {moment(one['until'])}" if one["until"] else "")
 
 
@@ -400,7 +381,7 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
     for part, one in acting.items():
         while (now := acting_of(session.state, part)) is not None and now.id == one.id:
             if time.monotonic() > deadline:
-                raise DeadlineError(f"the {part} has not ended within {timeout_s:g} s; it finishes a step")
+                raise DeadlineError(f"the {part} has not ended within {timeout_s:g} s, because it is completing a step")
             time.sleep(0.05)
     say("The manager has ended; topologies keep running, but changes of jobs have no effect")
 
@@ -414,11 +395,11 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
         return
     for part, one in acting.items():
         if one is None and part == SYNCER:
-            say(f"no {part} acts in cluster {target.cluster}; start it: heron manager start {target}")
+            say(f"no {part} is active in cluster {target.cluster}; start it: heron manager start {target}")
         elif one is None:
-            say(f"no {part} acts; the syncer starts one when a job has scale.max or slo.lag_s")
+            say(f"no {part} is active; the syncer starts one when a job has scale.max or slo.lag_s")
         else:
-            say(f"The {part} acts{where_of(one)} since {moment(one.since)}")
+            say(f"The {part} is active{where_of(one)} since {moment(one.since)}")
     say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
 
 

@@ -67,7 +67,7 @@ def resize(target: Target, pool: str, slots: int, common: Common) -> None:
     pools.find(session, pool)
     pools.check_runs(session, pool)
     pools.resize(session, pool, slots)
-    say(f"Pool '{pool}' is to have {counted(slots, 'slot')}; see heron pool show {target} {pool}")
+    say(f"Pool '{pool}' will have {counted(slots, 'slot')}; see heron pool show {target} {pool}")
 
 
 def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, common: Common) -> None:

@@ -1,5 +1,7 @@
 /** REST of the tracker. Each error is a Problem with one sentence. A token is kept for this tab only. */
 
+import { path } from './route.js';
+
 /** Whether a token may be sent: without TLS, another user of the machine could take the port of an ended tracker and get the token. */
 export const takesToken = location.protocol === 'https:';
 
@@ -80,6 +82,5 @@ export async function post(path, body, headers = {}) {
  * @param {{cluster: string, role: string, environ: string, name: string}} place @param {...string} more
  */
 export function pathOf(place, ...more) {
-  const parts = [place.cluster, place.role, place.environ, place.name, ...more];
-  return ['topologies', ...parts.map(encodeURIComponent)].join('/');
+  return path('topologies', place.cluster, place.role, place.environ, place.name, ...more);
 }

@@ -24,18 +24,18 @@ function decoded(part) {
   }
 }
 
+/** @param {...string} parts without a slash between them; empty ones are left out */
+export const path = (...parts) => parts.filter(Boolean).map(encodeURIComponent).join('/');
+
 /** @param {Place} place @param {...string} more page and argument */
-export function to(place, ...more) {
-  const parts = ['t', place.cluster, place.role, place.environ, place.name, ...more.filter((part) => part !== '')];
-  return `#/${parts.map(encodeURIComponent).join('/')}`;
-}
+export const to = (place, ...more) => `#/${path('t', place.cluster, place.role, place.environ, place.name, ...more)}`;
 
 /** @param {Route} route @param {Record<string, string>} change */
 function withQuery(route, change) {
   const query = new URLSearchParams({ ...route.query, ...change });
   for (const [name, value] of [...query]) if (value === '') query.delete(name);
-  const path = route.place ? to(route.place, route.page, route.arg) : `#/${[route.page, route.arg].filter(Boolean).map(encodeURIComponent).join('/')}`;
-  return String(query) ? `${path}?${query}` : path;
+  const address = route.place ? to(route.place, route.page, route.arg) : `#/${path(route.page, route.arg)}`;
+  return String(query) ? `${address}?${query}` : address;
 }
 
 /** Change the query of this page without an entry in the history. @param {Route} route @param {Record<string, string>} change */

@@ -6,7 +6,7 @@ import { Charts, OF_JOB } from '../charts.js';
 import { figure, link, plain } from '../columns.js';
 import { UNKNOWN, bytes, count, duration, kept, of, rate, share } from '../format.js';
 import { Dialog, Facts, Section, State, Table, Trouble, When, fits } from '../parts.js';
-import { to } from '../route.js';
+import { path, to } from '../route.js';
 import { Later, html, useGet, useMemo, useRef, useState } from '../ui.js';
 
 const REASONS_SHOWN = 8;
@@ -15,11 +15,8 @@ const HOLDS = [['until it is let go', 0], ['for 1 hour', 3600], ['for 8 hours', 
 /** A lag without an end. */
 const ENDLESS_S = 1e9;
 
-/** A path below /api/v1. @param {...string} parts */
-const path = (...parts) => parts.map(encodeURIComponent).join('/');
-
 /** The address of the page of a job. @param {{cluster: string, job: string}} row */
-const address = ({ cluster, job }) => `#/job/${encodeURIComponent(`${cluster}/${job}`)}`;
+const address = ({ cluster, job }) => `#/${path('job', `${cluster}/${job}`)}`;
 
 /** @param {number|null} lag_s @param {number|null} [most] that is promised */
 const lagOf = (lag_s, most) => html`<span class=${most && lag_s > most ? 'alarm' : ''}>${lag_s >= ENDLESS_S ? 'stands still' : duration(lag_s)}</span>${most ? ` of ${duration(most)}` : ''}`;
@@ -48,7 +45,7 @@ const JOBS = [
 export function Jobs({ filter }) {
   const jobs = useGet('jobs', {}, 10).data ?? [];
   const rows = jobs.filter((row) => fits(filter, row.job, row.cluster, row.state, row.why, row.decided?.text));
-  return jobs.length > 0 && html`<${Section} title="jobs">${unkept(jobs)}<${Table} columns=${JOBS} rows=${rows} name=${(row) => `${row.cluster}/${row.job}`} caption="jobs" empty="No job fits the filter." /><//>`;
+  return jobs.length > 0 && html`<${Section} title="jobs">${unkept(jobs)}<${Table} columns=${JOBS} rows=${rows} name=${address} caption="jobs" empty="No job fits the filter." /><//>`;
 }
 
 /** The page of a job, even if its topology does not run. @param {{route: any}} props */
@@ -67,13 +64,12 @@ export function Job({ place, alone }) {
   if (!job) return alone && html`<${Trouble} problem=${asked.data ? { title: `cluster ${place.cluster} has no job ${place.name}`, detail: `heron job list ${place.cluster} lists them` } : asked.problem} />`;
   const { document, origin, scaler } = job;
   const here = job.place && { cluster: job.cluster, name: job.job, ...job.place };
-  const button = (title, what) => may && html`<button aria-label=${what.about && `${title} ${what.about}`} onClick=${() => setChange({ title, version: job.versions.oncall, ...what })}>${title} …</button>`;
+  const button = (title, what) => may && html`<button aria-label=${what.about && `${title} ${what.about}`} onClick=${() => setChange({ title, to: 'layers/oncall', version: job.versions.oncall, ...what })}>${title} …</button>`;
   const pinned = Object.entries(origin).filter(([, one]) => one.layer === 'oncall');
-  const run = document.run ?? 'running';
-  const stop = run === 'running'
-    ? button('stop', { body: { set: { run: 'stopped' } }, says: 'The topology takes a savepoint and stops; one without checkpoints is drained.' })
-    : button('start', { body: origin.run?.layer === 'oncall' ? { unset: ['run'] } : { set: { run: 'running' } }, says: 'The topology starts from its latest checkpoint, or runs on.' });
-  const rows = Object.entries(document.parallelism ?? {}).map(([component, tasks]) => ({ ...scaler.components[component], component, tasks, by: origin[`parallelism.${component}`] }));
+  const stop = document.run === 'running'
+    ? button('stop', { body: { set: { run: 'stopped' } }, says: 'The topology stops with a savepoint; without checkpoints it is drained.' })
+    : button('start', { body: origin.run?.layer === 'oncall' ? { unset: ['run'] } : { set: { run: 'running' } }, says: 'The topology starts from its latest checkpoint, or resumes.' });
+  const rows = Object.entries(document.parallelism).map(([component, tasks]) => ({ ...scaler.components[component], component, tasks, by: origin[`parallelism.${component}`] }));
   const columns = [
     plain('component', 'component', (name) => (here ? link(here, 'component', name, name) : name)),
     { title: 'tasks', num: true, by: (row) => row.tasks, help: 'wanted, of those that the scaler may give', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks, document.scale.max[component]) : tasks) },
@@ -93,17 +89,21 @@ export function Job({ place, alone }) {
   ].filter(Array.isArray);
   const reasons = [
     ...job.decisions.map((one) => [one.at, `${one.who}: ${one.text}`]),
-    ...job.changes.map(({ layer, version, stamp, before, after }) => [stamp.at, `${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why}`]),
+    ...job.changes.map(({ layer, version, stamp, before, after }) => [
+      stamp.at,
+      `${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why} `,
+      version < job.versions[layer] && /oncall|provisioner/.test(layer) && button('revert to', { about: `${layer} v${version}`, to: `layers/${layer}`, version: job.versions[layer], body: { revert: version }, says: 'The layer becomes what it was then.' }),
+    ]),
   ];
   return html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} />
-      ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { path: ['release'], version: job.version, body: {}, says: 'Failed steps are retried at once.' }) : ''}${stop}</span>`}>
+      ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { to: 'release', version: job.version, body: {}, says: 'Failed steps are retried at once.' }) : ''}${stop}</span>`}>
     ${unkept([job])}${[job.plan, job.failure, job.capacity, ...scaler.alerts].map((text, number) => text && html`<p key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p>`)}
     ${facts.length > 0 && html`<${Facts} items=${facts} />`}
     <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" />
     ${pinned.length > 0 && html`<h3>set by people</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again.' })}</li>`)}</ul>`}
     <${Later}><${Minutes} job=${job} /><//>
     <h3>last decisions and changes</h3>
-    <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
+    <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, ...text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
     ${change && html`<${Change} job=${job} change=${change} onClose=${() => setChange(null)} onDone=${() => { setChange(null); asked.again(); }} />`}
   <//>`;
 }
@@ -123,13 +123,14 @@ function Change({ job, change, onClose, onDone }) {
   const [why, setWhy] = useState('');
   const [problem, setProblem] = useState(null);
   const running = useRef(false);
+  const asks = change.to !== 'release';
   const run = async () => {
     if (running.current) return; // the second one of a double click
     running.current = true;
     try {
       const body = typeof change.body === 'function' ? change.body(tasks) : change.body;
-      const more = change.path ? {} : { why, ...(holds && { for_s: holds }) };
-      await post(path('jobs', job.cluster, job.job, ...(change.path ?? ['layers', 'oncall'])), { ...body, ...more }, { 'If-Match': `"${change.version}"` });
+      const more = asks && { why, ...(holds && { for_s: holds }) };
+      await post(`${path('jobs', job.cluster, job.job)}/${change.to}`, { ...body, ...more }, { 'If-Match': `"${change.version}"` });
       onDone();
     } catch (error) {
       setProblem(problemOf(error));
@@ -140,7 +141,7 @@ function Change({ job, change, onClose, onDone }) {
     <p>${change.says}</p>
     ${change.tasks && html`<label>tasks <input type="number" min="1" max="100000" value=${tasks} onInput=${(event) => setTasks(event.target.valueAsNumber)} /></label>
       <label>hold it <select value=${holds} onChange=${(event) => setHolds(+event.target.value)}>${HOLDS.map(([words, seconds]) => html`<option key=${words} value=${seconds}>${words}</option>`)}</select></label>`}
-    ${!change.path && html`<label>why <input value=${why} maxlength="500" onInput=${(event) => setWhy(event.target.value)} /></label>`}
+    ${asks && html`<label>why <input value=${why} maxlength="500" onInput=${(event) => setWhy(event.target.value)} /></label>`}
     <${Trouble} problem=${problem} />
   <//>`;
 }
@@ -164,7 +165,7 @@ function Pool({ of: { cluster, pool } }) {
     plain('host', 'host', (host) => host || UNKNOWN),
   ], [data?.size.cpu, data?.size.ram_bytes]);
   return html`<${Section} title=${`pool ${pool}`}><${Trouble} problem=${problem} />
-    ${data && html`<p class="quiet">${cluster}; ${data.topologies.length ? `runs ${data.topologies.join(', ')}` : 'runs no topology'}${data.scheduler ? '' : '; its scheduler does not run, the slots go on'}</p>
+    ${data && html`<p class="quiet">${cluster}; topologies: ${data.topologies.join(', ') || 'none'}${data.scheduler || '; its scheduler does not run, but the slots do'}</p>
       <${Table} columns=${columns} rows=${data.slots} name=${(row) => row.slot} caption=${`slots of pool ${pool}`} />`}
   <//>`;
 }

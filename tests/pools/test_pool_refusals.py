@@ -1,0 +1,112 @@
+"""What a pool refuses: a topology that its slots cannot run, and commands from other hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from heronpy.clusters.errors import ClusterError, RequestError
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Target
+from heronpy.common.errors import HeronError, TopologyError
+from heronpy.common.host import Host, this_host
+from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
+from heronpy.launching import in_pool
+from heronpy.packing.demand import ResourceRequest
+from heronpy.plan.component_config import set_key
+from heronpy.plan.launch import SLOT
+from heronpy.pools.shards import Size
+from heronpy.proto import plan_pb2
+from heronpy.statemgr import open_state, paths
+from heronpy.statemgr.base import StateManager
+from tests.cli.conftest import home, word_count
+from tests.jobs.job_worlds import make_pool
+from tests.support.launch import launch_spec
+
+__all__ = ["home"]
+
+OTHER = Host("elsewhere", "00112233", "44556677")
+
+
+def submitted(state: StateManager, tmp_path: Path, name: str, host: Host, **fields: Any) -> None:
+    """Store what a submit on this host would."""
+    record = plan_pb2.ExecutionState(
+        topology=name, topology_id=f"{name}-1", cluster="local", role="me", environ="default", host=host.to_text(),
+        program=fields.get("program", ""), working_dir=str(tmp_path / name),
+        launch_file=str(tmp_path / name / "launch.json"),
+    )  # fmt: skip
+    topology = word_count(name)
+    set_key(topology.topology_config, TOPOLOGY_RELIABILITY_MODE, "ATLEAST_ONCE")
+    state.create(paths.execution_state(name), record.SerializeToString())
+    state.create(paths.topology(name), topology.SerializeToString())
+    state.create(paths.launch(name), launch_spec(name, f"{name}-1", tmp_path, **fields).submitted.to_bytes())
+
+
+@pytest.fixture
+def state(home: Path) -> Iterator[StateManager]:
+    """Two slots of 5.6 cores, without their scheduler."""
+    state = open_state("local", str(home / "state" / "local"))
+    make_pool(state, 10)
+    yield state
+    state.close()
+
+
+def check(mode: str = "ATLEAST_ONCE", engine: str = "slurm", cores: float = 1.0) -> None:
+    """Whether pool small takes a topology of three containers of this size."""
+    topology = word_count("Night")
+    set_key(topology.topology_config, TOPOLOGY_RELIABILITY_MODE, mode)
+    planned: Any = SimpleNamespace(pool="small", engine=engine, topology=topology)
+    in_pool.check(Session(Target("local")), planned, {n: ResourceRequest(cores, 100, 0) for n in range(1, 4)})
+
+
+def test_a_topology_that_the_slots_cannot_run(state: StateManager, tmp_path: Path) -> None:
+    submitted(state, tmp_path, "small", this_host(), program=SLOT, engine="slurm")
+    with pytest.raises(
+        ClusterError, match="the scheduler of pool 'small' does not run; start it: heron scheduler start"
+    ):
+        check()
+    state.create(paths.scheduler("small"), plan_pb2.SchedulerLocation(topology="small").SerializeToString())
+    check()
+    with pytest.raises(RequestError, match="pool 'small' is on engine 'slurm', but the topology is for 'local'; set"):
+        check(engine="local")
+    with pytest.raises(
+        TopologyError, match="'Night' is ATMOST_ONCE, but pool 'small' fences by epoch: a lost slot may"
+    ):
+        check("ATMOST_ONCE")
+    with pytest.raises(RequestError, match=r"asks for 6 cores.*pool 'small' has 5\.5"):
+        check(cores=6.0)
+    with pytest.raises(ClusterError, match=r"'Night' needs 15 cores .* but pool 'small' has 11\.11 cores .*add slots"):
+        check(cores=5.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "slots", "said"),
+    [
+        ("Day", 1, "a job of cluster local has the name 'Day'; choose another one"),
+        ("a/b", 1, "the name of the pool, 'a/b', contains a slash"),
+        ("new", 0, "a pool cannot have 0 slots; give 1 to 2000"),
+    ],
+)
+def test_a_pool_that_cannot_be_made(state: StateManager, name: str, slots: int, said: str) -> None:
+    state.create(paths.job("Day"), b"{}")
+    with pytest.raises(HeronError, match=said):
+        in_pool.plan_pool(Session(Target("local")), name, slots, Size(1.0, 1 << 30))
+
+
+def test_a_topology_is_not_started_in_a_pool_of_another_host(state: StateManager, tmp_path: Path) -> None:
+    submitted(state, tmp_path, "small", OTHER, program=SLOT, engine="slurm")
+    said = "topology 'small' was submitted on host elsewhere, where its scheduler is, which hands out the packages"
+    with pytest.raises(ClusterError, match=said):
+        check()
+
+
+def test_a_topology_in_a_pool_of_another_host_is_not_reached(state: StateManager, tmp_path: Path) -> None:
+    submitted(state, tmp_path, "Day", OTHER, engine="slurm", pool="small")
+    session = Session(Target("local"))
+    said = "topology 'Day' runs in pool 'small', .* alone; run the command on host elsewhere"
+    with pytest.raises(ClusterError, match=said):
+        session.by_endpoint(session.record("Day"))
