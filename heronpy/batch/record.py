@@ -1,5 +1,4 @@
-"""The record of a batch run, and whether a command continues the newest run or begins another. Pure.
-"""
+"""The record of a batch run, and whether a command continues the newest run or begins another. Pure."""
 
 from __future__ import annotations
 

@@ -36,9 +36,7 @@ def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process
     living = {process.pid: process for process in leftovers(record.launch_file)}
     gone = [name for name, pid in named.items() if pid not in living]
     if gone or not named:
-        raise ClusterError(
-            f"{', '.join(gone) or what} is not running; see 'heron status {session.target} {topology}'"
-        )
+        raise ClusterError(f"{', '.join(gone) or what} is not running; see 'heron status {session.target} {topology}'")
     return {name: living[pid] for name, pid in named.items()}
 
 

@@ -1,5 +1,4 @@
-"""Makes a job of a running topology: its program becomes the definition, its current state the desired one.
-"""
+"""Makes a job of a running topology: its program becomes the definition, its current state the desired one."""
 
 from __future__ import annotations
 

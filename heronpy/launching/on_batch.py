@@ -175,8 +175,7 @@ def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resol
 
 
 def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings: BatchSettings) -> str:
-    """The ledger of a run on several hosts, "" on one host; TopologyError for a place that not all hosts share.
-    """
+    """The ledger of a run on several hosts, "" on one host; TopologyError for a place that not all hosts share."""
     if settings_for(resolved, EngineSettings).on_one_host:
         return ""
     shared = shared_folders(resolved)

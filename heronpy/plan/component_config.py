@@ -210,8 +210,7 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
 
 
 def add_our_names(topology: topology_pb2.Topology) -> None:
-    """Copy entries under Apache Heron's name of a key to heronpy's name, for the topology and its components.
-    """
+    """Copy entries under Apache Heron's name of a key to heronpy's name, for the topology and its components."""
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
         for pair in list(config.kvs):

@@ -6,8 +6,7 @@ from pathlib import Path, PurePosixPath
 
 
 def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
-    """The smallest remaining number of processes in the group and its parents; None without a limit (F26).
-    """
+    """The smallest remaining number of processes in the group and its parents; None without a limit (F26)."""
     found = []
     for folder in _folders(cgroup_file, Path(root), "pids"):
         most, used = _number(folder / "pids.max"), _number(folder / "pids.current")

@@ -26,8 +26,7 @@ class Shown:
 
 
 def page(shown: Iterable[Shown], unreadable: Iterable[str], refused: int = 0) -> bytes:
-    """The page of these topologies and of the unreadable clusters; `refused` is the number of refused requests.
-    """
+    """The page of these topologies and of the unreadable clusters; `refused` is the number of refused requests."""
     sums = _Sums()
     for cluster in unreadable:
         sums.add(UNREADABLE, {"cluster": cluster}, 1)

@@ -1,7 +1,7 @@
 """Live streams: one poll for all viewers of a topology, and none without viewers.
 
-Limits: `STREAMS_MAX` streams per client, see `guard`; a viewer has one message in flight, and then gets the newest
-state.
+Limits: `STREAMS_MAX` streams per client, see `guard`; a viewer has one message in flight,
+and then gets the newest state.
 """
 
 from __future__ import annotations
@@ -121,8 +121,7 @@ class Feed:
                 return
             try:
                 async with asyncio.timeout(PING_S), self._changed:
-                    await self._changed.wait_for(lambda seen=seen: self.version != seen or bool(self.gone))  # type:
-                    ignore[misc]
+                    await self._changed.wait_for(lambda seen=seen: self.version != seen or bool(self.gone))  # type: ignore[misc]
             except TimeoutError:
                 yield live.PING
 

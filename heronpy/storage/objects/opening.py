@@ -80,9 +80,7 @@ def _remove(objects: Objects, key: str, what: str) -> None:
     try:
         objects.delete([key])
     except ObjectsError as error:
-        raise ConfigError(
-            f"{what} {objects.name} has not removed an object: it {_sentence(error)}"
-        ) from None
+        raise ConfigError(f"{what} {objects.name} has not removed an object: it {_sentence(error)}") from None
 
 
 def _why_not(objects: Objects, error: ObjectsError) -> str:
