@@ -139,7 +139,7 @@ def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
         ("job: Night\ndefinition: abc", "job 'Night': 'definition' is set by heron job deploy; leave it out"),
         ("job: Night\n---\njob: Night", "job 'Night' has two documents; make one of them"),
         ("job: Night\nconfig: {a: 1, a: 2}", "cannot be read as YAML or JSON: the key 'a' is given twice; remove one"),
-        ('{"job": "Night", "job": "Day"}', "the key 'job' is there twice; remove one"),
+        ('{"job": "Night", "job": "Day"}', "the key 'job' is given twice; remove one"),
         ("parallelism: {work: 2}", "document 2 names no job; begin it with job: NAME"),
         ("[Night", "cannot be read as YAML or JSON: expected ',' or ']'"),
         ("\0", "cannot be read as YAML or JSON"),

@@ -93,7 +93,7 @@ def no_space(batch: BatchWorld, runs: int) -> None:
 @in_each_stage
 @repeated
 def state_away(world: World, number: int) -> None:
-    """Nobody can read or write the state manager for a while: a file is in the place of its folder."""
+    """Make the state manager unreadable for a while, by a file in the place of its folder."""
     state = world.topology.cluster.home / "state"
     away = state.with_name("state-away")
     world.note("the state manager is away")
