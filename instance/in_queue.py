@@ -89,7 +89,7 @@ class InQueue:
     # ---- in -----------------------------------------------------------------------------------
 
     def put(self, frame: frame_pb2.Frame, size: int, settled: bool = False) -> None:
-        """A frame came over the link; the credit of a `settled` one is returned at once."""
+        """Add a frame that came over the link; the credit of a `settled` frame is returned at once."""
         self._put(Entry(frame, size, not settled))
         if settled:
             self._credit(size, frame.count - frame.skip)

@@ -114,7 +114,9 @@ def contenders(cache: Path) -> list[SlowContender]:
         flink("pyflink-process", "", "process", f"{DEBLOAT}=false"),
         flink("pyflink-process-debloat", ", buffer debloating", "process", f"{DEBLOAT}=true"),
         program(cache, "bytewax", "Bytewax, source next to the slow step", "bytewax_slow.py", "bytewax", "0.21.1", "0"),
-        program(cache, "bytewax-apart", "Bytewax, source beside another", "bytewax_slow.py", "bytewax", "0.21.1", "1"),
+        program(
+            cache, "bytewax-apart", "Bytewax, source next to another step", "bytewax_slow.py", "bytewax", "0.21.1", "1"
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Damaged files between stages: a task that finds one notes it, and the next submit repeats the unit that wrote it."""
+"""Damaged files between stages: the task that finds one records it; the next submit repeats its unit."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ def is_gone(found: Found) -> bool:
 def at_place(place: Place, topology: str = "") -> list[Found]:
     """The checkpoints that a path or URL names, newest first.
 
-    It is a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica; of the
-    latter, only the instances of `topology`.
+    It is a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica. In a store or
+    replica only the instances of `topology` count.
     """
     if place.name == METADATA:
         place = place.parent

@@ -71,7 +71,10 @@ def make_record(path: Path, data: bytes) -> bool:
 
 @contextmanager
 def _written(path: Path, data: bytes) -> Iterator[Path]:
-    """A file in the same folder, for the length of a block. Processes of two hosts may have the same number."""
+    """A temporary file in the same folder, for the length of a block.
+
+    Its name is random, because processes of two hosts may have the same number.
+    """
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         with open(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as out:

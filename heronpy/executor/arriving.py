@@ -50,9 +50,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def build(home: Path, archive: Path, digest: str, timeout_s: float = BUILD_MAX_S) -> Path:
-    """The environment of a topology's dependencies on this host, made once from its wheelhouse.
-
-    The interpreter of the environment of a wheelhouse, which is made now unless this host has it.
+    """The interpreter of the environment with a wheelhouse's packages; makes the environment unless this host has it.
 
     PackageError when it cannot be made; DeadlineError when that takes too long.
 

@@ -128,7 +128,7 @@ def _circles(configs: Iterable[Mapping[str, Any]], warn: Warn) -> Iterator[str]:
             warn(f"whether pipelines wait in a circle is not known before they run: {error}")
             known = {}
         except LedgerError:
-            known = {}  # there is none yet
+            known = {}  # the ledger does not exist yet
         for name in pipelines:
             circle = circle_of(name, {**known, **pipelines})
             if circle:

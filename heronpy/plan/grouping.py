@@ -84,7 +84,7 @@ class Shuffle:
 
 
 class LocalOrShuffle(Shuffle):
-    """A shuffle over the tasks with room of the sender's own container; over all tasks with room if there is none."""
+    """A shuffle over the tasks with room in the sender's container; if none has room there, over all with room."""
 
     __slots__ = ("_local",)
 

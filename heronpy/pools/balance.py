@@ -49,7 +49,7 @@ class Loads:
         self._few: list[tuple[int, int]] = []
 
     def give(self, shard: int, load: Size | None, slot: int) -> None:
-        """Give a shard to a slot; None as load: the shard runs nothing."""
+        """Give a shard to a slot; `load` is None when the shard runs nothing."""
         self._counts[slot] += 1
         if load is not None:
             self.shards[slot][shard] = load

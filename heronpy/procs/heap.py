@@ -1,7 +1,7 @@
 """Counts the objects of this process by type: their number and size, never their content.
 
 The collector lists only objects that can be part of a cycle. What these refer to (texts, numbers, arrays, dicts of
-plain values) is found through them. It counts in parts: an object with n references counts 1/n for each that is found,
+plain values) is found through them. It counts in parts: an object with n references counts 1/n for each one found,
 so an object that several share is counted once, and an object that the interpreter shares with everything is hardly
 counted. This needs no memory for the objects seen so far, which a process that is short of memory would not have.
 

@@ -1,7 +1,7 @@
 """Live streams: one poll for all viewers of a topology, and none without viewers.
 
-Limits: `STREAMS_MAX` streams per client, see `guard`; a viewer has one message in flight, and then gets the newest
-state.
+Limits: `STREAMS_MAX` streams per client, see `guard`; a viewer has one message in flight,
+and then gets the newest state.
 """
 
 from __future__ import annotations

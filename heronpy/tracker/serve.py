@@ -153,7 +153,7 @@ class _Server(uvicorn.Server):
 
 
 def check(options: Options, tokens: Tokens) -> None:
-    """ConfigError for a tracker that others could reach without a token or in the clear."""
+    """ConfigError for a tracker that other hosts could reach without a token or without TLS."""
     if is_loopback(_address(options.host)) and not options.behind_proxy:
         if is_named(options) and _address(options.host) not in LOOPBACK:
             raise ConfigError(
@@ -162,7 +162,7 @@ def check(options: Options, tokens: Tokens) -> None:
         return
     if options.tls is None and not options.behind_proxy:
         raise ConfigError(
-            f"the tracker would listen on {options.host}, which others can reach, in the clear; give --tls CERT KEY, or"
+            f"other hosts could reach the tracker on {options.host} without TLS; give --tls CERT KEY, or"
             " --behind-proxy NAME if a proxy with TLS is the only one that can reach it"
         )
     if not tokens.are_there:

@@ -36,7 +36,7 @@ def checkpoints(heron: Heron) -> list[dict[str, Any]]:
 
 
 def when_checkpoints(heron: Heron, count: int) -> list[dict[str, Any]]:
-    """The checkpoints of the run that is there now, once there are so many."""
+    """The checkpoints of the current run, once it has this number of them."""
     return wait_for(
         lambda: (rows := [row for row in checkpoints(heron) if row["current"]])[count - 1 :] and rows,
         60.0,

@@ -162,8 +162,8 @@ def test_container_number_up_and_down(heron: Heron, out: Path, mode: str) -> Non
     assert len({task["instance_id"].split("_")[1] for task in status["tasks"]}) == 1
     heron.when("count", lambda now: all(task["state"] == "RUNNING" for task in now["tasks"]), "moved tasks running")
     if mode == "ATLEAST_ONCE":
-        # A spout that moved began anew; whatever was on its way to a task that moved has been repeated,
-        # or comes again once the spout is where it had been.
+        # A spout that moved began at its first tuple; tuples in flight to a task that moved have been repeated,
+        # or come again once the spout has reached its previous position.
         top = max(stored(out))
         wait_for(lambda: max(stored(out)) > top, 60.0, "the spout being where it had been")
         (out.parent / "stop").touch()

@@ -129,7 +129,7 @@ def test_a_topology_is_seen_and_changed_through_the_tracker(heron: Heron, ui: Ht
 
 
 def wait_for_rows(told: Iterator[tuple[str, Any]], component: str, tasks: int) -> dict[str, Any]:
-    """The first snapshot in which the component has so many tasks."""
+    """The first snapshot in which the component has this number of tasks."""
     deadline = time.monotonic() + 60
     for name, body in told:
         assert time.monotonic() < deadline, "the update was not seen"

@@ -17,7 +17,7 @@ from tests.cli.test_submit import MAIN
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """work/here is where the command runs; work/my programs/topo.py imports a file beside it."""
+    """work/here is where the command runs; work/my programs/topo.py imports a file of the same folder."""
     work = tmp_path / "work"
     (work / "here").mkdir(parents=True)
     programs = work / "my programs"

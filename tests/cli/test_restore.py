@@ -38,7 +38,7 @@ EXACTLY = '{"topology.reliability.mode": "EFFECTIVELY_ONCE"'
 
 @pytest.fixture
 def program(tmp_path: Path) -> Any:
-    """Writes the topology with so many tasks and such a configuration."""
+    """Writes the topology with this number of tasks and this configuration."""
 
     def write(words: int = 1, counts: int = 2, config: str = EXACTLY + "}", extra: str = "") -> str:
         path = tmp_path / "topo.py"

@@ -1,4 +1,4 @@
-"""`heron metrics targets|rules|dashboard`, beside the metrics of topologies."""
+"""`heron metrics targets|rules|dashboard`."""
 
 from __future__ import annotations
 

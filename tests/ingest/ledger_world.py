@@ -251,7 +251,7 @@ class World:
             assert self.ask(self.keepers[a % 2], self.sent[b % len(self.sent)]).units == 0
 
     def lose(self, a: int, b: int) -> None:
-        """The ledger is lost, and made anew from the output and the bad records while zombies go on."""
+        """The ledger is lost, and rebuilt from the output and the bad records while zombies go on."""
         rows = self.rows()
         files = {row.id: row for row in rows if isinstance(row, File)}
         found = []

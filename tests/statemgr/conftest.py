@@ -24,7 +24,7 @@ _roots = itertools.count(1)
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_zookeeper() -> Iterator[ZooKeeperServer | str]:
-    """One server for all tests here, or why there is none.
+    """One server for all tests here, or the reason why it cannot run.
 
     It starts before the first test, which else would be blamed for leaving it behind.
     """

@@ -228,7 +228,7 @@ def test_others_are_served_with_tls_and_a_token_only(tmp_path: Path) -> None:
     check(Options(host="localhost"), tokens)
     tls = ("cert", "key")
     for options in (Options(host="10.0.0.7"), Options(host="0.0.0.0"), Options(host="host.example")):
-        with pytest.raises(ConfigError, match="in the clear"):
+        with pytest.raises(ConfigError, match="without TLS"):
             check(options, tokens)
     for options in (Options(host="10.0.0.7", tls=tls), Options(behind_proxy="x")):
         with pytest.raises(ConfigError, match="no token exists"):

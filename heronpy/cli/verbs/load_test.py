@@ -243,7 +243,12 @@ def rates_command(**flags: Any) -> int:
     help="How long 'latency', 'straggler', 'ledger' and 'quiet' measure; 'recovery' kills every 2.5 s.",
 )
 @click.option(
-    "--files", type=click.IntRange(1, 100_000), default=10_000, show_default=True, metavar="N", help="Files in 'quiet'."
+    "--files",
+    type=click.IntRange(1, 100_000),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Number of files in 'quiet'.",
 )
 @click.option(
     "--lines",

@@ -69,8 +69,7 @@ def list_command(**flags: Any) -> None:
 
 @verify_command.command("run")
 @click.option("--mode", type=click.Choice(RUN_MODES), default="ATLEAST_ONCE", show_default=True,
-              help="Reliability mode; batch: a batch run, then the stream that continues from its"
-                   " savepoint.")  # fmt: skip
+              help="Reliability mode; batch: a batch run, then the stream from its savepoint.")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("none",),
               help="A fault of 'heron verify list'; F01 means all F01-..., 'all' every one; repeatable.",
               shell_complete=complete.faults)  # fmt: skip

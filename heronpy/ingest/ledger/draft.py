@@ -152,7 +152,7 @@ class Draft:
         for span in spans:
             if span.file not in files:
                 raise LedgerError(
-                    f"the ledger is damaged: unit {unit} has bytes of file {span.file}, which it lacks; move the"
+                    f"the ledger is damaged: unit {unit} has bytes of file {span.file}, which is not listed; move the"
                     " ledger away, and run: heron units rebuild"
                 )
         return tuple(

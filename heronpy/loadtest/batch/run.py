@@ -128,7 +128,7 @@ class Scenes:
         self._whole: Ran | None = None
 
     def _count(self, name: str, lines: int = 0) -> Count:
-        """A count of the common logs, or of a log of its own with `lines` lines."""
+        """A count of the common logs; with `lines`, of own logs with that number of lines."""
         count = Count(self._where, f"{name}-{self._number}", None if lines else self._logs)
         if lines:
             (count.logs / "0.log").write_text(click_lines(0, lines), encoding="ascii")
@@ -182,7 +182,7 @@ class Scenes:
         return {"batch_kills": hit.seconds / plain.seconds}, [killed.check("kills", self._lines)]
 
     def failed(self) -> Found:
-        """A line of a small input raises. A user raises in the last stage; the fixed program goes on."""
+        """A line of a small input raises; user code raises in the last stage, is fixed, and the command is repeated."""
         checks: list[Check] = []
         whole, small, count = self._plain(checks), self._count("raises", SMALL_LINES), self._count("mended")
         began = time.monotonic()

@@ -107,7 +107,7 @@ def poison(batch: BatchWorld, runs: int) -> None:
 @in_each_stage
 @repeated
 def state_away(world: World, number: int) -> None:
-    """The state manager cannot be read or written for a while: a file is in the place of its folder."""
+    """Make the state manager unreadable for a while, by a file in the place of its folder."""
     state = world.topology.cluster.home / "state"
     away = state.with_name("state-away")
     world.note("the state manager is away")
