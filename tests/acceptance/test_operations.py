@@ -24,13 +24,6 @@ WORD_COUNT = str(EXAMPLES / "word_count.py")
 FAILED, USAGE = 1, 2
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    folder = tmp_path / "out"
-    folder.mkdir()
-    return folder
-
-
 def counting(heron: Heron, out: Path, name: str = "count", **options: object) -> None:
     """Submit the counting topology; `flags` go to heron, the rest to the program."""
     flags = options.pop("flags", ())
