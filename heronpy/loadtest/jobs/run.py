@@ -249,9 +249,9 @@ class PoolCost(Struct, frozen=True):
     loss_s: float
     memory_bytes: int
     moved: int
-    """Shards that the lost slots had, and others have."""
+    """Shards of lost slots that other slots have now."""
     left: int
-    """Shards that still belong to a lost slot, or to none."""
+    """Shards that still belong to a lost slot, or to no slot."""
 
 
 def pool_cost(slots: int, containers: int, lost: int) -> PoolCost:
