@@ -137,7 +137,7 @@ def test_restart_of_a_task_a_container_and_all(heron: Heron, out: Path) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.heavy), "ATLEAST_ONCE"])
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
 def test_container_number_up_and_down(heron: Heron, out: Path, mode: str) -> None:
     counting(heron, out, works=3, spout_pause_ms=0.2, containers=1, guarantee=mode)
     dry = heron("update", "local", "count", "--container-number", "3", "--dry-run").ok().out

@@ -384,7 +384,7 @@ def batch_simulator() -> Iterator[Path]:
 
 
 def _step() -> None:
-    """Others see what was done, or will see what is done next: time passes, and the process may end."""
+    """A step that others see: time passes, and the process may end."""
     process, thread = current_process(), Thread.current()
     process.operate()
     assert thread is not None

@@ -252,7 +252,7 @@ class Cluster:
         return bool(rows) and not waits and not self._unrecorded(rows)
 
     def _unrecorded(self, rows: Iterable[Any]) -> int:
-        """Bad ranges of which a keeper has still to write the record."""
+        """The number of bad ranges whose record a keeper has still to write."""
         spans = [row for row in rows if isinstance(row, Span) and row.state is SpanState.BAD and row.unit and row.tries]
         generation = next(row.generation for row in rows if isinstance(row, Pipeline))
         lines = (Line(span.file, span.begin, span.end) for span in spans)

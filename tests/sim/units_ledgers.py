@@ -104,7 +104,7 @@ class Sites(Several):
         super().__init__(world, folder, config, poison)
 
     def options_of(self, task: int) -> UnitOptions:
-        """Always those of its first submit, whatever the map is by now."""
+        """Always the options of its first submit, although the map may have changed."""
         site = task // TASKS
         return replace(self.options, site=self.groups[site], ledger=self.maps[site])
 
@@ -235,7 +235,7 @@ class Sealed(Cluster):
         self.sizes[run] = sizes
 
     def begin(self) -> None:
-        """A new run; of the one before nobody is left."""
+        """A new run, after all processes of the run before have ended."""
         self.closed_for_rebuild = True
         for process in self.world.processes:
             process.kill()
@@ -265,7 +265,7 @@ class Sealed(Cluster):
         return len(self.done) == self.tasks
 
     def check(self) -> None:
-        """What was sealed is all that is done, and what was there at the start was sealed."""
+        """Exactly the sealed bytes are done, and all bytes of the start were sealed."""
         rows, sealed = self.ledger.store.snapshot(PIPELINE), self.sizes.get(self.run_id)
         done: dict[int, list[tuple[int, int]]] = {row.id: [] for row in rows if isinstance(row, File)}
         for row in rows:

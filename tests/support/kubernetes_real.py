@@ -230,7 +230,7 @@ class RealCluster:
         self._grant()
 
     def _grant(self) -> None:
-        """The least Role and access from elsewhere, without what is forbidden; returns when it holds."""
+        """Set up the least Role, and access from elsewhere, without the forbidden rights; returns when they hold."""
         wanted = [*NEEDED, *_FORWARD]
         role = [one for one in wanted if f"{one[0]} {one[2]}" not in self._forbidden]
         nodes = [] if "list nodes" in self._forbidden else [_NODES]
