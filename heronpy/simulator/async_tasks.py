@@ -15,9 +15,6 @@ from heronpy.simulator.shared import Shared
 from heronpy.simulator.tasks import BoltTask, SpoutTask
 from heronpy.simulator.tuples import SimulatedTuple
 
-#: Turns of the loop in which cancelled coroutines may clean up.
-_CLEANUP_TURNS = 10
-
 
 class AsyncBoltTask(BoltTask):
     """Starts a coroutine per tuple while there is room; a step is one start and one turn."""
@@ -31,18 +28,7 @@ class AsyncBoltTask(BoltTask):
 
     def close(self) -> None:
         super().close()
-        self.stop_loop()
-
-    def stop_loop(self) -> None:
-        """Cancel what is running and close the loop."""
-        if self.loop.is_closed():
-            return
-        for task in self._running:
-            task.cancel()
-        for _ in range(len(self._running) and 3):
-            self.loop.turn()
-        self._running.clear()
-        self.loop.close()
+        self.loop.end()
 
     def is_runnable(self, now: float) -> bool:
         if now < self.wake_at:
@@ -125,21 +111,8 @@ class AsyncSpoutTask(SpoutTask):
         self._run = self.loop.create_task(self.call("run", self.user.run))
 
     def close(self) -> None:
-        self.stop_loop()
+        self.loop.end()
         super().close()
-
-    def stop_loop(self) -> None:
-        """Cancel what is running and close the loop."""
-        if self.loop.is_closed():
-            return
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        for _ in range(_CLEANUP_TURNS):
-            if not asyncio.all_tasks(self.loop):
-                break
-            self.loop.turn()
-        self._calls.clear()
-        self.loop.close()
 
     # -- answers for the scheduler ------------------------------------------------------------
 

@@ -21,6 +21,8 @@ from typing import Any
 EPOCH_S = 1767225600.0  # 2026-01-01T00:00:00Z
 
 _NS = 1_000_000_000
+#: Turns of a loop in which cancelled coroutines may clean up.
+_CLEANUP_TURNS = 10
 
 # The real functions, before any simulation replaced them.
 real_sleep = time.sleep
@@ -152,3 +154,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.run_forever()
         finally:
             asyncio._set_running_loop(outer)
+
+    def end(self) -> None:
+        """Cancel what is running, and close the loop."""
+        if self.is_closed():
+            return
+        for task in asyncio.all_tasks(self):
+            task.cancel()
+        for _ in range(_CLEANUP_TURNS):
+            if not asyncio.all_tasks(self):
+                break
+            self.turn()
+        self.close()

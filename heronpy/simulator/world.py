@@ -114,7 +114,7 @@ class World(Shared):
         if isinstance(task, BoltTask):
             self.queued -= len(task.queue)
         if isinstance(task, AsyncBoltTask | AsyncSpoutTask):
-            task.stop_loop()
+            task.loop.end()
         if isinstance(task, SpoutTask):
             self.tracker.forget_owner(task_id)
 

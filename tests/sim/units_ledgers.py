@@ -21,9 +21,9 @@ from heronpy.ingest.ledger.types import Config, File, Kind, Pipeline, Row, Seal,
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.verify.units.logs import Written, judge
-from tests.sim.kernel import START_S, Process, Thread, World, current_process
+from tests.sim.kernel import START_S, Thread, World, current_process
 from tests.sim.run import Result
-from tests.sim.units import PIPELINE, SETTLE_S, TASKS, Cluster, settle, simulated
+from tests.sim.units import PIPELINE, SETTLE_S, TASKS, Bounded, Cluster, settle, simulated
 from tests.sim.units_faults import Faults
 from tests.sim.units_machine import Ledger
 from tests.support.memory_ledger import MemoryStore
@@ -220,7 +220,7 @@ class SealedStore(MemoryStore):
         return {row.run for row in tables.every(Seal)} if tables is not None else set()
 
 
-class Sealed(Cluster):
+class Sealed(Bounded):
     """Bounded runs, one after the other."""
 
     def __init__(self, world: World, folder: Path, config: Config, poison: int) -> None:
@@ -241,7 +241,7 @@ class Sealed(Cluster):
             process.kill()
         self.stats["runs"] += 1
         self.closed_for_rebuild, self.run_id = False, f"sim-{self.stats['runs'] + 1}"
-        self.done: set[int] = set()
+        self.done.clear()
         for log in self.logs.written.lines:
             self.logs.finish(log)
         self.logs.note()
@@ -253,16 +253,6 @@ class Sealed(Cluster):
         if self.run_id != Cluster.run_id:
             self.done.discard(task)
             super().start(task, after)
-
-    def has_ended(self, process: Process) -> None:
-        self.done.add(int(process.name.rpartition("-")[2]))
-        thread = Thread.current()
-        assert thread is not None
-        thread.sleep(1e9)
-
-    def is_over(self) -> bool:
-        """Whether all tasks have ended, however the logs grow."""
-        return len(self.done) == self.tasks
 
     def check(self) -> None:
         """Exactly the sealed bytes are done, and all bytes of the start were sealed."""
