@@ -53,4 +53,5 @@ def test_a_real_manager_looks_at_jobs_that_rest(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(run, "MEASURED_S", 10.0)
     with cluster() as where:
         found = managers_cost(where, 3)
-    assert found.in_sync == 3 and 0 < found.percent < 50 and found.uss_bytes > 10 << 20
+    # A manager looks every 30 s, so the kernel may have counted no tick of its CPU.
+    assert found.in_sync == 3 and 0 <= found.percent < 50 and found.uss_bytes > 10 << 20
