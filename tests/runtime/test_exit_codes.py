@@ -18,16 +18,18 @@ POISON = {10: "exit1", 40: "exit3", 70: "exit4", 100: "exit7", 130: "exit8", 160
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_the_tuple_is_charged_whatever_the_code_means(heron: Heron, out: Path, mode: str) -> None:
     """Each becomes a dead letter after the same number of tries, and all other tuples arrive."""
+    # Effectively once each try restores all tasks, which takes seconds.
+    poison = POISON if mode == "ATLEAST_ONCE" else {number: POISON[number] for number in (10, 100, 190)}
     words = ("heron.checkpoint.interval_s=0.2", "heron.checkpoint.restore_budget=100")
-    submit(heron, out, POISON, "--guarantee", mode, *(w for word in words for w in ("--config-property", word)))
+    submit(heron, out, poison, "--guarantee", mode, *(w for word in words for w in ("--config-property", word)))
     heron.when_state("poison", "FINISHED", 120)
     if mode == "ATLEAST_ONCE":
-        check_others(out, POISON)
-    assert set(numbers(out / "stored")) == set(range(COUNT)) - set(POISON)
+        check_others(out, poison)
+    assert set(numbers(out / "stored")) == set(range(COUNT)) - set(poison)
     found = {letter["payload"][0]: letter for letter in letters(heron)}
-    assert sorted(found) == sorted(POISON)
+    assert sorted(found) == sorted(poison)
     assert {letter["tries"] for letter in found.values()} == {3}
-    assert all(3 <= tries(out, number) <= 6 for number in POISON)
+    assert all(3 <= tries(out, number) <= 6 for number in poison)
     told = heron("exceptions", "local", "poison").ok().out
     assert "user code ended the process with exit code" in told and "(finished)" not in told
 
