@@ -89,7 +89,7 @@ def trust_who_has_slept(patch: pytest.MonkeyPatch) -> None:
 
 
 def trust_the_inode(patch: pytest.MonkeyPatch) -> None:
-    """A worker reads what is at the path of its file, whatever it is by now."""
+    """A worker reads the path of its file, although another file may be there by now."""
     patch.setattr(units, "file_matches", lambda head, descriptor: True)
 
 
@@ -205,7 +205,7 @@ def forget_open_bytes(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_looks(patch: pytest.MonkeyPatch) -> None:
-    """What the other has not seen yet is not waited for."""
+    """A pipeline does not wait for bytes that the other one has not seen yet."""
     always = SiteScan(Scanned("", 0.0, math.inf, True), True, math.inf)
     patch.setattr(Tables, "scans", lambda self, pipeline: [always])
 
