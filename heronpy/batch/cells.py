@@ -213,7 +213,7 @@ class Cell:
 
     def steps(self, data: bytes) -> Iterator[None]:
         """Process a frame in parts, between which the worker stays reachable."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define steps")
 
     def begin(self) -> None:
         """Make and initialise the user's object."""

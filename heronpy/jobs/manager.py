@@ -278,7 +278,7 @@ class Process:
 
     def _work(self) -> int:
         """Work until `end`, or until another process is active."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define _work")
 
     def _elected(self) -> bool:
         """Wait until no other process is active; False if this one must end before."""

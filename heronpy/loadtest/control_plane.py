@@ -42,21 +42,18 @@ def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dic
     )
 
 
-def _topology(containers: int, tasks: int) -> topology_pb2.Topology:
-    """Half spouts, half bolts."""
-    topology = topology_pb2.Topology(id="scale-1", name="scale", state=topology_pb2.RUNNING)
-    set_key(topology.topology_config, TOPOLOGY_STMGRS, str(containers))
-    for part, name, count in (
-        (topology.spouts.add(), "source", tasks - tasks // 2),
-        (topology.bolts.add(), "sink", tasks // 2),
-    ):
-        part.comp.name, part.comp.spec, part.comp.class_name = name, topology_pb2.PYTHON_CLASS_NAME, f"scale.{name}"
-        set_key(part.comp.config, TOPOLOGY_COMPONENT_PARALLELISM, str(count))
+def topology_of(name: str, number: str, spout: tuple[str, int], bolt: tuple[str, int]) -> topology_pb2.Topology:
+    """A topology of classes that do not exist: a spout and a bolt, each with its name and its number of tasks."""
+    topology = topology_pb2.Topology(id=number, name=name, state=topology_pb2.RUNNING)
+    for part, (component, tasks) in ((topology.spouts.add(), spout), (topology.bolts.add(), bolt)):
+        part.comp.name, part.comp.spec = component, topology_pb2.PYTHON_CLASS_NAME
+        part.comp.class_name = f"stub.{component}"
+        set_key(part.comp.config, TOPOLOGY_COMPONENT_PARALLELISM, str(tasks))
         output = part.outputs.add()
-        output.stream.id, output.stream.component_name = "default", name
+        output.stream.id, output.stream.component_name = "default", component
         output.schema.keys.add(key="value", type=topology_pb2.OBJECT)
     step = topology.bolts[0].inputs.add(gtype=topology_pb2.SHUFFLE)
-    step.stream.id, step.stream.component_name = "default", "source"
+    step.stream.id, step.stream.component_name = "default", spout[0]
     return topology
 
 
@@ -64,7 +61,8 @@ def _once(containers: int, tasks: int) -> Found:
     process = psutil.Process()
     memory_before = process.memory_info().rss
     began = time.perf_counter()
-    topology = _topology(containers, tasks)
+    topology = topology_of("scale", "scale-1", ("source", tasks - tasks // 2), ("sink", tasks // 2))
+    set_key(topology.topology_config, TOPOLOGY_STMGRS, str(containers))
     packing = pack(topology, PackingSettings(), containers)
     pack_s = time.perf_counter() - began
     began = time.perf_counter()

@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,6 +188,11 @@ class Tree:
             with suppress(psutil.Error):
                 found.setdefault(one.role, []).append(one.process.num_fds())
         return found
+
+
+def cpu_s(processes: Iterable[psutil.Process]) -> float:
+    """CPU seconds so far of some processes."""
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def machine_busy_s() -> float:

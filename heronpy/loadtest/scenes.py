@@ -26,9 +26,9 @@ HEADS = (
 
 
 def stop_of(reports: Reports, since: float, until: float) -> float:
-    """The longest stop of a spout that ended in this time, without that for which the machine woke no bolt.
+    """The longest stop of a spout that ended in this time, without the part in which the machine woke no bolt.
 
-    A bolt that is woken late from its sleep shows that the machine had no time: that part is no matter of flow control.
+    A bolt that wakes up late shows that the machine had no time for it, which flow control cannot change.
     """
     late = [(at - seconds, at) for sink in reports.sinks for at, seconds in sink["late"]]
     stops = [stop for spout in reports.spouts for stop in spout["stops"] if since <= stop[0] <= until]

@@ -53,7 +53,8 @@ def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int,
     )
 
 
-def _spec(name: str, out: Path, tasks: int, containers: int, beat: bool) -> dict[str, Any]:
+def spec_of(name: str, out: Path, tasks: int, containers: int, beat: bool) -> dict[str, Any]:
+    """The specification of the topology."""
     load = Load(name, "", "startup", containers=containers, max_spout_pending=100, message_timeout_s=30)
     return {**load.spec(name, str(out)), "parameters": {"tasks": tasks, "beat": beat}}
 
@@ -62,7 +63,7 @@ def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
     """Start, restarts and end of a topology of two tasks."""
     out = where.scratch / f"startup-{number}"
     began = time.monotonic()
-    with submitted(where, PROGRAM, _spec(f"load-startup-{number}", out, 2, 1, beat=True)) as topology:
+    with submitted(where, PROGRAM, spec_of(f"load-startup-{number}", out, 2, 1, beat=True)) as topology:
         submit_s = time.monotonic() - began
         first_at = _first(topology, lambda name: True)
         restarts = {what: _restart(topology, what) for what in ("sink", "beat")}
@@ -81,7 +82,7 @@ def _first(topology: Topology, wanted: Callable[[str], bool]) -> float:
     """When the first tuple of a pair of incarnations arrived; LabError if none does."""
 
     def arrived() -> float:
-        paths = [path for path in topology.out.glob("first-*") if not path.suffix and wanted(path.name)]
+        paths = [path for path in topology.out.glob("first-*") if wanted(path.name)]
         return min((float(path.read_text(encoding="ascii")) for path in paths), default=0.0)
 
     return topology.until(arrived, FIRST_S, "a tuple at the sink")
@@ -100,7 +101,7 @@ def _restart(topology: Topology, component: str) -> float:
 def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dict[str, float], list[Check]]:
     out = where.scratch / f"idle-{number}"
     began = time.monotonic()
-    with submitted(where, PROGRAM, _spec(f"load-idle-{number}", out, tasks, containers, beat=False)) as topology:
+    with submitted(where, PROGRAM, spec_of(f"load-idle-{number}", out, tasks, containers, beat=False)) as topology:
         submit_s = time.monotonic() - began
         time.sleep(SETTLE_S)
         tree = Tree(topology.scheduler())

@@ -80,7 +80,7 @@ class FaultProxy:
         self._rules.clear()
 
     def freeze(self, source: str, target: str) -> None:
-        """Freeze (half-open) the current connections of a link: they pass no more data, and no side is notified."""
+        """Freeze (half-open) the current connections of a link: they pass no data, and neither side is notified."""
         for task, (one, other) in list(self._connections.items()):
             if any(_matches(source, a) and _matches(target, b) for a, b in ((one, other), (other, one))):
                 self._frozen.add(task)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heronpy.common.folders import make_folders
+from heronpy.common.folders import make_folders, replace_file
 from heronpy.loadtest.errors import LabError
 
 #: seq, CLOCK_MONOTONIC of arrival, partition, crc of the received payload, source incarnation, attempt, task, epoch
@@ -71,9 +71,7 @@ def incarnation(out: Path, task: int) -> int:
 
 def write_atomically(path: Path, content: Any) -> None:
     make_folders(path.parent)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    scratch.write_text(json.dumps(content), encoding="utf-8")
-    scratch.rename(path)
+    replace_file(path, json.dumps(content).encode(), durable=False)
 
 
 class Segment:

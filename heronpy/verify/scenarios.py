@@ -209,7 +209,7 @@ _AT_POINT = {
 _SOON_SILENT: dict[str, SettingValue] = {"heron.ingest.silent_s": 5.0}
 
 _UNITS = (
-    Scenario("units", "work units, logs that rotate", units.nothing, 1, 60.0),
+    Scenario("units", "work units, logs that rotate", acts.nothing, 1, 60.0),
     *(Scenario(f"U15-{point}", f"kill -9, SIGSTOP {_AT_POINT[point]}", units.ends_at(point), 20, 20.0)
       for point in POINTS),
     Scenario("U21", "a worker stops with a unit: a backup wins", units.straggler, 3, 15.0),

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from heronpy.loadtest.errors import LabError
+from heronpy.loadtest.processes import cpu_s
 from heronpy.verify.acts import BETWEEN, repeated
 from heronpy.verify.topology import CRASH_FILE
 from heronpy.verify.world import BACK_S, World
@@ -69,13 +70,9 @@ def crash_loop(world: World, number: int) -> None:
 def _cpu_share(world: World, names: Iterable[str]) -> float:
     """CPU of some processes over two seconds, as a share of one core."""
     watched = [world.process(world.named(name)) for name in names]
-
-    def used() -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in watched)
-
-    before, began = used(), time.monotonic()
+    before, began = cpu_s(watched), time.monotonic()
     world.wait(2.0)
-    return (used() - before) / (time.monotonic() - began)
+    return (cpu_s(watched) - before) / (time.monotonic() - began)
 
 
 def poison(world: World, runs: int) -> None:

@@ -13,3 +13,11 @@ def tmp_path(home: Path) -> Path:
     folder = home.parent / "user"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder that user code writes to."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder

@@ -21,8 +21,6 @@ from tests.support.waiting import wait_for
     [
         pytest.param(signal.SIGINT, "container_1_count_4", marks=pytest.mark.heavy),
         (signal.SIGTERM, "Launching topology"),
-        pytest.param(signal.SIGINT, "Launching topology", marks=pytest.mark.heavy),
-        pytest.param(signal.SIGTERM, "container_1_count_4", marks=pytest.mark.heavy),
     ],
 )
 def test_interrupted_submit_leaves_nothing(heron: Heron, tmp_path: Path, signum: int, after: str) -> None:

@@ -103,18 +103,6 @@ def test_a_program_that_parses_arguments_without_a_guard(heron: Heron, tmp_path:
     ("component", "emit", "words"),
     [
         ("spout", "self.emit([1, 2])", "component numbers emitted 2 values on stream 'default', which declares 1: n"),
-        pytest.param(
-            "bolt",
-            "self.emit([1, 2])",
-            "component pass emitted 2 values on stream 'default', which declares 1: n",
-            marks=pytest.mark.heavy,
-        ),
-        pytest.param(
-            "spout",
-            'self.emit([1], stream="odd")',
-            "component numbers emitted on stream 'odd', which it does not declare",
-            marks=pytest.mark.heavy,
-        ),
         ("bolt", 'self.emit([1], stream="odd")', "component pass emitted on stream 'odd', which it does not declare"),
     ],
 )

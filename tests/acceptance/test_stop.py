@@ -14,13 +14,6 @@ from tests.support.command import Heron, component
 USAGE, TIMED_OUT = 2, 5
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    folder = tmp_path / "out"
-    folder.mkdir()
-    return folder
-
-
 def flowing(heron: Heron, **options: object) -> Any:
     return heron.when("count", lambda status: component(status, "store")["executed"] > 200, "numbers that are stored")
 

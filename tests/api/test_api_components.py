@@ -329,7 +329,7 @@ def test_state_is_a_mapping(content: dict[str, int]) -> None:
     state["a"] = 1
     state.clear()
     assert str(state) == "{}"
-    assert isinstance(state, State)
+    assert isinstance(state, State) and isinstance(state, dict)
 
 
 def test_pre_save_with_and_without_argument() -> None:

@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from heronpy.api.state import keyed_state
 from heronpy.api.state.keyed_state import KeyedState, KeyedStates, KeyOwner
-from heronpy.api.state.state import HashMapState, State
-from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.state.state import State
 from heronpy.common.errors import TopologyError
 from heronpy.common.hashing import stable_hash
 from heronpy.plan.grouping import group_range, key_group_of_hash, task_index
@@ -300,34 +299,7 @@ def test_without_pickle_only_plain_keys_and_values_go_in() -> None:
     assert dict(state) == {"a": 1}
 
 
-# ---- the plain State, as Apache heronpy 0.20.5 has it -----------------------------------------
-
-
-def test_the_plain_state_is_a_dict_with_apaches_methods() -> None:
-    state = HashMapState()
-    assert isinstance(state, State) and isinstance(state, dict)
-    state.put("a", 1)
-    state["b"] = 2
-    assert state.get("a") == 1 and state.get("none") is None and str(state) == "{'a': 1, 'b': 2}"
-    for key, _ in state.enumerate():
-        del state[key]  # over a snapshot, so the loop may
-    state.put("c", 3)
-    state.clear()
-    assert not state
-
-
-def test_a_component_of_apache_runs_unchanged() -> None:
-    class Counter(StatefulComponent):
-        def init_state(self, stateful_state: State) -> None:
-            self.recovered = stateful_state
-
-        def pre_save(self, checkpoint_id: str) -> None:
-            self.recovered.put("seen", checkpoint_id)
-
-    counter = Counter()
-    counter.init_state(HashMapState())
-    counter.pre_save("7")
-    assert counter.recovered.get("seen") == "7"
+# ---- the plain State ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["put", "get", "enumerate", "clear"])

@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,9 @@ from heronpy.ingest.outputs.lineage import Lineage
 from heronpy.ingest.outputs.stages import About, OtherLedgerError, StageGoneError, Stages
 from heronpy.ingest.worker import LogWorker
 from tests.ingest.test_units_inside import Running, numbers, options, run, settle, shown, write
-from tests.support.command import USAGE, Heron
 from tests.support.waiting import wait_for
 
 __all__ = ["options", "run"]
-PROGRAM = Path(__file__).parent / "programs" / "sites.py"
 PATIENCE_S = 120.0
 BELONGS = "belongs to another ledger"
 
@@ -177,43 +175,3 @@ def test_nobody_is_told_to_move_rows_of_a_unit_away(tmp_path: Path, record: str)
         if record == "damaged":
             with pytest.raises(StageGoneError, match="leave it there"):
                 stages.publish(1, 1, 1)
-
-
-# ---- as a user meets it ---------------------------------------------------------------------
-@pytest.fixture
-def homes(home: Path) -> Iterator[list[Heron]]:
-    found = [Heron(home.parent / name) for name in ("one", "two")]
-    for one in found:
-        one.home.mkdir(exist_ok=True)
-    yield found
-    for one in found:
-        for name in one.names():
-            one.kill(name)
-
-
-@pytest.mark.heavy
-def test_the_same_program_from_two_homes(homes: list[Heron], home: Path) -> None:
-    """Each has a default ledger. Whoever begins second is refused, by its submit or by its keepers."""
-    root = home.parent
-    (root / "logs").mkdir()
-    (root / "logs" / "a.log").write_text("".join(f"line {number} {'x' * 80}\n" for number in range(2000)))
-    words = ("--logs", root / "logs" / "*.log", "--table", root / "table")
-    ledgers = [f"sqlite:{one.home}/ledger/units.db" for one in homes]
-    for one in homes:
-        (one.home / "hold").touch()
-    # Both have begun with the empty table.
-    for one, ledger in zip(homes, ledgers, strict=True):
-        one("submit", "local", PROGRAM, *words, "--ledger", ledger)
-    for one in homes:
-        (one.home / "hold").unlink()
-
-    def rows() -> list[str]:
-        return [line for path in (root / "table").glob("unit=*/part-0.txt") for line in path.read_text().splitlines()]
-
-    wait_for(lambda: len(rows()) >= 2000, PATIENCE_S, "all lines")
-    found = Counter(int(row.split()[1]) for row in rows())
-    assert found == Counter(range(2000))
-    third = Heron(root / "three")
-    third.home.mkdir()
-    refused = third("submit", "local", PROGRAM, *words, "--ledger", f"sqlite:{third.home}/ledger/units.db")
-    refused.refused(USAGE, BELONGS)

@@ -11,28 +11,28 @@ import pytest
 from heronpy.common.errors import ConfigError
 from heronpy.loadtest import page
 from heronpy.loadtest.cluster import cluster
-from heronpy.loadtest.jobs import idle, pool, rounds, run
-from heronpy.loadtest.jobs.run import Sizes, run_jobs
+from heronpy.loadtest.jobs import run
+from heronpy.loadtest.jobs.run import ManagersCost, Sizes, managers_cost, pool_cost, rounds_cost, run_jobs
 from heronpy.pools.keeping import Keeper
 
 SMALL = Sizes(changed=5, jobs=20, idle=3, slots=40, scenarios=3, days=1)
 
 
 def test_changed_jobs_are_updated_and_jobs_at_rest_are_hardly_read(tmp_path: Path) -> None:
-    changed_s, idle_s, updates = rounds.costs(tmp_path, 5, 20)
+    changed_s, idle_s, updates = rounds_cost(tmp_path, 5, 20)
     assert updates == 5 and 0 < idle_s / 20 < changed_s / 5
 
 
 def test_shards_of_lost_slots_go_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = pool.costs(40, 400, 2)
+    found = pool_cost(40, 400, 2)
     assert found.moved == 128 and found.left == 0 and found.map_s > 0
 
     monkeypatch.setattr(Keeper, "_settle", lambda *_: None)
-    assert pool.costs(40, 400, 2).left == 40 * 64
+    assert pool_cost(40, 400, 2).left == 40 * 64
 
 
 def test_a_missed_goal_fails_the_load_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "costs", lambda *_: idle.Costs(0.5, 60 << 20, 3))
+    monkeypatch.setattr(run, "managers_cost", lambda *_: ManagersCost(0.5, 60 << 20, 3))
     where: Any = SimpleNamespace(scratch=tmp_path, temporary=True)
     told = list[str]()
     result = run_jobs(where, SMALL, 1, told.append)
@@ -50,7 +50,8 @@ def test_it_makes_its_jobs_in_no_cluster_of_others() -> None:
 
 @pytest.mark.heavy
 def test_a_real_manager_looks_at_jobs_that_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "MEASURED_S", 10.0)
+    monkeypatch.setattr(run, "MEASURED_S", 10.0)
     with cluster() as where:
-        found = idle.costs(where, 3)
-    assert found.in_sync == 3 and 0 < found.percent < 50 and found.uss_bytes > 10 << 20
+        found = managers_cost(where, 3)
+    # A manager looks every 30 s, so the kernel may have counted no tick of its CPU.
+    assert found.in_sync == 3 and 0 <= found.percent < 50 and found.uss_bytes > 10 << 20

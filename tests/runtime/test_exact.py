@@ -27,21 +27,12 @@ def disjoint(parts: list[Counter[str]]) -> bool:
     return sum(len(part) for part in parts) == len(set().union(*parts))
 
 
-@pytest.mark.parametrize("mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.heavy), "ATLEAST_ONCE"])
-@pytest.mark.parametrize("containers", [pytest.param(1, marks=pytest.mark.heavy), 2])
+@pytest.mark.parametrize(
+    ("mode", "containers"), [pytest.param("ATMOST_ONCE", 1, marks=pytest.mark.heavy), ("ATLEAST_ONCE", 2)]
+)
 def test_all_shapes_are_exact(heron: Heron, out: Path, mode: str, containers: int) -> None:
-    heron.submit(
-        PROGRAMS / "shapes.py",
-        "shapes",
-        "--out",
-        out,
-        "--count",
-        COUNT,
-        "--guarantee",
-        mode,
-        "--containers",
-        containers,
-    )
+    words = ("--out", out, "--count", COUNT, "--guarantee", mode, "--containers", containers)
+    heron.submit(PROGRAMS / "shapes.py", "shapes", *words)
     heron.when_state("shapes", "FINISHED")
 
     words = Counter(WORDS[n % len(WORDS)] for n in range(COUNT))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from heronpy.proto import control_pb2
+from tests.acceptance.test_operations import counting
 from tests.support.command import Heron
 from tests.support.inside import ask_master
 from tests.support.waiting import wait_for
 
-PROGRAM = Path(__file__).parent / "programs" / "faults.py"
 TIMES = ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")
 
 
@@ -27,10 +27,15 @@ def seconds(heron: Heron, name: str) -> dict[str, dict[str, float]]:
     }
 
 
+def ends(heron: Heron, name: str) -> set[str]:
+    """The components in which tuples end, by their latency."""
+    reply = ask_master(heron, name, control_pb2.GetMetrics(names=["__end-to-end-latency"]))
+    return {report.component for report in reply.reports for s in report.samples if s.count and s.sum > 0}
+
+
 @pytest.mark.heavy
 def test_a_slow_bolt_is_busy_its_spout_blocked_and_its_sink_idle(heron: Heron, out: Path) -> None:
-    heron.submit(PROGRAM, "slow", "--out", out, "--count", 10**6, "--guarantee", "ATMOST_ONCE", "--pad", 1000,
-                 "--work-pause-ms", 20)  # fmt: skip
+    counting(heron, out, "slow", spouts=2, stores=2, pad=1000, work_pause_ms=20)
     heron.when("slow", lambda status: status["backpressure"], "backpressure")
     before = seconds(heron, "slow")
 
@@ -45,14 +50,10 @@ def test_a_slow_bolt_is_busy_its_spout_blocked_and_its_sink_idle(heron: Heron, o
 
     parts = wait_for(passed, 60, "ten seconds of figures")
     assert parts["work"]["__busy-time-ns"] > 0.9, parts
-    assert parts["source"]["__blocked-time-ns"] > 0.7, parts
+    assert parts["numbers"]["__blocked-time-ns"] > 0.7, parts
     assert parts["store"]["__idle-time-ns"] > 0.9, parts
 
-    def ends() -> set[str]:
-        reply = ask_master(heron, "slow", control_pb2.GetMetrics(names=["__end-to-end-latency"]))
-        return {report.component for report in reply.reports for s in report.samples if s.count and s.sum > 0}
-
-    wait_for(lambda: ends() == {"store"}, 60, "the latency at the end of the path")
+    wait_for(lambda: ends(heron, "slow") == {"store"}, 60, "the latency at the end of the path")
     assert "from the spout to the end of the path, which is in store: median" in heron("metrics", "local", "slow").out
 
     # The figures of a killed process stay, and its successor's are added.
@@ -69,13 +70,6 @@ def test_a_slow_bolt_is_busy_its_spout_blocked_and_its_sink_idle(heron: Heron, o
 
 @pytest.mark.heavy
 def test_latency_end_to_end_is_measured_where_checkpoints_are_taken(heron: Heron, out: Path) -> None:
-    heron.submit(
-        PROGRAM, "exact", "--out", out, "--count", 10**6, "--guarantee", "EFFECTIVELY_ONCE", "--work-pause-ms", 1
-    )
-
-    def ends() -> set[str]:
-        reply = ask_master(heron, "exact", control_pb2.GetMetrics(names=["__end-to-end-latency"]))
-        return {report.component for report in reply.reports for s in report.samples if s.count and s.sum > 0}
-
-    wait_for(lambda: "store" in ends(), 60, "the latency at the end of the path")
+    counting(heron, out, "exact", guarantee="EFFECTIVELY_ONCE", work_pause_ms=1)
+    wait_for(lambda: "store" in ends(heron, "exact"), 60, "the latency at the end of the path")
     heron.kill("exact")

@@ -84,7 +84,7 @@ def test_a_copy_by_url_replaces_a_store_that_is_lost(
     bucket: str, object_server: ObjectServer, heron: Heron, home: Path, out: Path
 ) -> None:
     """From a folder to a bucket, and from there back to a folder."""
-    store, replica = out.parent / "store", f"{bucket}/copies"
+    store, replica = out.parent / "store A", f"{bucket}/copies"
     heron.submit(PROGRAM, "counted", "--out", out, *QUICK, *set_(root=store, replica=replica))
 
     def newest_copy() -> int:
@@ -109,11 +109,15 @@ def test_a_copy_by_url_replaces_a_store_that_is_lost(
     shutil.rmtree(store)
     assert heron("checkpoints", "verify", "local", replica).code == 0
 
-    back = set_(root=replica, replica=store)
+    back = set_(root=replica, replica=store, retained=2)
     heron.submit(PROGRAM, "counted", "--out", out, *QUICK, *back, "--restore", f"{replica}/{_instance(replica)}")
     wait_for(lambda: progress(out, "a") > at, 60, "progress beyond the first run")
     wait_for(lambda: store.is_dir() and heron("checkpoints", "verify", "local", store).code == 0, 60, "a copy in files")
     finished_exactly(heron, out, "a")
+    listed = heron("checkpoints", "list", "local", "counted", "--store", store, "--json").json()["checkpoints"]
+    assert listed[0]["location"].startswith(str(store))
+    # Retired there as in the store; one that is on its way out may still be there.
+    assert 1 <= len(list(store.glob("counted*/chk-*/metadata"))) <= 5
 
 
 def _instance(root: str) -> str:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from heronpy.proto import control_pb2
+from tests.acceptance.test_operations import counting, stored
 from tests.runtime.programs.sizes import SIZES
 from tests.support.command import Heron
 from tests.support.inside import ask_master, inside
@@ -21,10 +22,6 @@ from tests.support.waiting import wait_for
 PROGRAMS = Path(__file__).parent / "programs"
 #: No process of these topologies may need more; an idle one has about 45 MB.
 RSS_MAX = 130 << 20
-
-
-def stored(out: Path) -> Counter[int]:
-    return Counter(int(line) for path in out.glob("stored.*") for line in path.read_text().split())
 
 
 def largest(heron: Heron) -> int:
@@ -40,8 +37,7 @@ def when_pressed(heron: Heron, name: str) -> None:
 
 def test_slow_bolt_stops_the_spouts_and_its_cure_loses_nothing(heron: Heron, out: Path) -> None:
     count = 20_000
-    heron.submit(PROGRAMS / "faults.py", "slow", "--out", out, "--count", count, "--guarantee", "ATMOST_ONCE",
-                 "--pad", 1000, "--work-pause-ms", 30)  # fmt: skip
+    counting(heron, out, "slow", count=count, spouts=2, stores=2, pad=1000, work_pause_ms=30)
     when_pressed(heron, "slow")
     rss = largest(heron)
     done = sum(stored(out).values())
@@ -58,8 +54,8 @@ def test_slow_bolt_stops_the_spouts_and_its_cure_loses_nothing(heron: Heron, out
 @pytest.mark.heavy
 def test_the_death_of_the_announcing_stream_manager_clamps_nobody_for_ever(heron: Heron, out: Path) -> None:
     count = 12_000
-    heron.submit(PROGRAMS / "faults.py", "slow", "--out", out, "--count", count, "--pad", 1000, "--containers", 2,
-                 "--work-pause-ms", 20, "--pending", 5000, "--message-timeout", 10)  # fmt: skip
+    late = {"guarantee": "ATLEAST_ONCE", "pending": 5000, "message_timeout": 10}
+    counting(heron, out, "slow", count=count, spouts=2, stores=2, pad=1000, work_pause_ms=20, containers=2, **late)
     when_pressed(heron, "slow")
     announcer = heron.status("slow")["backpressure"]
     number = announcer[0]["stmgr_id"].rpartition("-")[2] if announcer else "1"

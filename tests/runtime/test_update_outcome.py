@@ -51,8 +51,8 @@ def test_settings_outlive_the_master_that_was_asked(heron: Heron) -> None:
     assert [entry.value for entry in config.kvs if entry.key == "my.limit"] == ["10"]
 
 
-@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.heavy)])
 @pytest.mark.heavy
+@pytest.mark.parametrize("fails", [False, True])
 def test_an_update_outlives_its_master(heron: Heron, out: Path, fails: bool) -> None:
     program = out / "slow.py"
     text = (EXAMPLES / "word_count.py").read_text()

@@ -163,15 +163,18 @@ def kill_scheduler(world: World) -> None:
     assert acting(world) == before, "nothing was restarted"
 
 
-FAULTS = {
-    one.__name__: one
-    for one in (kill_container, lose_host, partition, one_way, stop_container, kill_master, kill_scheduler)
-}
+#: At most once a silent container has no successor until the user says so, so each such fault runs in two modes.
+SILENCES = (lose_host, partition, one_way, stop_container)
+#: The end of these processes is certain in every mode.
+DEATHS = (kill_container, kill_master, kill_scheduler)
+CASES = [
+    *((fault, mode) for fault in SILENCES for mode in ("ATMOST_ONCE", "EFFECTIVELY_ONCE")),
+    *((fault, "ATLEAST_ONCE") for fault in (lose_host, *DEATHS)),
+]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
-def test_what_arrives_is_what_the_mode_promises(home: Path, mode: str, fault: str) -> None:
+@pytest.mark.parametrize(("fault", "mode"), CASES)
+def test_what_arrives_is_what_the_mode_promises(home: Path, mode: str, fault: Callable[[World], None]) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="hp-", dir="/var/tmp") as shared,
         made_hosts(3) as (address, hosts),
@@ -183,7 +186,7 @@ def test_what_arrives_is_what_the_mode_promises(home: Path, mode: str, fault: st
             assert len({one.host for one in found.values()}) == len(found) == 3, "each has a host of its own"
             world.flows()
             began = time.monotonic()
-            FAULTS[fault](world)
+            fault(world)
             world.flows()
             # At most once, what was on its way then may be lost, and nothing else.
             emitted = int((time.monotonic() - began) * world.input.partitions * world.input.rate)

@@ -14,12 +14,8 @@ import time
 from collections import Counter
 
 from heronpy.engines.lease import Fencing
-from tests.sim.batches import run_batch
-from tests.sim.flow import run_flow
-from tests.sim.placing import run_placement
-from tests.sim.planted import machine_of
-from tests.sim.run import Result, run_seed
-from tests.sim.units import run_units
+from tests.sim.planted import WORLDS, machine_of
+from tests.sim.run import Result
 from tests.sim.units_after import run_two
 from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
@@ -35,23 +31,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run this one only and show its events")
     parser.add_argument("--story", action="store_true", help="with --seed: show every event, not only the last ones")
     parser.add_argument("--mode", default="", help="only this reliability mode, or this fencing")
-    parser.add_argument("--what", choices=("batch", "cluster", "flow", "placement", "units"), default="cluster")
+    parser.add_argument("--what", choices=WORLDS, default="cluster")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     options = parser.parse_args(argv)
+    world = WORLDS[options.what]
+    chosen = {"fencing": Fencing(options.mode)} if options.what == "placement" and options.mode else {}
+    chosen |= {"mode": options.mode} if options.what == "cluster" else {}
 
     def run(seed: int, story: bool = False) -> Result:
-        if options.what == "placement":
-            return run_placement(seed, fencing=Fencing(options.mode) if options.mode else None, story=story)
-        if options.what == "units":
-            result = run_units(seed, folder, story=story)
-            for more in (run_two, *LEDGERS[seed % 4 : seed % 4 + 1]):
-                result = more(seed, folder, story=story) if result.ok else result
-            return result
-        if options.what in ("flow", "batch"):
-            return (run_flow if options.what == "flow" else run_batch)(seed, folder, story=story)
-        return run_seed(seed, folder, mode=options.mode, story=story)
+        result = world(seed, folder, story=story, **chosen)
+        for more in (run_two, *LEDGERS[seed % 4 : seed % 4 + 1]) if options.what == "units" else ():
+            result = more(seed, folder, story=story) if result.ok else result
+        return result
 
-    with machine_of({"batch": run_batch, "units": run_units}.get(options.what, run_seed)) as folder:
+    with machine_of(world) as folder:
         if options.seed is not None:
             result = run(options.seed, options.story)
             print(result.report() if not result.ok else f"{result.tail}\nseed {result.seed} passes")

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from heronpy import Bolt, Grouping, TopologyBuilder
@@ -45,7 +44,7 @@ from heronpy.wire.codec import decoder
 from tests.sim.disk import Disk
 from tests.sim.kernel import Process, Thread, World, current_process
 from tests.sim.run import Result
-from tests.sim.units import KEEPERS, TASKS, WORKERS, Cluster, replaced, simulated, units_simulator
+from tests.sim.units import Bounded, Cluster, replaced, simulated, units_simulator
 from tests.sim.units_faults import Faults
 from tests.sim.units_machine import Delegate, Ledger, SimStages
 from tests.support.launch import launch_spec
@@ -139,7 +138,7 @@ class Store(MemoryStore):
         return answer
 
 
-class Batch(Cluster):
+class Batch(Bounded):
     """A batch run, and then one without faults that takes its input."""
 
     def __init__(self, world: World, home: Path, lock: bool) -> None:
@@ -150,7 +149,6 @@ class Batch(Cluster):
         launch_spec("sim", "sim-1", home, settings=settings).save(home / "launch.json")
         self.launch, self.groups = str(home / "launch.json"), int(settings["checkpoint"]["key_groups"])
         self.ledgers: dict[str, Ledger] = {}
-        self.done: set[int] = set()
         #: The content of the logs by inode, at the begin of the run and when its input was sealed.
         self.at_begin: dict[int, bytes] = {}
         self.at_seal: dict[int, bytes] = {}
@@ -193,27 +191,15 @@ class Batch(Cluster):
     def ledger_at(self, url: str) -> Ledger:
         return self.ledgers[url]
 
-    def has_ended(self, process: Process) -> None:
-        self.done.add(int(process.name.rpartition("-")[2]))
-        thread = Thread.current()
-        assert thread is not None
-        thread.sleep(1e9)
+    def _component(self, task: int) -> str:
+        return "batch" if self._kind(task) == "worker" else "batch-keeper"
 
     def _run(self, process: Process, task: int, after: str) -> None:
-        is_worker = self._kind(task) == "worker"
-        kind: type[Any] = BatchWorker if is_worker else BatchKeeper
+        kind: type[Any] = BatchWorker if self._kind(task) == "worker" else BatchKeeper
         delegate, thread = Delegate(self), Thread.current()
         spout = kind(delegate)
         assert thread is not None
-        context = SimpleNamespace(
-            get_topology_name=lambda: "sim",
-            get_topology_id=lambda: "sim-1",
-            get_component_id=lambda: "batch" if is_worker else "batch-keeper",
-            get_task_id=lambda: task % TASKS,
-            get_component_tasks=lambda component: range(WORKERS if is_worker else KEEPERS),
-            register_metric=lambda *about: None,
-            process=SimpleNamespace(container=task % 2, after=after),
-        )
+        context = self._context(task, after)
         try:
             spout.initialize({RUN_KEY: str(self.run.folder)}, context)
             while process.program != "preempted":
@@ -225,10 +211,6 @@ class Batch(Cluster):
         except Exception as error:
             self.world.wrong(f"{process.name}: " + "".join(traceback.format_exception(error)))
         process.exit(1)
-
-    def is_over(self) -> bool:
-        """Whether all tasks have ended."""
-        return len(self.done) == self.tasks
 
     # ---- what must hold ---------------------------------------------------------------------
     def begins(self, number: int) -> None:
@@ -384,7 +366,7 @@ def batch_simulator() -> Iterator[Path]:
 
 
 def _step() -> None:
-    """Others see what was done, or will see what is done next: time passes, and the process may end."""
+    """A step that others see: time passes, and the process may end."""
     process, thread = current_process(), Thread.current()
     process.operate()
     assert thread is not None

@@ -60,7 +60,7 @@ class Disk:
                 self._content[state.st_ino] = file.read()
 
     def power_cut(self) -> None:
-        """What was not synced may be gone. Processes are killed by whoever cuts the power."""
+        """Data that was not synced may be gone. The caller kills the processes."""
         present = {str(p): p.lstat() for p in sorted(self.root.rglob("*"), key=str)}
         for path, state in present.items():
             if stat.S_ISDIR(state.st_mode):
@@ -80,7 +80,7 @@ class Disk:
         self.world.trace.note("disk", f"lost {self.lost}")
 
     def damage(self) -> str:
-        """A file of a checkpoint goes bad, for good: changed, cut or gone (F23)."""
+        """Damage a file of a checkpoint permanently: changed, cut or gone (F23)."""
         files = sorted(p for p in self.root.rglob("*") if p.is_file() and not p.name.startswith("."))
         if not files:
             return "no file"

@@ -73,7 +73,7 @@ class World:
         heapq.heappush(self._heap, (when, self._sequence, process, call, args))
 
     def later(self, delay_s: float, call: Callable[..., Any], *args: Any) -> None:
-        """Call after a while, as nobody: the network, the disk, a fault."""
+        """Call after a while, outside of all processes: for the network, the disk, a fault."""
         self.at(self.now + delay_s, None, call, *args)
 
     def run(self, until: float, done: Callable[[], bool]) -> bool:

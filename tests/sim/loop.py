@@ -163,7 +163,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         process.world.wrong(f"{process.name}: {context.get('message', '')}: {text}")
 
     def bury(self) -> None:
-        """The world has ended: nobody misses what was under way."""
+        """The world has ended: drop all tasks and callbacks."""
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         with warnings.catch_warnings():

@@ -105,7 +105,7 @@ class Os(Stand):
 
     @staticmethod
     def register_at_fork(**hooks: Any) -> None:
-        """Nobody forks here, and the real process must not keep the hooks of a simulated one."""
+        """No process forks here, and the real process must not keep the hooks of a simulated one."""
 
     @staticmethod
     def fork() -> int:

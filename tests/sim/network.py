@@ -76,7 +76,7 @@ class Lane:
         return lost
 
     def close(self) -> None:
-        """The other side has ended: what is under way still arrives, then the end is seen."""
+        """The other side has ended: data on its way still arrives, and then the end."""
         self.closing = True
         if not self.queue and not self.blocked:
             network = self.connection.network

@@ -373,7 +373,7 @@ class Cluster:
 
     # ---- audit ------------------------------------------------------------------------------
     def acts(self, box: Box) -> None:
-        """A container begins to act: nobody else may, or only with a lower epoch."""
+        """A container begins to act: no other one may act, or only with a lower epoch."""
         self.stats["activated"] += 1
         container, epoch = box.job.request.container, box.lease.epoch
         highest, who = self.epochs.get(container, (0, ""))

@@ -92,7 +92,7 @@ class Faults:
         self.world.later(duration_s, setattr, thing, name, not value)
 
     def _endpoint(self, duration_s: float) -> None:
-        """First what is asked is lost, then what is answered; mostly nobody else sees the host either."""
+        """Questions are lost first, then answers; mostly the others do not see the host either."""
         host = self._some_host()
         self._switch(host, "endpoint", False, duration_s)
         self.world.later(self.rng.uniform(0.0, 6.0), self._switch, host, "answers", False, duration_s)

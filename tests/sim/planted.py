@@ -14,12 +14,16 @@ from tests.sim.batches import batch_simulator, run_batch
 from tests.sim.flow import run_flow
 from tests.sim.placing import run_placement
 from tests.sim.run import Result, run_seed, simulator
-from tests.sim.units import units_simulator
+from tests.sim.units import run_units, units_simulator
 from tests.sim.units_after import run_two
 from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
 Run = Callable[..., Result]
 Patch = Callable[[pytest.MonkeyPatch], None]
+#: The worlds by the names that `make sim` takes.
+WORLDS: dict[str, Run] = {
+    "batch": run_batch, "cluster": run_seed, "flow": run_flow, "placement": run_placement, "units": run_units
+}  # fmt: skip
 #: Runs of pipelines of work units that share something with others.
 BESIDE: tuple[Run, ...] = (run_two, run_sites, run_homes, run_sealed)
 

@@ -50,7 +50,7 @@ class Result:
         return not self.violations
 
     def report(self) -> str:
-        """For people: what is wrong, what came before, and how to see it again."""
+        """A text for people: the violations, the events before them, and the command that replays them."""
         lines = [f"seed {self.seed} ({self.mode}) failed after {self.took_s:.3f} simulated seconds:"]
         lines += [f"  {text}" for text in self.violations]
         lines += ["the last events:", self.tail, f"replay it with: {self.again} SEED={self.seed}"]
@@ -103,7 +103,7 @@ def simulator() -> Iterator[Path]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """One of ten folders whose names have the same length: a path may lie in what is measured."""
+    """One of ten folders whose names have the same length, because sizes of messages depend on paths."""
     base = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp") / f"heronpy-sim-{os.getuid()}"
     base.mkdir(mode=0o700, exist_ok=True)
     for number in range(10):
@@ -157,7 +157,7 @@ def played(
 def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, events_max: int = 3_000_000,
              adapt: Callable[[Cluster], None] | None = None, asked: bool = True, ways: bool = True,
              users: tuple[Any, ...] = ()) -> Result:  # fmt: skip
-    """One run, inside `simulator()`; without `asked` nobody asks the topology master for anything.
+    """One run, inside `simulator()`; without `asked` no verb asks the topology master for anything.
 
     Without `ways` user code and batching are the plain ones, as they were in the days of some seeds; `users` are its
     classes, if they are not to be drawn.

@@ -36,7 +36,7 @@ class StateModel:
         return Session(self, current_process())
 
     def outage(self, duration_s: float) -> None:
-        """Nobody can read or write for a while."""
+        """No process can read or write for a while."""
         self.away = True
         self.world.later(duration_s, self._back)
 

@@ -26,7 +26,7 @@ class TaskLoop(asyncio.SelectorEventLoop):
         """Nothing wakes it from outside but the descriptors that it watches."""
 
     def _close_self_pipe(self) -> None:
-        """There is none."""
+        """There is no pipe."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error, process = context.get("exception"), self._process

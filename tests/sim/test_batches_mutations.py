@@ -79,7 +79,7 @@ def drop_files_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def charge_everything(patch: pytest.MonkeyPatch) -> None:
-    """Whoever ends is at fault."""
+    """Every end of a process is charged."""
     patch.setattr(worker, "OWN_FAULT", frozenset(reason.value for reason in ExitReason))
 
 

@@ -64,7 +64,7 @@ def grant_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_that_it_ended(patch: pytest.MonkeyPatch) -> None:
-    """What the engine has given up counts as ended."""
+    """A container that the engine has given up counts as ended."""
     listed = Placement._on_listed
 
     def all_confirmed(self: Any, event: Listed, now: float) -> Any:
@@ -77,7 +77,7 @@ def believe_that_it_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 def absence_is_an_end(patch: pytest.MonkeyPatch) -> None:
-    """What a list does not show has ended."""
+    """A container that is not on the list has ended."""
     listed = Placement._on_listed
 
     def shown_or_gone(self: Any, event: Listed, now: float) -> Any:
@@ -94,7 +94,7 @@ def absence_is_an_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_no_ledger(patch: pytest.MonkeyPatch) -> None:
-    """What a successor of the scheduler has to know is not written."""
+    """The facts that a successor of the scheduler needs are not written."""
     handle = Placement.handle
     patch.setattr(
         Placement,
@@ -120,17 +120,17 @@ def trust_only_the_last(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_duplicates(patch: pytest.MonkeyPatch) -> None:
-    """What is too much is not cancelled."""
+    """Surplus submissions are not cancelled."""
     patch.setattr(Placement, "_cancel", lambda self, container, one, now: [])
 
 
 def wait_for_a_lost_list(patch: pytest.MonkeyPatch) -> None:
-    """A submission that nobody lists is waited for."""
+    """A scheduler waits for a submission that is on no list."""
     patch.setattr(Submission, "is_absent", lambda self, now, lost_s, awake_since: False)
 
 
 def trust_what_was_adopted(patch: pytest.MonkeyPatch) -> None:
-    """A new scheduler does not look whether what it has inherited still says anything."""
+    """A new scheduler does not check whether the containers that it has adopted still report."""
     lost = Placement._find_lost
 
     def only_heard(self: Any, container: Container, now: float) -> Any:

@@ -1,4 +1,4 @@
-"""A seed replays whatever the real machine does meanwhile: how often its thread has slept is not for the simulation."""
+"""A seed replays independently of the real machine: the simulation does not see how often its thread has slept."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def forget_numbers(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_before_the_record(patch: pytest.MonkeyPatch) -> None:
-    """Everybody is told of a checkpoint before it is in the log."""
+    """A checkpoint is announced before it is in the log."""
     take = Coordinator.take
     patch.setattr(Coordinator, "take", lambda self: sorted(take(self), key=lambda e: not isinstance(e, Announce)))
 
@@ -119,7 +119,7 @@ def grant_too_much(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_losses_only_sometimes(patch: pytest.MonkeyPatch) -> None:
-    """What is given up in EFFECTIVELY_ONCE is not reported, and barriers do not count."""
+    """Tuples given up in EFFECTIVELY_ONCE are not reported, and barriers do not count."""
     patch.setattr(Attempts, "give_up", lambda self, task, attempt, tuples, reason: None)
     patch.setattr("instance.in_queue.Channels.difference", lambda self, source, sent: 0)
 

@@ -89,7 +89,7 @@ def trust_who_has_slept(patch: pytest.MonkeyPatch) -> None:
 
 
 def trust_the_inode(patch: pytest.MonkeyPatch) -> None:
-    """A worker reads what is at the path of its file, whatever it is by now."""
+    """A worker reads the path of its file, although another file may be there by now."""
     patch.setattr(units, "file_matches", lambda head, descriptor: True)
 
 
@@ -111,7 +111,7 @@ def keep_older_stages(patch: pytest.MonkeyPatch) -> None:
 
 
 def remove_live_stages(patch: pytest.MonkeyPatch) -> None:
-    """What is staged is removed without asking whether its unit lives."""
+    """Stages are removed without asking whether their units live."""
     staged = Stages.staged_units
 
     def none_lives(self: Stages, generation: int) -> dict[int, list[Path]]:
@@ -149,7 +149,7 @@ def forget_bad_lines(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_backups(patch: pytest.MonkeyPatch) -> None:
-    """A lease never ends, and nobody takes what a dead process holds."""
+    """A lease never ends, and no worker takes the unit of a dead process."""
     patch.setattr(leasing, "_candidates", lambda draft, orphans, paces, with_backups: leasing._ready(draft))
     _handled(patch, requests.GiveBack, lambda draft, request, who: requests.Returned(()))
 
@@ -200,18 +200,18 @@ def finds(run: Run, plant: Patch, seeds: Sequence[int], monkeypatch: pytest.Monk
 
 # ---- several pipelines -----------------------------------------------------------------------
 def forget_open_bytes(patch: pytest.MonkeyPatch) -> None:
-    """What the other has seen and not published is not waited for."""
+    """A pipeline does not wait for bytes that the other one has seen and not published."""
     patch.setattr(Tables, "oldest_open", lambda self, pipeline: None)
 
 
 def forget_looks(patch: pytest.MonkeyPatch) -> None:
-    """What the other has not seen yet is not waited for."""
+    """A pipeline does not wait for bytes that the other one has not seen yet."""
     always = SiteScan(Scanned("", 0.0, math.inf, True), True, math.inf)
     patch.setattr(Tables, "scans", lambda self, pipeline: [always])
 
 
 def work_by_any_map(patch: pytest.MonkeyPatch) -> None:
-    """Nobody is refused who works by an older map."""
+    """A process that works by an older map is not refused."""
     patch.setattr(Ledger, "follow", lambda self, version: None)
 
 

@@ -14,15 +14,12 @@ from heronpy.engines.lease import Fencing
 from tests.sim.batches import run_batch
 from tests.sim.flow import run_flow
 from tests.sim.placing import run_placement
-from tests.sim.planted import BESIDE, Run, machine_of, passes
-from tests.sim.run import run_seed
+from tests.sim.planted import BESIDE, WORLDS, Run, machine_of, passes
 from tests.sim.units import Cluster, run_days, run_units
 from tests.sim.units_after import run_two
 from tests.sim.units_ledgers import run_homes, run_sealed, run_sites
 
 ROOT = Path(__file__).parents[2]
-#: The worlds by the names that `make sim` takes.
-WORLDS = {"cluster": run_seed, "flow": run_flow, "placement": run_placement, "units": run_units, "batch": run_batch}
 
 
 # ---- placement ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What happened in a run: the last lines for people, and a hash over all of them.
+"""The events of a run: the last lines for people, and a hash over all of them.
 
 The hash is over what is equal in every run of a seed: times, names, sizes, texts; not over contents, which
 hold paths of this machine.

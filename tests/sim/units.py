@@ -96,6 +96,9 @@ class Cluster:
     def _name(self, task: int) -> str:
         return f"{self.prefix}{self._kind(task)}-{task}"
 
+    def _component(self, task: int) -> str:
+        return f"{self.prefix}{self._kind(task)}"
+
     @staticmethod
     def _kind(task: int) -> str:
         return "worker" if task % TASKS < WORKERS else "keeper"
@@ -146,21 +149,12 @@ class Cluster:
         Thread(process, lambda: self._run(process, task, after)).start()
 
     def _run(self, process: Process, task: int, after: str) -> None:
-        is_worker = self._kind(task) == "worker"
-        kind: type[Any] = LogWorker if is_worker else LogKeeper
+        kind: type[Any] = LogWorker if self._kind(task) == "worker" else LogKeeper
         delegate = Delegate(self)
         spout = kind(delegate)
         thread = Thread.current()
         assert thread is not None
-        context = SimpleNamespace(
-            get_topology_name=lambda: "sim",
-            get_topology_id=lambda: self.run_id,
-            get_component_id=lambda: f"{self.prefix}{self._kind(task)}",
-            get_task_id=lambda: task % TASKS,
-            get_component_tasks=lambda component: range(WORKERS if is_worker else KEEPERS),
-            register_metric=lambda *about: None,
-            process=SimpleNamespace(container=task % 2, after=after),
-        )
+        context = self._context(task, after)
         try:
             spout.initialize({OPTIONS_KEY: self.options_of(task), ROWS_KEY: self.rows}, context)
             while True:
@@ -175,6 +169,18 @@ class Cluster:
         except Exception as error:
             self.world.wrong(f"{process.name}: " + "".join(traceback.format_exception(error)))
         process.exit(1)
+
+    def _context(self, task: int, after: str) -> SimpleNamespace:
+        count = WORKERS if self._kind(task) == "worker" else KEEPERS
+        return SimpleNamespace(
+            get_topology_name=lambda: "sim",
+            get_topology_id=lambda: self.run_id,
+            get_component_id=lambda: self._component(task),
+            get_task_id=lambda: task % TASKS,
+            get_component_tasks=lambda component: range(count),
+            register_metric=lambda *about: None,
+            process=SimpleNamespace(container=task % 2, after=after),
+        )
 
     def rows(self, unit: LogUnit) -> Iterator[str]:
         process, thread = current_process(), Thread.current()
@@ -252,7 +258,7 @@ class Cluster:
         return bool(rows) and not waits and not self._unrecorded(rows)
 
     def _unrecorded(self, rows: Iterable[Any]) -> int:
-        """Bad ranges of which a keeper has still to write the record."""
+        """The number of bad ranges whose record a keeper has still to write."""
         spans = [row for row in rows if isinstance(row, Span) and row.state is SpanState.BAD and row.unit and row.tries]
         generation = next(row.generation for row in rows if isinstance(row, Pipeline))
         lines = (Line(span.file, span.begin, span.end) for span in spans)
@@ -273,6 +279,25 @@ class Cluster:
             for problem in disagreements([row for part in self.parts() for row in part], lineages, lineages):
                 world.wrong(problem)
         self.stats.update(lines=found.expected, units=found.units, bad=found.bad, thrown=found.thrown_missing)
+
+
+class Bounded(Cluster):
+    """The tasks of a run end with its input."""
+
+    def __init__(self, world: World, folder: Path, config: Config, poison: int = 0) -> None:
+        self.done: set[int] = set()
+        super().__init__(world, folder, config, poison)
+
+    def has_ended(self, process: Process) -> None:
+        """The task does nothing more."""
+        self.done.add(int(process.name.rpartition("-")[2]))
+        thread = Thread.current()
+        assert thread is not None
+        thread.sleep(1e9)
+
+    def is_over(self) -> bool:
+        """Whether all tasks have ended, however the logs grow."""
+        return len(self.done) == self.tasks
 
 
 def _active() -> Cluster:

@@ -117,7 +117,7 @@ class Faults:
         self.cluster.lose()
 
     def end(self) -> None:
-        """No further fault, and nobody is stopped."""
+        """No further fault comes, and no process is stopped."""
         self.cluster.ledger.away, self.cluster.ledger.loss = False, 0.0
         for log in self.cluster.logs.written.lines:
             self.cluster.logs.finish(log)

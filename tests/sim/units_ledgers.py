@@ -21,9 +21,9 @@ from heronpy.ingest.ledger.types import Config, File, Kind, Pipeline, Row, Seal,
 from heronpy.ingest.options import UnitOptions
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.verify.units.logs import Written, judge
-from tests.sim.kernel import START_S, Process, Thread, World, current_process
+from tests.sim.kernel import START_S, Thread, World, current_process
 from tests.sim.run import Result
-from tests.sim.units import PIPELINE, SETTLE_S, TASKS, Cluster, settle, simulated
+from tests.sim.units import PIPELINE, SETTLE_S, TASKS, Bounded, Cluster, settle, simulated
 from tests.sim.units_faults import Faults
 from tests.sim.units_machine import Ledger
 from tests.support.memory_ledger import MemoryStore
@@ -104,7 +104,7 @@ class Sites(Several):
         super().__init__(world, folder, config, poison)
 
     def options_of(self, task: int) -> UnitOptions:
-        """Always those of its first submit, whatever the map is by now."""
+        """Always the options of its first submit, although the map may have changed."""
         site = task // TASKS
         return replace(self.options, site=self.groups[site], ledger=self.maps[site])
 
@@ -220,7 +220,7 @@ class SealedStore(MemoryStore):
         return {row.run for row in tables.every(Seal)} if tables is not None else set()
 
 
-class Sealed(Cluster):
+class Sealed(Bounded):
     """Bounded runs, one after the other."""
 
     def __init__(self, world: World, folder: Path, config: Config, poison: int) -> None:
@@ -235,13 +235,13 @@ class Sealed(Cluster):
         self.sizes[run] = sizes
 
     def begin(self) -> None:
-        """A new run; of the one before nobody is left."""
+        """A new run, after all processes of the run before have ended."""
         self.closed_for_rebuild = True
         for process in self.world.processes:
             process.kill()
         self.stats["runs"] += 1
         self.closed_for_rebuild, self.run_id = False, f"sim-{self.stats['runs'] + 1}"
-        self.done: set[int] = set()
+        self.done.clear()
         for log in self.logs.written.lines:
             self.logs.finish(log)
         self.logs.note()
@@ -254,18 +254,8 @@ class Sealed(Cluster):
             self.done.discard(task)
             super().start(task, after)
 
-    def has_ended(self, process: Process) -> None:
-        self.done.add(int(process.name.rpartition("-")[2]))
-        thread = Thread.current()
-        assert thread is not None
-        thread.sleep(1e9)
-
-    def is_over(self) -> bool:
-        """Whether all tasks have ended, however the logs grow."""
-        return len(self.done) == self.tasks
-
     def check(self) -> None:
-        """What was sealed is all that is done, and what was there at the start was sealed."""
+        """Exactly the sealed bytes are done, and all bytes of the start were sealed."""
         rows, sealed = self.ledger.store.snapshot(PIPELINE), self.sizes.get(self.run_id)
         done: dict[int, list[tuple[int, int]]] = {row.id: [] for row in rows if isinstance(row, File)}
         for row in rows:

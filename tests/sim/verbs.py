@@ -1,4 +1,4 @@
-"""What people ask of the topology master while faults come: scale, save, rewind, pause.
+"""Verbs that users send to the topology master while faults come: scale, save, rewind, pause.
 
 Requests enter where those of a command do, as an envelope of an unknown peer. Whoever asks may hear nothing,
 as the topology master may die in the middle; a refusal is an answer like any other.
@@ -41,7 +41,7 @@ class Verbs:
         self._pauses = self._ended = 0
 
     def plan(self, until: float) -> None:
-        """Draw when somebody asks for what; in most runs nobody does."""
+        """Draw verbs and their times; in most runs there are none."""
         rng = self.rng
         if rng.random() > 0.4:
             return
@@ -86,7 +86,7 @@ class Verbs:
         self._ask(control_pb2.TakeCheckpoint(savepoint=self.rng.random() < 0.7), "")
 
     def _rewind(self) -> None:
-        """Back to the newest checkpoint, or to one before it: what was made visible since is taken back."""
+        """Restore the newest checkpoint or an earlier one: output that was published since is taken back."""
         known = sorted(self.cluster.outside.complete)[-3:]
         number = self.rng.choice([0, *known])
         if number and not self._fits(number):

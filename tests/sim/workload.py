@@ -167,7 +167,7 @@ class Outside:
     cuts: set[tuple[str, int, int]] = field(default_factory=set)
 
     def cut(self, component: str, index: int, checkpoint: int) -> None:
-        """A number stands for one checkpoint, so nobody is cut twice for it."""
+        """A number stands for one checkpoint, so no task takes it twice."""
         if (component, index, checkpoint) in self.cuts:
             active_world().wrong(f"{component} {index} is cut twice for checkpoint {checkpoint}")
         self.cuts.add((component, index, checkpoint))
@@ -180,7 +180,7 @@ class Outside:
             self.prepared.setdefault(sink, {}).setdefault(checkpoint, []).extend(records)
 
     def commit(self, sink: int, attempt: int, checkpoint: int) -> None:
-        """Make visible what was prepared up to a checkpoint; idempotent."""
+        """Publish the output that was prepared up to a checkpoint; idempotent."""
         world = active_world()
         if not self.owns(sink, attempt):
             return
@@ -235,7 +235,7 @@ class Costly:
 
 
 class Records(Costly, StatefulComponent):
-    """A source's place in its input, and what is on its way."""
+    """A source's position in its input, and its pending records."""
 
     outputs = FIELDS
     state: Any = None
@@ -288,7 +288,7 @@ class Records(Costly, StatefulComponent):
         return [key_of(self.index, seq, self.shape.keys), self.index, seq, 1, b"x" * self.shape.pad]
 
     def id_of(self, seq: int) -> int | None:
-        """What is told of a record that is acked or failed."""
+        """The record of an ack or a fail."""
         return seq if self.shape.mode == AT_LEAST else None
 
     def went(self, seq: int) -> None:
@@ -309,7 +309,7 @@ class Records(Costly, StatefulComponent):
         self.world_checks_ack(tup_id)
 
     def world_checks_ack(self, seq: int) -> None:
-        """At least once: what is acked was delivered."""
+        """At least once: an acked record was delivered."""
         for via in self.shape.vias:
             if not self.outside.delivered[(self.index, seq, via)]:
                 active_world().wrong(f"record {(self.index, seq, via)} was acked and never delivered")

@@ -65,6 +65,7 @@ def line(
     values: list[Any],
     bolt: type = PassBolt,
     *,
+    spout: type = ListSpout,
     par: int = 1,
     grouping: Any = Grouping.SHUFFLE,
     config: dict[str, Any] | None = None,
@@ -72,7 +73,7 @@ def line(
 ) -> TopologyBuilder:
     """values -> bolt"""
     builder = TopologyBuilder("line")
-    source = builder.add_spout("source", ListSpout, par=1, config={"values": values})
+    source = builder.add_spout("source", spout, par=1, config={"values": values})
     builder.add_bolt("bolt", bolt, par=par, inputs={source: grouping}, config=config)
     builder.set_config(topology_config or {})
     return builder

@@ -345,11 +345,7 @@ def test_killed_task_loses_its_work_and_is_replayed() -> None:
             super().fail(tup_id)
             self.values.append((tup_id, self.open[tup_id]))
 
-    builder = TopologyBuilder("replay")
-    source = builder.add_spout("source", Replaying, par=1, config={"values": list(range(20))})
-    builder.add_bolt("bolt", PassBolt, par=1, inputs=[source])
-    builder.set_config(ATLEAST)
-    sim = Simulator(builder)
+    sim = Simulator(line(list(range(20)), spout=Replaying, topology_config=ATLEAST))
     while not sim.pending("source"):
         sim.run(max_steps=1)
     sim.kill_task("bolt")
@@ -398,10 +394,7 @@ def test_deactivate_and_activate() -> None:
         def deactivate(self) -> None:
             self.told.append(("deactivate", None))
 
-    builder = TopologyBuilder("aware")
-    source = builder.add_spout("source", Aware, par=1, config={"values": [1]})
-    builder.add_bolt("bolt", PassBolt, par=1, inputs=[source])
-    sim = Simulator(builder)
+    sim = Simulator(line([1], spout=Aware))
     sim.deactivate()
     assert sim.run().reason == "idle"
     assert sim.emitted("source") == []
@@ -430,12 +423,9 @@ def test_tuples_for_a_full_task_are_dropped_where_the_topology_says_so(policy: o
             self.emit_batch([[value for _, value in self.values]])
             self.end_of_input()
 
-    builder = TopologyBuilder("flood")
-    spout = builder.add_spout("flood", Flood, par=1, config={"values": list(range(5000))})
-    builder.add_bolt("seen", PassBolt, par=1, inputs={spout: Grouping.fields("value")})
-    builder.set_config({"topology.droptuples.upon.backpressure": policy})
-    sim = Simulator(builder)
+    config = {"topology.droptuples.upon.backpressure": policy}
+    sim = Simulator(line(list(range(5000)), spout=Flood, grouping=Grouping.fields("value"), topology_config=config))
     assert sim.run().reason == "finished"
-    seen = [values[0] for values in sim.emitted("seen")]
-    assert len(seen) + sim.dropped.get("seen", 0) == 5000 and seen[:1000] == list(range(1000))
+    seen = [values[0] for values in sim.emitted("bolt")]
+    assert len(seen) + sim.dropped.get("bolt", 0) == 5000 and seen[:1000] == list(range(1000))
     assert len(seen) <= most and (policy != "sample" or (1500 < len(seen) and seen[-1] > 3000))

@@ -12,7 +12,6 @@ from heronpy.api.bolt.async_bolt import AsyncBolt
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt
 from heronpy.api.spout.spout import Spout
-from heronpy.api.topology import TopologyBuilder
 from heronpy.simulator import SimulationError, Simulator
 from tests.simulator.parts import ATLEAST, ListSpout, PassBolt, SinkBolt, line
 
@@ -24,9 +23,7 @@ def test_infinite_spout_needs_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         def next_tuple(self) -> None:
             self.emit([1])
 
-    builder = TopologyBuilder("endless")
-    builder.add_bolt("bolt", SinkBolt, par=1, inputs=[builder.add_spout("source", Endless, par=1)])
-    sim = Simulator(builder)
+    sim = Simulator(line([], SinkBolt, spout=Endless))
     assert sim.run(max_steps=100).reason == "max_steps"
     assert sim.run(seconds=0.1).reason == "seconds"
     monkeypatch.setattr("heronpy.simulator.simulator.STEPS_MAX", 500)
@@ -39,10 +36,7 @@ def test_silent_spout_is_idle() -> None:
         def end_of_input(self) -> None:
             """Stays open."""
 
-    builder = TopologyBuilder("silent")
-    source = builder.add_spout("source", Silent, par=1, config={"values": [1]})
-    builder.add_bolt("bolt", PassBolt, par=1, inputs=[source])
-    sim = Simulator(builder)
+    sim = Simulator(line([1], spout=Silent))
     assert sim.run().reason == "idle"
     assert sim.emitted("bolt") == [[1]]
     assert sim.finish().reason == "finished"
@@ -110,10 +104,7 @@ def test_windows_follow_the_virtual_clock(bolt: type, config: Any, sizes: list[i
         def processWindow(self, window_info: Any, tuples: list[Any]) -> None:
             self.emit([len(tuples)])
 
-    builder = TopologyBuilder("windows")
-    source = builder.add_spout("source", Steady, par=1)
-    builder.add_bolt("bolt", CountBolt, par=1, inputs=[source], config=config)
-    sim = Simulator(builder)
+    sim = Simulator(line([], CountBolt, spout=Steady, config=config))
     sim.run(seconds=2.05)
     assert [size for [size] in sim.emitted("bolt")] == sizes
 

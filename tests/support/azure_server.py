@@ -44,7 +44,7 @@ def why_not() -> str:
 
 
 def connected(objects: Objects) -> Iterator[Objects]:
-    """Of a fixture: the objects, whose connections end with it.
+    """The objects for a fixture; their connections end with it.
 
     pytest holds what a fixture has yielded until after the check of what is left behind, and Azurite keeps idle
     connections open.

@@ -141,7 +141,7 @@ class FakeEndpoint:
         return endpoint_pb2.Renewed(number=renew.number, verdict=verdict, epoch=epoch, why="the test says so")
 
     def shut(self) -> None:
-        """Nobody listens any more, until `reopen`."""
+        """Stop listening, until `reopen`."""
         self._server.close()
 
     def reopen(self) -> bool:

@@ -23,7 +23,7 @@ ROLES = Roles(tmaster=FAKES, stmgr=FAKES, instance=FAKES, spark_gateway=FAKES)
 
 
 class Counted:
-    """A state manager that writes down what is asked of it."""
+    """A state manager that records each request."""
 
     def __init__(self, launch: LaunchSpec, owns: bool = True) -> None:
         self._state = open_state_of(launch, owns)

@@ -46,7 +46,7 @@ class Patience:
             self._ballast.unlink()
 
     def waited(self) -> str:
-        """What was waited for, three times, until it went on."""
+        """The outage of the three waits, after which work continued."""
         outages = [one for one in self.told if one]
         assert len(outages) == 3 and len(set(outages)) == 1 and self.told[-1] == "", self.told
         return outages[0]

@@ -18,7 +18,7 @@ from heronpy.verify.units.logs import RotatedLogs
 
 @dataclass(slots=True)
 class Judgement:
-    """How rows differ from what was written."""
+    """How rows differ from the written lines."""
 
     missing: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class GrowingLogs(RotatedLogs):
         (self.folder / f"{log}.{self.keep + 1}").unlink(missing_ok=True)
 
     def judge(self, rows: Iterable[str]) -> Judgement:
-        """What is missing, there more than once, or not of these logs."""
+        """The rows that are missing, doubled, or not of these logs."""
         seen, expected = Counter(rows), set(self.written.all_lines())
         return Judgement(
             sorted(expected - seen.keys()),

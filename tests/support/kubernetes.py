@@ -18,7 +18,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -456,17 +456,17 @@ def _page(cluster: Cluster, kind: str, query: dict[str, str]) -> dict[str, Any]:
     return {"kind": "List", "metadata": metadata, "items": found[at : at + limit]}
 
 
-@contextmanager
-def kubernetes(nodes: int = 2, cpu: str = "4", memory: str = "2Gi") -> Iterator[tuple[Cluster, Any]]:
+def kubernetes(nodes: int = 2, cpu: str = "4", memory: str = "2Gi") -> AbstractContextManager[tuple[Cluster, Any]]:
     """A cluster with nodes, whose kubelets run pods as processes."""
+    return with_nodes(Cluster(), nodes, cpu, memory)
+
+
+@contextmanager
+def with_nodes(cluster: Any, nodes: int, cpu: str, memory: str) -> Iterator[tuple[Any, Any]]:
+    """The cluster and the kubelets of that many nodes, until both are closed."""
     from tests.support.kubernetes_node import Kubelets
 
-    cluster = Cluster()
-    kubelets = Kubelets(cluster)
-    try:
+    with closing(cluster), closing(Kubelets(cluster)) as kubelets:
         for number in range(1, nodes + 1):
             kubelets.add(f"n{number}", cpu, memory)
         yield cluster, kubelets
-    finally:
-        kubelets.close()
-        cluster.close()

@@ -28,7 +28,7 @@ Find = Callable[[str, str], dict[str, Any] | None]
 
 
 def folders_of(pod: Mapping[str, Any], folder: Path, find: Find) -> dict[str, Path] | None:
-    """A folder of this machine for each volume, by name; None while an object is missing that one is made from."""
+    """A folder of this machine for each volume, by name; None while an object for one of them is missing."""
     found: dict[str, Path] = {}
     for volume in pod["spec"].get("volumes", []):
         name = volume["name"]

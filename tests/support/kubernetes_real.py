@@ -9,15 +9,15 @@ from __future__ import annotations
 import copy
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from heronpy.engines.contract import EngineAwayError, EngineError, EngineFatalError
 from heronpy.engines.kubernetes.api_server import NEEDED, ExistsError, GoneError
 from tests.support.control_plane import ADMIN_TOKEN, NAMESPACE, ControlPlane
-from tests.support.kubernetes import TlsHandler, TlsServer, log_part
+from tests.support.kubernetes import TlsHandler, TlsServer, log_part, with_nodes
 from tests.support.kubernetes_forward import forward
 from tests.support.rest import Rest
 from tests.support.waiting import wait_for
@@ -230,7 +230,7 @@ class RealCluster:
         self._grant()
 
     def _grant(self) -> None:
-        """The least Role and access from elsewhere, without what is forbidden; returns when it holds."""
+        """Set up the least Role, and access from elsewhere, without the forbidden rights; returns when they hold."""
         wanted = [*NEEDED, *_FORWARD]
         role = [one for one in wanted if f"{one[0]} {one[2]}" not in self._forbidden]
         nodes = [] if "list nodes" in self._forbidden else [_NODES]
@@ -362,24 +362,11 @@ class _Handler(TlsHandler):
         self.send(200, {**asked, "request": None, "response": answer})
 
 
-@contextmanager
 def real_kubernetes(
     plane: ControlPlane, nodes: int = 2, cpu: str = "4", memory: str = "2Gi"
-) -> Iterator[tuple[RealCluster, Any]]:
+) -> AbstractContextManager[tuple[RealCluster, Any]]:
     """The control plane with nodes, whose kubelets run pods as processes."""
-    from tests.support.kubernetes_node import Kubelets
-
-    cluster = RealCluster(plane)
-    try:
-        kubelets = Kubelets(cluster)
-        try:
-            for number in range(1, nodes + 1):
-                kubelets.add(f"n{number}", cpu, memory)
-            yield cluster, kubelets
-        finally:
-            kubelets.close()
-    finally:
-        cluster.close()
+    return with_nodes(RealCluster(plane), nodes, cpu, memory)
 
 
 def kubectl(cluster: RealCluster, *words: str, given: str = "") -> str:

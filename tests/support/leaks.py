@@ -37,7 +37,7 @@ class LeakCheck:
         return self._patiently(self.look_home)
 
     def kill_home(self) -> None:
-        """SIGKILL, until nothing is left: what is forked meanwhile would write into folders that are being removed."""
+        """Send SIGKILL until no process is left: a process forked meanwhile would write into folders that are being removed."""
         deadline = time.monotonic() + PATIENCE_S
         while (left := self._processes()) and time.monotonic() < deadline:
             for process in left:

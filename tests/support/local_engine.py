@@ -29,7 +29,7 @@ def containers(home: Path) -> dict[str, list[psutil.Process]]:
 
 
 def kill_containers(home: Path) -> None:
-    """Kill all that is left of containers, also what has lost its shell."""
+    """Kill all processes of containers, also those without a shell."""
     for _ in range(10):  # some of them may just have started another one
         left = [one for one in psutil.process_iter() if home in _files(one).parents]
         for one in left:

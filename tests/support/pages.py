@@ -123,7 +123,7 @@ class PageRun:
         self.env.pop("HERON_CONF", None)
 
     def run(self) -> None:
-        """Every block, in order; kills what is left."""
+        """Run every block, in order; kill the topologies that are left."""
         try:
             for block in blocks_of(self.page):
                 self._run_block(block)

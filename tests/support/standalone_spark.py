@@ -71,7 +71,7 @@ class StandaloneSpark:
         return [one for one in below if _runs(one, "CoarseGrainedExecutorBackend")]
 
     def lose(self, daemon: subprocess.Popen[bytes], but: Container[int] = ()) -> None:
-        """A daemon and all that it runs are gone at once, as with its host; nobody is told. Pids in `but` stay."""
+        """End a daemon and its descendants at once and silently, as when their host is lost. Pids in `but` stay."""
         processes = [psutil.Process(daemon.pid), *psutil.Process(daemon.pid).children(recursive=True)]
         processes = [one for one in processes if one.pid not in but]
         for process in processes:
@@ -164,7 +164,7 @@ def spark_home() -> Path:
 
 
 def _runs(process: psutil.Process, main: str) -> bool:
-    """Whether it has that word among its arguments; what has just ended has none."""
+    """Whether a process has that word among its arguments; a process that has just ended has none."""
     try:
         return any(main in word for word in process.cmdline())
     except psutil.Error:

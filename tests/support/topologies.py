@@ -47,7 +47,7 @@ class Deployed:
         self.state.set(paths.packing_plan(self.launch.topology), plan.SerializeToString())
 
     def behave(self, **behaviour: dict[str, Any]) -> None:
-        """What the fake children do, by name (with _ for -)."""
+        """Say what the fake children do, by name (with _ for -)."""
         draft = self.working_dir / "behaviour.new"
         draft.write_text(json.dumps(behaviour))
         draft.rename(self.working_dir / "behaviour.json")
@@ -93,7 +93,7 @@ def deploy(
     engine: str = "",
     **fields: Any,
 ) -> Deployed:
-    """Write what `heron submit` writes before it starts the scheduler; `fields` are of what was submitted."""
+    """Write the files and nodes of `heron submit` before it starts the scheduler; `fields` are those of the launch."""
     topology_id = "word-count-1"
     working_dir = home / "topologies" / "local" / "me" / "word-count"
     working_dir.mkdir(mode=0o700, parents=True)

@@ -14,7 +14,7 @@ from heronpy.views.traces import Traces
 
 
 def component_load(name: str, **fields: Any) -> ComponentLoad:
-    """A row of which nothing is known, but for these fields."""
+    """A row with these fields; all others are unknown."""
     empty: dict[str, Any] = {one.name: None for one in structs.fields(ComponentLoad) if one.required}
     return ComponentLoad(**(empty | {"name": name, "kind": "bolt", "tasks": 1, "up": 1} | fields))
 
@@ -30,7 +30,7 @@ def load_answer(*components: ComponentLoad, **fields: Any) -> LoadAnswer:
 
 
 def event(number: int = 1, **fields: Any) -> Event:
-    """An event of which nothing is known, but for these fields."""
+    """An event with these fields; all others are unknown."""
     empty = {"at": 0.0, "first_at": 0.0, "times": 1, "kind": "life", "lasted_s": None, "warning": False}
     texts = dict.fromkeys(("subject", "reason", "text", "detail"), "")
     return Event(number=number, **(empty | texts | fields))

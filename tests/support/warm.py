@@ -64,7 +64,7 @@ here: Warm | None = None
 
 
 def serve(requests: socket.socket) -> None:
-    """Until nobody asks any more; returns in each child, which is to run its command."""
+    """Serve until the pipe ends; returns in each child, which then runs its command."""
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 2)
         if not request:

@@ -19,7 +19,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def new_endpoint(topology_id: str = "") -> str:
-    """An ipc endpoint that nobody used before, in the folder of a topology's sockets if one is given."""
+    """A new ipc endpoint, in the folder of a topology's sockets if one is given."""
     folder = Path(_folder().name, short_hash(topology_id) if topology_id else "")
     folder.mkdir(mode=0o700, exist_ok=True)
     return f"ipc://{folder}/{next(_NUMBERS)}"

@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -64,30 +63,10 @@ def bad_lines(shown: Result) -> int:
     return sum("no line of an access log" in one["span"]["error"] for one in json.loads(shown.out)["bad"])
 
 
-@pytest.mark.heavy
-def test_all_requests_are_in_the_table_while_the_log_grows_and_is_rotated(heron: Heron, tmp_path: Path) -> None:
-    logs, table = tmp_path / "access", tmp_path / "requests"
-
-    def write(lines: int) -> None:
-        command = [sys.executable, str(PROGRAM), "--write", str(lines), "--logs", str(logs)]
-        subprocess.run(command, check=True, env=heron.env)
-
-    write(20_000)
-    heron.submit(PROGRAM, "LogTable", "--logs", logs, "--output", table)
-    write(7_000)
-    # Two lines and one line are not requests.
-    wait_for(lambda: rows_of(table) >= 27_000 - 3, PATIENCE_S, "all requests in the table")
-
-    def bad() -> Any:
-        shown = heron("units", "bad", "requests", "--json")
-        return shown if shown.code == 1 and bad_lines(shown) == 3 else None
-
-    wait_for(bad, PATIENCE_S, "three bad lines")
-    wait_for(
-        lambda: heron("units", "check", "requests", "--table", table).code == 0, PATIENCE_S, "table and ledger agree"
-    )
-    assert rows_of(table) == 27_000 - 3
-    heron.kill("LogTable")
+def write(heron: Heron, logs: Path, lines: int) -> None:
+    """Let the example's server write so many lines more."""
+    command = [sys.executable, str(PROGRAM), "--write", str(lines), "--logs", str(logs)]
+    subprocess.run(command, check=True, env=heron.env)
 
 
 def traffic_of(table: Path) -> Counter[tuple[str, int]]:
@@ -118,15 +97,11 @@ def traffic_in(logs: Path) -> Counter[tuple[str, int]]:
 def test_spark_counts_each_request_once_while_the_log_grows_and_is_rotated(heron: Heron, tmp_path: Path) -> None:
     logs, table = tmp_path / "access", tmp_path / "traffic"
 
-    def write(lines: int) -> None:
-        command = [sys.executable, str(PROGRAM), "--write", str(lines), "--logs", str(logs)]
-        subprocess.run(command, check=True, env=heron.env)
-
-    write(10_000)
+    write(heron, logs, 10_000)
     flags = ("--spark", "--logs", logs, "--output", table)
     heron("submit", "local", PROGRAM, "Traffic", *flags, timeout_s=2 * PATIENCE_S).ok()
     wait_for(lambda: traffic_of(table).total(), 2 * PATIENCE_S, "counts of the first lines")
-    write(7_000)
+    write(heron, logs, 7_000)
     expected = traffic_in(logs)
     wait_for(lambda: traffic_of(table) == expected, 2 * PATIENCE_S, "all requests being counted")
     nonsense = sum(log_table.LINE.fullmatch(line) is None for line in all_lines(logs))
@@ -150,10 +125,6 @@ def test_whatever_a_new_user_kills_mends_and_loses(heron: Heron, tmp_path: Path)
     program = tmp_path / "own_table.py"
     program.write_text(PROGRAM.read_text())
 
-    def write(lines: int) -> None:
-        command = [sys.executable, str(PROGRAM), "--write", str(lines), "--logs", str(logs)]
-        subprocess.run(command, check=True, env=heron.env)
-
     def kill(kind: str, name: str) -> None:
         found = heron.status("LogTable")
         pids = [one["pid"] for one in found[kind] if name in str(one.get("component", name)) and one["pid"]]
@@ -172,12 +143,12 @@ def test_whatever_a_new_user_kills_mends_and_loses(heron: Heron, tmp_path: Path)
     def nonsense() -> int:
         return sum(log_table.LINE.fullmatch(line) is None for line in all_lines(logs))
 
-    write(10_000)
+    write(heron, logs, 10_000)
     heron.submit(program, "LogTable", "--logs", logs, "--output", table)
     wait_for(lambda: rows_of(table) > 0, PATIENCE_S, "the first rows")
     for kind, name in (("tasks", "worker"), ("tasks", "keeper"), ("containers", ""), ("tasks", "requests")):
         kill(kind, name)
-        write(4_000)
+        write(heron, logs, 4_000)
         wait_for(all_up, PATIENCE_S, "all tasks again")
     bad = nonsense()
     assert bad
@@ -206,7 +177,7 @@ def test_whatever_a_new_user_kills_mends_and_loses(heron: Heron, tmp_path: Path)
     assert "heron units rebuild requests" in said
     shutil.rmtree(heron.home / "ledger")
     heron("units", "rebuild", "requests", "--from", table).ok()
-    write(4_000)
+    write(heron, logs, 4_000)
     heron.submit(program, "LogTable", "--logs", logs, "--output", table)
     wait_for(lambda: rows_of(table) == 30_000 - nonsense(), PATIENCE_S, "all requests in the table")
     wait_for(agrees, PATIENCE_S, "table and ledger agree")

@@ -41,15 +41,15 @@ class Part(Struct, kw_only=True):
     tasks: int = 1
     concurrency: int = 1
     asynchronous: bool = False
-    #: By component: tuples that it gets for each one that the component has processed; none of a spout.
+    #: Tuples that it gets for each tuple that another component has processed, by that component; empty for a spout.
     inputs: dict[str, float] = {}
     #: Its tuples are shared out by a key.
     keyed: bool = False
-    #: Share of its busy time in which it computes; else it waits.
+    #: Share of its busy time in which it computes; in the rest it waits.
     computes: float = 1.0
     #: Busy time that it reports, as a share of the true one.
     reports: float = 1.0
-    #: Of all tasks, and bytes of a task without keys and by key.
+    #: Number of keys of all tasks, bytes of a task without keys, and bytes of a key.
     keys: float = 0.0
     base_bytes: float = 3e7
     key_bytes: float = 100.0
@@ -72,7 +72,7 @@ class Fault(Struct, frozen=True):
 
 
 class _Step(Struct):
-    """What has been in one step: its length, held and rates; by component the rate and busy share of each task."""
+    """One step: its length, the share in which spouts were held, and the rate and busy share of each task."""
 
     for_s: float
     held: float
@@ -121,7 +121,7 @@ class Model:
 
     @property
     def passed_s(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return self.now - START_S
 
     @property
@@ -168,11 +168,11 @@ class Model:
         return full.much if full is not None and full.part in (host, *self.parts) else 0.0
 
     def _cpu_factors(self) -> dict[str, float]:
-        """The share of the CPU that they need which the tasks of each host get: as much as any other thread."""
+        """By host, the share of the needed CPU that its tasks get: each thread gets as much as any other."""
         return {host: min(1.0, CORES / (self._others(host) + 1)) for host in HOSTS}
 
     def _capacities(self, part: Part, factors: Mapping[str, float]) -> list[float]:
-        """Tuples per second that each of its tasks could do."""
+        """Tuples per second that each of its tasks could process."""
         wall = 1 / part.per_s
         slower, worse = self._active("dependency", part.name), self._active("bad update", part.name)
         wall *= slower.much if slower is not None else 1.0
@@ -192,7 +192,7 @@ class Model:
         return found
 
     def _shares(self, part: Part, capacities: list[float]) -> list[float]:
-        """Of the tuples: by key, or evenly while no task is full, else to those that have room."""
+        """The share of the tuples that each task gets: by key, or by capacity."""
         hot = self._active("hot key", part.name)
         if part.keyed:
             much = hot.much if hot is not None else 0.0
@@ -234,7 +234,7 @@ class Model:
     # ---- what is seen ---------------------------------------------------------------------
 
     def _over_window(self, name: str, what: str) -> list[float]:
-        """The mean of each task."""
+        """The mean of each task over the window."""
         steps = [getattr(step, what)[name] for step in self._steps]
         return [sum(values) / len(steps) for values in zip(*steps, strict=True)]
 
@@ -332,7 +332,7 @@ class Model:
         )  # fmt: skip
 
     def _add_faults(self, found: Signals) -> None:
-        """What processes and machines say of what goes wrong."""
+        """Add what processes and machines report about the faults."""
         for one in self.faults:
             ago_s = self.passed_s - one.since_s
             if ago_s < 0 or self.passed_s >= one.until_s + TIMES.window_s:
@@ -377,7 +377,7 @@ class Model:
 
 
 def _spread(rates: list[float]) -> float | None:
-    """Their standard deviation over their mean."""
+    """The standard deviation of rates, divided by their mean."""
     mean = sum(rates) / len(rates)
     return sqrt(sum((rate - mean) ** 2 for rate in rates) / len(rates)) / mean if mean else None
 

@@ -1,23 +1,45 @@
-"""`heron load-test jobs`: what jobs, pools and the scaler cost, and how often the scaler is mistaken, against goals."""
+"""`heron load-test jobs`: what jobs, pools and the scaler cost, and how often the scaler is mistaken, against goals.
+
+Rounds of the syncer need no topologies: the driver observes a stub. A pool's keeper decides about simulated slots.
+For a manager with many idle jobs, one running topology represents the topology of each job.
+"""
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError
+from heronpy.jobs import plans
+from heronpy.jobs.documents import Leaves
+from heronpy.jobs.driver import own_leaves
+from heronpy.jobs.manager import LOOKS, PARTS, Syncing, acting_of
+from heronpy.jobs.plans import Seen, Step, pairs_of
+from heronpy.jobs.store import Definition, Store
+from heronpy.jobs.syncer import Running
 from heronpy.loadtest.checks import Check
-from heronpy.loadtest.cluster import Cluster
-from heronpy.loadtest.jobs import idle, pool, rounds
+from heronpy.loadtest.cluster import Cluster, Topology, submitted
+from heronpy.loadtest.control_plane import topology_of
+from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.jobs.model import Model, Part
 from heronpy.loadtest.jobs.scenarios import DAY, HOUR, TIMES, Drawn, Scene, daily, is_worse, is_wrong, noise
+from heronpy.loadtest.processes import cpu_s
 from heronpy.loadtest.run import Say, repeated, run_of
+from heronpy.loadtest.startup import PROGRAM, spec_of
+from heronpy.pools.keeping import Decision, Keeper, SlotView, first_map
+from heronpy.pools.shards import SHARDS_PER_SLOT, Answer, Map, Pool, Size, Spec, loads_of
+from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.scaling.history import History
+from heronpy.statemgr import open_state, paths
 
 #: Goals for the sizes that are the defaults; CPU seconds, shares, bytes.
 CHANGED_MAX_S, IDLE_MAX_S = 5.0, 1.0
@@ -26,6 +48,13 @@ MANAGERS_MAX_PERCENT, MANAGERS_MAX_BYTES = 3.0, 150 << 20
 WRONG_MAX, CHANGES_A_DAY_MAX = 0.01, 2
 #: A folder in memory, so that no disk is measured.
 _IN_MEMORY: Final = Path("/dev/shm")
+#: `rounds_cost`: number of tasks that the bolt of a job has, and has after its change.
+TASKS, MORE = 2, 3
+#: `pool_cost`: containers of each topology, without the master's; rounds over which the costs at rest are averaged.
+CONTAINERS, ROUNDS = 10, 5
+SLOT, TASK_CONTAINER = Size(8.0, 32 << 30), Size(0.5, 2 << 30)
+#: `managers_cost`: rounds take 30 s, looks of the scaler 60 s.
+LOOKED_S, MEASURED_S = 150.0, 60.0
 
 
 class Sizes(Struct, frozen=True):
@@ -69,7 +98,7 @@ _Part = tuple[dict[str, float], list[Check]]
 
 def _rounds(where: Cluster, sizes: Sizes) -> _Part:
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None) as folder:
-        changed_s, idle_s, updates = rounds.costs(Path(folder), sizes.changed, sizes.jobs)
+        changed_s, idle_s, updates = rounds_cost(Path(folder), sizes.changed, sizes.jobs)
     return {"changed_round_s": changed_s, "idle_round_s": idle_s}, [
         Check("changes", updates == sizes.changed, f"{updates:,} of {sizes.changed:,} changed jobs were updated"),
         _below("changed round", changed_s, CHANGED_MAX_S, f"a round of {sizes.changed:,} jobs with a change each"),
@@ -79,7 +108,7 @@ def _rounds(where: Cluster, sizes: Sizes) -> _Part:
 
 def _pool(where: Cluster, sizes: Sizes) -> _Part:
     lost = max(1, sizes.slots // 20)
-    found = pool.costs(sizes.slots, 10 * sizes.slots, lost)
+    found = pool_cost(sizes.slots, 10 * sizes.slots, lost)
     values = {
         "map_s": found.map_s, "keeper_round_s": found.round_s, "loss_s": found.loss_s,
         "keeper_bytes": float(found.memory_bytes),
@@ -137,7 +166,7 @@ def _days(where: Cluster, sizes: Sizes) -> _Part:
 
 
 def _managers(where: Cluster, sizes: Sizes) -> _Part:
-    found = idle.costs(where, sizes.idle)
+    found = managers_cost(where, sizes.idle)
     of = f"the manager of {sizes.idle} idle jobs"
     return {"managers_percent": found.percent, "managers_bytes": float(found.uss_bytes)}, [
         Check("manager", found.in_sync == sizes.idle, f"{found.in_sync} of {sizes.idle} jobs are in sync"),
@@ -150,3 +179,195 @@ def _managers(where: Cluster, sizes: Sizes) -> _Part:
 
 def _below(name: str, cpu_s: float, limit_s: float, what: str) -> Check:
     return Check(name, cpu_s < limit_s, f"{what} took {cpu_s:.2f} s of CPU, limit {limit_s:g} s")
+
+
+# ---- rounds of the syncer -------------------------------------------------------------------
+class Stub:
+    """Topologies on which each step takes effect at once."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, Seen] = {}
+        self.updates = 0
+
+    def see(self, job: str, leaves: Leaves) -> Seen:
+        """See `heronpy.jobs.syncer.Driver`."""
+        return self.seen[job]
+
+    def perform(self, job: str, step: Step) -> Mapping[str, int]:
+        """See `heronpy.jobs.syncer.Driver`; these jobs only change their numbers of tasks."""
+        assert isinstance(step, plans.Update), step
+        seen = self.seen[job]
+        new = {one.path: one.new for one in step.differences if one.new is not None}
+        self.seen[job] = replace(seen, leaves=seen.leaves | new, plan_version=seen.plan_version + 1)
+        self.updates += 1
+        return {}
+
+
+def rounds_cost(folder: Path, changed: int, idle: int) -> tuple[float, float, int]:
+    """CPU seconds of a round of `changed` jobs with a change each, of one of `idle` jobs, and how many were updated."""
+    with closing(open_state("local", str(folder))) as state:
+        store, stub = Store(state), Stub()
+        names = [f"Job{number:05}" for number in range(max(changed, idle))]
+        program = topology_of("Job", "", ("read", 1), ("work", TASKS))
+        digest = store.define(Definition(program.SerializeToString(deterministic=True), {}))
+        for name in names:
+            _make(store, stub, name, digest)
+        syncing = Syncing(store, stub, "load-test")
+        for name in names:
+            syncing.sync(name)  # the first time each is taken over
+        idle_s = sum(_cpu_of(syncing, names[:idle], False) for _ in range(LOOKS)) / LOOKS
+        for name in names[:changed]:
+            version = store.get(name).versions["oncall"]
+            store.set(name, "oncall", {"parallelism": {"work": MORE}}, version, "load-test", "a change")
+        return _cpu_of(syncing, names[:changed], True), idle_s, stub.updates
+
+
+def _cpu_of(syncing: Syncing, names: list[str], is_news: bool) -> float:
+    began = time.process_time()
+    for name in names:
+        syncing.sync(name, is_news)
+    return time.process_time() - began
+
+
+def _make(store: Store, stub: Stub, name: str, digest: str) -> None:
+    """A job that is in sync with a topology."""
+    leaves: Leaves = {
+        ("definition",): digest, ("run",): "running", ("parallelism", "read"): 1, ("parallelism", "work"): TASKS
+    }  # fmt: skip
+    running = Running("", f"{name}-1", pairs_of(leaves), state="IN_SYNC", tried=pairs_of(leaves))
+    store.create(name, {"provisioner": {"definition": digest}}, "load-test", "a job", running)
+    live = {path: value for path, value in leaves.items() if path != ("definition",)}
+    stub.seen[name] = Seen(f"{name}-1", alive=True, leaves=live, plan_version=1, running_s=1e9)
+
+
+# ---- a pool -------------------------------------------------------------------------------
+class PoolCost(Struct, frozen=True):
+    """CPU seconds and bytes of a keeper."""
+
+    map_s: float
+    round_s: float
+    loss_s: float
+    memory_bytes: int
+    moved: int
+    """Shards of lost slots that other slots have now."""
+    left: int
+    """Shards that still belong to a lost slot, or to no slot."""
+
+
+def pool_cost(slots: int, containers: int, lost: int) -> PoolCost:
+    """Costs of a keeper whose slots answer each map at once."""
+    before = psutil.Process().memory_info().rss
+    pool = Pool(slots, SHARDS_PER_SLOT * slots, SLOT)
+    specs = [
+        Spec(f"T{number}", f"T{number}-1", "", dict.fromkeys(range(1, CONTAINERS + 1), TASK_CONTAINER))
+        for number in range(containers // CONTAINERS)
+    ]
+    keeper, known, now = Keeper(), first_map(pool), 0.0
+
+    def step(gone: int = 0) -> Decision:
+        nonlocal known, now
+        now += 1.0
+        decided = keeper.decide(known, pool, _views(slots, gone, known), loads_of(specs, {}, pool.shards), now)
+        known = decided.map or known
+        return decided
+
+    began = time.process_time()
+    step()
+    map_s = time.process_time() - began
+    step()
+    began = time.process_time()
+    for _ in range(ROUNDS):
+        step()
+    round_s = (time.process_time() - began) / ROUNDS
+    owned = known.owners
+    began = time.process_time()
+    while step(lost).map is not None:
+        pass
+    loss_s = time.process_time() - began
+    moved = sum(1 for old, new in zip(owned, known.owners, strict=True) if old.slot != new.slot)
+    left = sum(1 for owner in known.owners if owner.slot <= lost or owner.to)
+    return PoolCost(map_s, round_s, loss_s, psutil.Process().memory_info().rss - before, moved, left)
+
+
+def _views(slots: int, gone: int, known: Map) -> dict[int, SlotView]:
+    """All slots; the first `gone` are lost."""
+    acts, is_over = SlotView(1, answer=Answer(1, known.number)), SlotView(over=1)
+    return {slot: is_over if slot <= gone else acts for slot in range(1, slots + 1)}
+
+
+# ---- managers of jobs at rest ---------------------------------------------------------------
+class ManagersCost(Struct, frozen=True):
+    """Costs of the processes of a manager, with their guardians, and how many of its jobs are in sync."""
+
+    percent: float
+    """CPU, of one core."""
+    uss_bytes: int
+    in_sync: int
+
+
+def managers_cost(where: Cluster, jobs: int) -> ManagersCost:
+    """The CPU and memory of the managers while they watch this number of idle jobs."""
+    out = where.scratch / "jobs"
+    with submitted(where, PROGRAM, spec_of("load-jobs", out, 2, 1, beat=False)) as topology, _manager(where):
+        store, names = Store(where.state), [f"Job{number:05}" for number in range(jobs)]
+        for name in names:
+            _copy(topology, store, name)
+
+        def is_seen() -> bool:
+            found = [store.running(name)[0] for name in names]
+            return all(one is not None and one.owner for one in found) and all(acting_of(where.state, p) for p in PARTS)
+
+        topology.until(is_seen, LOOKED_S, "a look of the manager at each job", every_s=1.0)
+        processes = _processes(where)
+        before = cpu_s(processes)
+        time.sleep(MEASURED_S)
+        used = cpu_s(processes) - before
+        uss = sum(process.memory_full_info().uss for process in processes)
+        found = [store.running(name)[0] for name in names]
+    in_sync = sum(1 for one in found if one is not None and one.state == "IN_SYNC")
+    return ManagersCost(used / MEASURED_S * 100, uss, in_sync)
+
+
+@contextmanager
+def _manager(where: Cluster) -> Iterator[None]:
+    where.heron("manager", "start", where.name)
+    try:
+        yield
+    finally:
+        where.heron("manager", "stop", where.name)
+
+
+def _copy(topology: Topology, store: Store, name: str) -> None:
+    """A job in sync, whose topology is this one under another name."""
+    state, old = topology.cluster.state, topology.name
+    for kind, path in (
+        (plan_pb2.ExecutionState, paths.execution_state), (topology_pb2.Topology, paths.topology),
+        (plan_pb2.PackingPlan, paths.packing_plan), (plan_pb2.TmasterLocation, paths.tmaster),
+        (plan_pb2.SchedulerLocation, paths.scheduler),
+    ):  # fmt: skip
+        content = state.get(path(old))
+        if content is None:
+            raise LabError(f"the state manager has no {path(old)}")
+        message = kind.FromString(content[0])
+        if isinstance(message, plan_pb2.ExecutionState):
+            message.topology, message.topology_id = name, f"{name}-1"
+        elif isinstance(message, topology_pb2.Topology):
+            message.name, message.id = name, f"{name}-1"
+            program = message
+        state.create(path(name), message.SerializeToString())
+    digest = store.define(Definition(program.SerializeToString(deterministic=True), {}))
+    leaves: Leaves = {("definition",): digest, ("scale", "max", "sink"): 4}
+    leaves = own_leaves(program, leaves) | leaves
+    running = Running("", f"{name}-1", pairs_of(leaves), state="IN_SYNC", tried=pairs_of(leaves))
+    layer = {"definition": digest, "scale": {"max": {"sink": 4}}}
+    store.create(name, {"provisioner": layer}, "load-test", "a job", running)
+
+
+def _processes(where: Cluster) -> list[psutil.Process]:
+    found = []
+    for part in PARTS:
+        acting = acting_of(where.state, part)
+        if acting is None:
+            raise LabError(f"the {part} has ended")
+        found += [psutil.Process(acting.guardian), psutil.Process(acting.pid)]
+    return found

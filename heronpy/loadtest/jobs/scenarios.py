@@ -65,7 +65,7 @@ class Scene:
         return [(look.at - self.looks[0][0].at, one) for look, outcome in self.looks for one in outcome.decisions]
 
     def changes(self, up: bool | None = None) -> list[tuple[float, Changed]]:
-        """All of them, or only those up or down."""
+        """All changes, or only those up or down."""
         found = [(at, one) for at, one in self.decisions if isinstance(one, Changed)]
         return [(at, one) for at, one in found if up is None or (one.after > one.before) == up]
 
@@ -74,7 +74,7 @@ class Scene:
         return [one for _, one in self.decisions if isinstance(one, Alerted)]
 
     def told(self) -> str:
-        """What was decided, for the message of a test that fails."""
+        """The decisions, for the message of a test that fails."""
         return "\n".join(f"{at:.0f} {type(one).__name__} {one.text}" for at, one in self.decisions)
 
 

@@ -26,6 +26,7 @@ from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent, refuse_old_state
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
+from heronpy.common.folders import replace_file
 from heronpy.loadtest.histogram import Histogram
 
 #: Configuration key of the specification.
@@ -115,10 +116,7 @@ class Report:
         self.timeline.append((time.monotonic(), tuples))
         content = {**self.facts, "tuples": tuples, "timeline": self.timeline, **facts}
         name = f"{self.facts['component']}-{self.facts['task']}-{self.facts['pid']}.json"
-        path = Path(self.spec["out"]) / name
-        scratch = path.with_suffix(".tmp")
-        scratch.write_text(json.dumps(content), encoding="utf-8")
-        scratch.rename(path)
+        replace_file(Path(self.spec["out"]) / name, json.dumps(content).encode(), durable=False)
 
 
 def share(total: int, lane: int) -> int:

@@ -16,6 +16,7 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
+from heronpy.common.folders import replace_file
 from heronpy.loadtest.topologies.parts import KEY, config_of, submit
 
 
@@ -46,10 +47,7 @@ class FirstBolt(Bolt):
         pid = tup.values[0]
         if pid not in self.known:
             self.known.add(pid)
-            path = self.out / f"first-{pid}-{os.getpid()}"
-            scratch = path.with_suffix(".tmp")
-            scratch.write_text(repr(time.monotonic()), encoding="ascii")
-            scratch.rename(path)
+            replace_file(self.out / f"first-{pid}-{os.getpid()}", repr(time.monotonic()).encode(), durable=False)
 
 
 def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:

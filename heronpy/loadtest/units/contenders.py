@@ -23,7 +23,7 @@ from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.inputs import COLUMNS, click, click_lines
 
 START_S = 240.0
-#: Number of last lines of its errors that are its reason.
+#: Number of last lines of its standard error that an error shows.
 _REASON_LINES = 20
 #: As `ParquetTable` has it.
 BATCH_ROWS = 20_000
@@ -124,7 +124,7 @@ def work_at_once(contenders: Sequence[tuple[object, ...]], seconds: float) -> tu
 
 
 def by_hand(logs: Sequence[Path], table: Path) -> Callable[[], None]:
-    """What one would write for a single run: read, parse, write one file."""
+    """A program for a single run: it reads, parses, and writes one file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

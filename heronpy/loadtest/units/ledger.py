@@ -32,7 +32,7 @@ KINDS = (Kind.WORKER,) * 6 + (Kind.KEEPER,) * 2
 UNIT_BYTES = 1 << 20
 START_S = 60.0
 FSYNCS = 100
-#: How long one rests that finds nothing to do.
+#: Pause of a process that finds nothing to do.
 REST_S = 0.005
 _GROWTH = 8 * UNIT_BYTES
 _MARK = f"{digest(b'')}:0:{digest(b'')}"
@@ -99,7 +99,7 @@ def _fsync_ms(path: Path) -> float:
 
 
 class Client:
-    """Asks, and notes how long what wrote something took."""
+    """Asks the ledger, and records the duration of each transaction that writes."""
 
     def __init__(self, ledger: Ledger, number: str, generation: int) -> None:
         self.ledger = ledger
@@ -169,7 +169,7 @@ class Client:
 
 
 def _client(url: str, kind: Kind, number: str, generation: int, seconds: float) -> Callable[[], dict[str, Any]]:
-    """One of the processes, which has introduced itself."""
+    """One of the processes; it has introduced itself to the ledger."""
     store = open_store(url)
     client = Client(Ledger(store, NAME, requests.Who(f"load-{kind}-{number}", "1", kind)), number, generation)
     client.ledger.ask(requests.ShowAlive())

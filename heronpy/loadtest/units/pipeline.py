@@ -1,4 +1,4 @@
-"""A pipeline of work units of one profile: its folder, its topology, what its table has, and whether that is right."""
+"""A pipeline of work units of one profile: its folder, its topology, and the check of its table."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Pipeline(LogScene):
             yield topology
 
     def look(self) -> int:
-        """Look at the table once; how many units are published."""
+        """Look at the table once; returns the number of published units."""
         now = time.monotonic_ns()
         with suppress(FileNotFoundError):
             for path in self.table.iterdir():
@@ -97,7 +97,7 @@ class Pipeline(LogScene):
         return {int(name.rpartition("-")[2]): at for name, at in self.seen.items()}
 
     def attempts(self) -> list[Began]:
-        """What the function has written down."""
+        """The attempts that the function has written down."""
         path = self.out / ATTEMPTS
         return attempts_of(path.read_text("ascii")) if path.exists() else []
 

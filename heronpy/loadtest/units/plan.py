@@ -26,23 +26,23 @@ PROFILES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much the profiles do."""
+    """The sizes of the profiles."""
 
-    #: Of the logs of `throughput`.
+    #: Bytes of the logs of `throughput`.
     bytes: int = 64 << 20
     #: How long `latency`, `straggler`, `ledger` and `quiet` measure; `recovery` kills each 2.5 s.
     seconds: float = 15.0
-    #: Of `quiet`.
+    #: Number of files of `quiet`.
     files: int = 10_000
-    #: Of `bad`.
+    #: Number of lines of `bad`.
     lines: int = 1_000_000
-    #: Of `rebuild`.
+    #: Number of units of `rebuild`.
     units: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure should be at most, or at least."""
+    """The limit of a figure, at most or at least."""
 
     figure: str
     limit: float

@@ -205,7 +205,7 @@ def recovery(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
 
 
 def _attempt(made: Pipeline, topology: Topology, is_meant: Callable[[Began], bool]) -> Began:
-    """The first attempt of which this holds, once there is one."""
+    """Wait for an attempt for which this holds."""
     made.until(lambda: any(map(is_meant, made.attempts())), PATIENCE_S, "an attempt at a unit", topology)
     return next(filter(is_meant, made.attempts()))
 
@@ -215,7 +215,7 @@ def _is_next_of(ended: Began) -> Callable[[Began], bool]:
 
 
 def _keeper(made: Pipeline, topology: Topology, turn: int) -> int:
-    """The process of one keeper after the other, when all of them have one."""
+    """The process of the keepers in turn, once all of them have one."""
     pids: list[int] = []
 
     def are_there() -> bool:

@@ -39,10 +39,6 @@ ROWS = 200
 JUMPS_S = (-3_600.0, 86_400.0, 0.0)
 
 
-def nothing(world: World, runs: int) -> None:
-    """Logs rotate, and no process is touched."""
-
-
 def ends_at(point: str) -> Act:
     """kill -9 and then SIGSTOP, SIGCONT of the next process that reaches a step."""
 

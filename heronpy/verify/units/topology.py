@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
-from heronpy.common.folders import make_folders
+from heronpy.common.folders import make_folders, replace_file
 from heronpy.ingest import LineFiles, LogUnits
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.options import UnitOptions
@@ -62,9 +62,7 @@ class Points:
 
     def _write(self, name: str, text: str) -> None:
         make_folders(self.folder)
-        new = self.folder / f".{name}"
-        new.write_text(text, encoding="ascii")
-        os.rename(new, self.folder / name)
+        replace_file(self.folder / name, text.encode(), durable=False)
 
     def disarm(self, point: str) -> None:
         """Disarm a point that no process has reached."""

@@ -20,7 +20,7 @@ from heronpy.api.topology import TopologyBuilder
 class Numbers(Spout):
     """Emits its share of 0 .. count - 1; without a count until the file `stop` appears next to the output."""
 
-    outputs = ["number"]
+    outputs = ["number", "pad"]
 
     def initialize(self, config, context):
         tasks = sorted(context.get_component_tasks("numbers"))
@@ -32,7 +32,7 @@ class Numbers(Spout):
         self.reliable = config["topology.reliability.mode"] == "ATLEAST_ONCE"
         self.pending: set[int] = set()
         self.again: list[int] = []
-        self.failures = 0
+        self.pad = "x" * config["pad"]
 
     def next_tuple(self):
         if self.pause_s:
@@ -50,15 +50,14 @@ class Numbers(Spout):
     def send(self, number):
         if self.reliable:
             self.pending.add(number)
-            self.emit([number], tup_id=number)
+            self.emit([number, self.pad], tup_id=number)
         else:
-            self.emit([number])
+            self.emit([number, self.pad])
 
     def ack(self, tup_id):
         self.pending.discard(tup_id)
 
     def fail(self, tup_id):
-        self.failures += 1
         self.logger.info("failed: %d", tup_id)
         if tup_id in self.pending:
             self.again.append(tup_id)
@@ -113,6 +112,9 @@ def main() -> None:
     parser.add_argument("--containers", type=int, default=1)
     parser.add_argument("--spout-pause-ms", type=float, default=0.0)
     parser.add_argument("--work-pause-ms", type=float, default=0.0)
+    parser.add_argument("--pad", type=int, default=0, help="characters of each tuple besides its number")
+    parser.add_argument("--pending", type=int, default=500)
+    parser.add_argument("--message-timeout", type=int, default=30)
     parser.add_argument("--guarantee", default="ATMOST_ONCE")
     args = parser.parse_args()
     builder = TopologyBuilder(args.name)
@@ -123,7 +125,9 @@ def main() -> None:
         {
             "topology.reliability.mode": args.guarantee,
             "topology.stmgrs": args.containers,
-            "topology.max.spout.pending": 500,
+            "topology.max.spout.pending": args.pending,
+            "topology.message.timeout.secs": args.message_timeout,
+            "pad": args.pad,
             "count": args.count,
             "out": args.out,
             "spout_pause_ms": args.spout_pause_ms,

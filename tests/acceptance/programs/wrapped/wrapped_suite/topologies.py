@@ -52,14 +52,11 @@ def streamlet(name, result):
 
 
 TOPOLOGIES = {
-    "BasicOneTask": simple([1], [1], Grouping.SHUFFLE),
     "AllGrouping": simple([1], [3], Grouping.ALL),
     "NoneGrouping": simple([1], [3], Grouping.NONE),
-    "OneBoltMultiTasks": simple([1], [3], Grouping.SHUFFLE),
     "OneSpoutBoltMultiTasks": simple([3], [3], Grouping.SHUFFLE),
     "ShuffleGrouping": simple([1], [3], Grouping.SHUFFLE),
     "OneSpoutTwoBolts": simple([1], [1, 1], Grouping.SHUFFLE),
-    "OneSpoutMultiTasks": simple([3], [1], Grouping.SHUFFLE),
     "MultiSpoutsMultiTasks": simple([3, 3], [1], Grouping.SHUFFLE),
     "GlobalGrouping": simple([1], [3], Grouping.GLOBAL),
     "BoltDoubleEmit": double_emit,
