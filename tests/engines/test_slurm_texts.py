@@ -267,7 +267,7 @@ def test_other_texts() -> None:
         assert parse_start(f"{nothing}|1795424293|") == Explained("", 1795424293.0), "not a reason"
         [job] = parse_jobs(f"7_1|PENDING||0|{nothing}|heron.word_count-9f.1|(null)|0|\n")
         assert seen_of(job, set()).words == "PENDING"
-    assert "does not list" in parse_start("").words
+    assert "no longer lists it" in parse_start("").words
     assert parse_config("KillWait                = 30 sec\nx\n") == {"KillWait": "30 sec"}
     [one, other] = parse_partitions("batch*|up|1-00:00:00|2+|1000+|0\ntiny|down|1:00|64|256000|99\nbroken|up\n")
     assert (one.default, one.disk_mib, other.default, other.disk_mib) == (True, 0, False, 99)
