@@ -15,7 +15,7 @@ from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.patterns import lowered
 from heronpy.scaling.plan import Outcome, State, decide, withdrawn
-from heronpy.scaling.reading import look_of
+from heronpy.scaling.reading import observation_of
 from heronpy.scaling.slo import Attainment, observed
 from heronpy.views.findings import Finding, Verdict
 from tests.support.views import component_load, load_answer
@@ -146,9 +146,9 @@ def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
 def test_a_component_that_cannot_be_rescaled_is_refused_with_its_reason() -> None:
     why = "'work' keeps plain State, which cannot be rescaled"
     load = load_answer(component_load("work", not_scalable=why), window_s=300.0).load
-    (work,) = look_of("Day", load, (), (), {}, None, {}, NOON).components
+    (work,) = observation_of("Day", load, (), (), {}, None, {}, NOON).components
     assert work.fixed == why
-    (pinned,) = look_of("Day", load, (), (), {"work": "layer oncall sets it"}, None, {}, NOON).components
+    (pinned,) = observation_of("Day", load, (), (), {"work": "layer oncall sets it"}, None, {}, NOON).components
     assert pinned.fixed == "layer oncall sets it"
     job = Job(fixed=work.fixed)
     job.looks(5, FEW)
