@@ -7,26 +7,44 @@ python scripts/ui_images.py list traces    # only these pages
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from heronpy.common.folders import make_folders
+from heronpy.common.host import this_host
+from heronpy.jobs.manager import SYNCER, Acting, folder_of, minutes_of
+from heronpy.jobs.store import Scaled, Store
+from heronpy.jobs.syncer import Running
+from heronpy.loadtest.jobs.model import START_S, Model
+from heronpy.loadtest.jobs.scenarios import GOAL, TIMES, Scene, daily, noise
+from heronpy.scaling.history import History
+from heronpy.scaling.plan import State
+from heronpy.scaling.replaying import Minute
+from heronpy.statemgr import open_state, paths
+from heronpy.statemgr.base import StateManager
+
 REPO = Path(__file__).parents[1]
+sys.path.insert(0, str(REPO))
+from tests.jobs.job_worlds import Clock, definition_of  # noqa: E402
+from tests.scaling.scenes import parts  # noqa: E402
+
 IMAGES = REPO / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
 #: So long the charts of the pictures are, seconds.
 RECORDED_S = 45.0
-#: The picture of the job is taken when it has less lag and more load than this; it gets this time for that.
-LAG_S, BUSY, HEALTHY_S = 1.0, 0.5, 1500.0
+#: Hours of the model before the picture of the job: on its third day, before noon.
+HOURS = 58.0
 WIDTH = 1200
 #: The most frequent ones stay as they are, smooth letters take the nearest, at a third of the bytes of all colours.
 COLOURS = 200
@@ -91,10 +109,6 @@ def heron(home: Path, *words: str) -> str:
 
 def submit(home: Path, folder: Path, name: str) -> None:
     """Start what some pictures show."""
-    if name == JOB:
-        heron(home, "job", "create", "local", "topologies/day.py", "--slo", "lag=5s", "--max", "work=8")
-        heron(home, "job", "set", "local", JOB, "scale.min.work=2", "--for", "2h", "--why", "a campaign at noon")
-        return
     book = folder / "book.txt"
     book.write_text("".join(f"word{number % 97} word{number % 13} word\n" for number in range(5000)))
     programs: dict[str, tuple[str, ...]] = {
@@ -133,18 +147,49 @@ def shoot(browser: Any, scheme: str, address: str, picture: Picture) -> None:
     context.close()
 
 
-def wait_healthy(home: Path) -> None:
-    """Wait until the job is busy and in time, without an alert, and the scaler has decided something."""
-    deadline = time.monotonic() + HEALTHY_S
-    while time.monotonic() < deadline:
-        job = json.loads(heron(home, "job", "show", "local", JOB, "--json"))
-        scaler, decided = job["scaler"], any(one["who"] == "scaler" for one in job["decisions"])
-        busy = max((one["busy"] or 0.0 for one in scaler["components"].values()), default=0.0)
-        in_time = scaler["lag_s"] is not None and scaler["lag_s"] < LAG_S
-        if job["state"] == "IN_SYNC" and decided and in_time and busy > BUSY and not scaler["alerts"]:
-            return
-        time.sleep(1.0)
-    raise SystemExit(f"job {JOB} was not healthy within {HEALTHY_S:g} s; take its picture while the machine is idle")
+def job_of_model(home: Path) -> StateManager:
+    """Store a job as the scaler has kept it for two and a half days, over its model of a topology.
+
+    A model does not depend on how busy this machine is. Close the result after the pictures.
+    """
+    os.environ["HERON_HOME"] = str(home)
+    state, clock = open_state("local", str(home / "state" / "local")), Clock(START_S)
+    store = Store(state, clock)
+    layer = {"definition": store.define(definition_of("work", "store")), "parallelism": {"work": 4, "store": 2}}
+    scale = {"max": GOAL.max, "min": {"work": 2}}
+    store.create(JOB, {"provisioner": {**layer, "slo": {"lag_s": GOAL.lag_s}}}, "ann on login1", "first version")
+    store.set(JOB, "oncall", {"scale": scale}, 0, "ann on login1", "follow the load")
+    make_folders(folder_of("local"))
+    before = State()
+    with closing(History(minutes_of("local", JOB), TIMES)) as history:
+        model = Model(parts(), daily(1000, 9000), noise=noise(1, 0.02), step_s=60.0)
+        looks = Scene(model, HOURS, GOAL, minutes=history).looks
+        for look, outcome in looks:
+            clock.now, slo, was = look.at, outcome.state.slo, before.slo
+            minute = msgspec.json.encode(Minute(look, GOAL, TIMES.day_s, before))
+            history.look(look.at, slo.measured_s - was.measured_s, slo.broken_s - was.broken_s, minute)
+            for decision in outcome.decisions:
+                store.decided(JOB, "scaler", decision.component, decision.text)
+            if outcome.changes:
+                why, version = outcome.decisions[0].text, store.get(JOB).versions["scaler"]
+                store.set(JOB, "scaler", outcome.changes, version, "scaler", why)
+            before = outcome.state
+    scaled, version = store.scaled(JOB)
+    store.put_scaled(JOB, Scaled(scaled.created, before, looks[-1][0]), version)
+    store.put_running(JOB, Running("manager", f"{JOB}-1", state="IN_SYNC"), 0)
+    acting = Acting("manager", os.getpid(), os.getppid(), this_host().to_text(), clock.now)
+    state.create(paths.job_manager(SYNCER), msgspec.json.encode(acting), ephemeral=True)
+    return state
+
+
+def take_job(browser: Any, home: Path, pictures: list[Picture]) -> None:
+    """Pictures of the job; no topology runs."""
+    with closing(job_of_model(home)):
+        address = heron(home, "ui").split()[-1]
+        for one in pictures:
+            for scheme in ("light", "dark"):
+                shoot(browser, scheme, f"{address}/{one.page}", one)
+                print(one.name, scheme, flush=True)
 
 
 def take(browser: Any, home: Path, folder: Path, topology: str, pictures: list[Picture]) -> None:
@@ -157,22 +202,16 @@ def take(browser: Any, home: Path, folder: Path, topology: str, pictures: list[P
         context = browser.new_context()
         context.new_page().goto(pages)  # looked at while its charts are recorded
         time.sleep(RECORDED_S)
-        if topology == JOB:
-            wait_healthy(home)
         context.close()
         if topology == ENDED:
             heron(home, "kill", "local", ENDED)
         for one in pictures:
             for scheme in ("light", "dark"):
-                shown = f"{pages}/{one.parts}".rstrip("/") if one.topology and not one.page else f"{address}/{one.page}"
+                shown = f"{pages}/{one.parts}".rstrip("/") if one.topology else f"{address}/"
                 shoot(browser, scheme, shown, one)
                 print(one.name, scheme, flush=True)
     finally:
-        if topology == JOB:
-            heron(home, "job", "stop", "local", JOB)
-            heron(home, "job", "delete", "local", JOB)
-            heron(home, "manager", "stop", "local")
-        elif topology != ENDED or topology in heron(home, "list", "local"):
+        if topology != ENDED or topology in heron(home, "list", "local"):
             heron(home, "kill", "local", topology)
 
 
@@ -190,7 +229,9 @@ def main(names: list[str]) -> None:
                 mine = [
                     one for one in pictures if one.topology == topology or (topology == "Orders" and not one.topology)
                 ]
-                if mine:
+                if mine and topology == JOB:
+                    take_job(browser, home, mine)
+                elif mine:
                     take(browser, home, Path(folder), topology, mine)
         finally:
             browser.close()
