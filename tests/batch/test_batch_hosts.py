@@ -190,7 +190,6 @@ def test_a_folder_that_the_hosts_do_not_share_ends_the_run_with_one_sentence(
                 rf"^error: topology 'visits' failed: .*{problem} same folder on all hosts", said, re.MULTILINE
             )
             assert not (Path(shared) / "out").exists()
-            assert not list((mistaken / "batch").glob("*/*/[0-9]*")), "no run stays behind"
         except BaseException:
             print(it.logs(*(host.tmp for host in hosts)))
             raise
