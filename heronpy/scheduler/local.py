@@ -38,7 +38,6 @@ from heronpy.procs.child_log import OwnLog, last_line_in
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.host import ProcessHost
-from heronpy.procs.loop import wait_until
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import limits_of
 from heronpy.procs.supervision import (
@@ -55,6 +54,7 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler.guardian import START_OVER, Pulse, refused
 from heronpy.scheduler.resources import check_host
 from heronpy.scheduler.teardown import remove_sockets, remove_state
+from heronpy.scheduler.waiting import wait_until
 from heronpy.statemgr import paths
 
 log = logging.getLogger("heronpy.scheduler")

@@ -15,7 +15,6 @@ from typing import Any
 
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.common.ids import executor_id
-from heronpy.procs.loop import wait_until
 from heronpy.scheduler.containers import standing
 from heronpy.scheduler.placement_events import (
     ContainerView,
@@ -27,6 +26,7 @@ from heronpy.scheduler.placement_events import (
     Phase,
     RestartAsked,
 )
+from heronpy.scheduler.waiting import wait_until
 
 #: Length limit of the user name in events and logs.
 BY_MAX_CHARS = 100

@@ -37,7 +37,6 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.pools.keeping import Keeper, SlotView, first_map
 from heronpy.pools.nodes import change_pool, plan_of, read_answer, read_map, read_pool, read_specs, remove_pool
 from heronpy.pools.shards import BUCKETS, Answer, Map, Pool, Size, Spec, bucket_of, loads_of, pack
-from heronpy.procs.loop import wait_until
 from heronpy.proto import control_pb2
 from heronpy.scheduler.guardian import Pulse
 from heronpy.scheduler.placement_events import RestartAsked
@@ -45,6 +44,7 @@ from heronpy.scheduler.pool_members import Member, holders_of, read_member, reco
 from heronpy.scheduler.pool_moves import PoolMoves
 from heronpy.scheduler.reconciler import RESTART_MAX_S, EngineScheduler
 from heronpy.scheduler.state_rules import ContainerRules, PoolRules
+from heronpy.scheduler.waiting import wait_until
 from heronpy.statemgr import paths
 
 log = logging.getLogger("heronpy.scheduler")

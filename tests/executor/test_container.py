@@ -325,7 +325,7 @@ async def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) ->
     [
         ({"archive": _archive({"../out": b"x"}), "package": DIGEST}, "leads out of it"),
         ({"archive": b"no archive at all" * 100, "package": DIGEST}, "damaged"),
-        ({"package": "b2" * 32}, "offers another package"),
+        ({"package": "b2" * 32}, "is not the submitted one"),
         (
             {"shared": (endpoint_pb2.SharedFolder(path="/tmp", name="no-such", content=b"x"),)},
             "not the folder of that name",

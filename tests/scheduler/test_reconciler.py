@@ -171,7 +171,7 @@ async def test_drain_moves_the_containers_of_a_host_elsewhere(world: World) -> N
         assert {one.host for one in found.values()} == {"n2"}
         again = await scheduler.ask(control_pb2.DrainHost(host="n1"), 5.0)
         assert "no container was there" in again.text
-        with pytest.raises(RpcError, match="has no name"):
+        with pytest.raises(RpcError, match="is not named"):
             await scheduler.ask(control_pb2.DrainHost(), 5.0)
 
 

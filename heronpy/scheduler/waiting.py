@@ -1,0 +1,24 @@
+"""Waiting for a change of what a scheduler knows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+
+async def wait_until(holds: Callable[[], bool], changed: asyncio.Event, deadline: Callable[[], float]) -> bool:
+    """Wait until `holds` is true; `changed` is set whenever that may have changed.
+
+    False when the monotonic time `deadline()`, which may move, comes first.
+    """
+    while not holds():
+        left_s = deadline() - time.monotonic()
+        if left_s <= 0:
+            return False
+        changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await changed.wait()
+    return True
