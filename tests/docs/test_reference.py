@@ -61,7 +61,7 @@ def test_keys_without_effect_are_read_nowhere() -> None:
 def test_keys_that_stand_for_a_setting_have_its_effect() -> None:
     module = gen_docs()
     for key, ours in module.ALIASES.items():
-        with_effect, _, without = module.config_page().partition("and without effect")
+        with_effect, _, without = module.config_page().partition("Accepted without effect")
         assert re.search(rf"(?m)^\| `{re.escape(key)}` .*Sets `{re.escape(ours)}`", with_effect)
         assert without and key not in without
 
