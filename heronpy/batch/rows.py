@@ -142,7 +142,7 @@ class StageRows:
         with _Row(self, index, index) as row:
             head = row.cells[0]
             assert isinstance(head, SpoutCell)
-            yield from head.steps()
+            yield from head.calls()
             yield from row.end()
 
     def _bucket(self, bucket: int) -> Iterator[None]:

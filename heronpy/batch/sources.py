@@ -89,7 +89,7 @@ class SpoutCell(ObjectCell):
     def _wait_readable(self, fd: int) -> None:
         self._call_on = fd
 
-    def steps(self) -> Iterator[None]:
+    def calls(self) -> Iterator[None]:
         """Call the spout until it says that its input has ended."""
         self._began_at = self._active_at = time.monotonic()
         self.guard(self.user.object.activate)
@@ -169,7 +169,7 @@ class AsyncSpoutCell(SpoutCell):
 
         delegate.emit, delegate.emit_batch = emit_later, emit_batch
 
-    def steps(self) -> Iterator[None]:
+    def calls(self) -> Iterator[None]:
         run = self._loop.create_task(self.user.object.run())
         self._began_at = self._active_at = time.monotonic()
         while not run.done():
