@@ -156,7 +156,7 @@ def test_a_slot_that_crashes_while_nobody_schedules_goes_on_by_its_disk(pool: He
             one.kill()
     wait_for(lambda: executor(heron) not in (0, old), 60.0, "an executor of the slot that was started again")
     logs = heron.home.rglob("executor-*.log")
-    assert any("of its disk" in log.read_text(errors="replace") for log in logs)
+    assert any("on its disk" in log.read_text(errors="replace") for log in logs)
     heron("scheduler", "start", "local", "small").ok()
     wait_for(lambda: all_up(heron), 90.0, "all tasks")
     again = [slot_of(heron, one.pid) for one in in_slots(heron) if runs(one, "--life")]

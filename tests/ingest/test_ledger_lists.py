@@ -161,7 +161,7 @@ def test_a_list_is_written_once(tmp_path: Path) -> None:
     request = entered(path, lines, 5, "visits-3")
     assert request.shares == (Share(0, 12, 5), Share(12, 24, 7)) and request.seen is not None
     assert (request.seen.key, request.seen.size) == ("list", 24)
-    with pytest.raises(StateError, match="lists other units"):
+    with pytest.raises(StateError, match="lists different units"):
         write_list(path, lines[:1])
     with pytest.raises(StateError, match="is not the list"):
         entered(path, lines[:1], 5, "visits-3")
