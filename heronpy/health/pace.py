@@ -142,7 +142,7 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
             or _at_line(_slow_task(tasks, culprits) or _alone_busy(tasks, culprits, signals), signals)
         )
         if finding is not None:
-            yield with_time(finding, signals)
+            yield with_time(_with_others(finding, tasks, signals), signals)
         else:
             unexplained.append(tasks)
     # Before the machine, because if no bolt is busy, waiting for a core is not what holds the spouts most.
@@ -285,6 +285,19 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
     if (task.per_served_s or 0.0) >= SLOW * median(served):
         return None  # it only gets less CPU than the other tasks
     return Finding(Verdict.SLOW_TASK, task.component, task.name, {"rate": slowest, "usual": usual})
+
+
+def _with_others(finding: Finding, tasks: list[TaskSignals], signals: Signals) -> Finding:
+    """A slow task whose share the other tasks take gets their number, and whether the spouts wait nevertheless."""
+    discards = finding.component in signals.dropped or finding.component in signals.dropping
+    if finding.verdict is not Verdict.SLOW_TASK or finding.task not in signals.avoided or discards:
+        return finding
+    figures = {**finding.figures, "take_over": len(tasks) - 1.0}
+    if finding.task in signals.culprits:
+        figures["all_full"] = 1
+    elif held_share(signals) < HELD:
+        figures["no_wait"] = 1
+    return replace(finding, figures=figures)
 
 
 def _of_late(task: TaskSignals) -> TaskSignals:

@@ -262,7 +262,20 @@ def _slow_task(f: Finding, topology: str) -> str:
     else:
         others = f"and the other tasks of {f.component} wait for tuples: they are at most {_percent(n['others'])} busy"
     says = f"{f.task} is slow: while busy, it handles {rate}, {others}"
-    return says + _in_line(f) + _lasting(f)
+    return says + _taken_over(f) + _in_line(f) + _lasting(f)
+
+
+def _taken_over(f: Finding) -> str:
+    """The cost of a task whose share the other tasks take."""
+    n = f.figures
+    if "take_over" not in n:
+        return ""
+    waits = ", but are full as well" if "all_full" in n else ", so no spout waits for it" if "no_wait" in n else ""
+    says = f"; they take its share{waits}"
+    if "usual" not in n:
+        return says
+    others = n["take_over"] * n["usual"]
+    return f"{says}: {f.component} can handle {_rate(others + n['rate'])} instead of {_rate(others + n['usual'])}"
 
 
 def _too_few(f: Finding, topology: str) -> str:

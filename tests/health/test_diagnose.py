@@ -190,13 +190,31 @@ def test_a_slow_task_that_holds_others_up_is_named_while_its_busy_time_still_has
 def test_a_task_that_has_just_become_slow_is_named_at_once() -> None:
     """For a quarter of a minute its rate over the window had its healthy time in it."""
     others = [bolt(number, 0.5, 1000.0) for number in (3, 4, 5)]
-    said = "count-2 is slow: while busy, it handles 200/s, and the other tasks of count handle 2,000/s each"
+    said = (
+        "count-2 is slow: while busy, it handles 200/s, and the other tasks of count handle 2,000/s each;"
+        " they take its share, so no spout waits for it: count can handle 6,200/s instead of 8,000/s"
+    )
     assert first(signals(bolt(2, 0.55, 950.0, pace=200.0), *others, avoided=["count-2"])) == (Verdict.SLOW_TASK, said)
     waits = bolt(2, 0.55, 950.0, cpu=0.1, pace=200.0), *(bolt(number, 0.5, 1000.0, cpu=0.1) for number in (3, 4, 5))
     assert first(signals(*waits, avoided=["count-2"])) == (Verdict.SLOW_TASK, said)
     idle = bolt(2, 0.07, 95.0, pace=20.0), *(bolt(number, 0.05, 100.0) for number in (3, 4, 5))
-    said = "count-2 is slow: while busy, it handles 20/s, and the other tasks of count wait for tuples: they are at most 5 % busy"
+    said = (
+        "count-2 is slow: while busy, it handles 20/s, and the other tasks of count wait for tuples: they are at most 5 %"
+        " busy; they take its share, so no spout waits for it"
+    )
     assert first(signals(*idle, avoided=["count-2"], keyed=[])) == (Verdict.SLOW_TASK, said)
+    slow = bolt(2, 0.55, 950.0, pace=200.0)
+    for known, words in (
+        (
+            {"culprits": ["count-2"], "held": 0.5},
+            "; they take its share, but are full as well: count can handle 6,200/s",
+        ),
+        ({"held": 0.5}, "; they take its share: count can handle 6,200/s instead of 8,000/s"),
+    ):
+        assert words in first(signals(slow, *others, avoided=["count-2"], **known))[1]  # type: ignore[arg-type]
+    for known in ({"avoided": []}, {"dropping": ["count"]}):
+        found = signals(slow, *others, **({"avoided": ["count-2"], "held": 0.5} | known))  # type: ignore[arg-type]
+        assert all("share" not in sentence(one, "wc") for one in diagnose(found))
     alike = [bolt(number, 0.5, 1000.0, pace=200.0) for number in (2, 3, 4, 5)]
     names = [task.name for task in alike]
     assert first(signals(*alike, culprits=names))[0] is not Verdict.SLOW_TASK, "all of them have become slow"
