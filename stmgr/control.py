@@ -366,7 +366,7 @@ class Control:
         if now < self._pressure_logged_at + PRESSURE_LOG_S:
             return
         held = [c.instance_id or c.peer for c in message.culprits if not (c.avoided or c.drops)]
-        avoided = [c.instance_id or c.peer for c in message.culprits if c.avoided]
+        avoided = [c.instance_id or c.peer for c in message.culprits if c.avoided and not c.drops]
         parts = [f"the queue of {', '.join(held)} is full"] if held else []
         parts += [f"the queue of {', '.join(avoided)} is full, and its tuples go to other tasks"] if avoided else []
         drops = [c.instance_id or c.peer for c in message.culprits if c.drops]
@@ -392,7 +392,7 @@ class Control:
                 avoided=episode.avoided,
                 clamps=clamps(episode),
                 pace=episode.pace,
-                drops=self._pressure.drops and not episode.avoided,
+                drops=self._pressure.drops,
             )
             for episode, record in found
         ]

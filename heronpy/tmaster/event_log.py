@@ -177,12 +177,13 @@ class EventLog:
 
 
 class _Episode(Struct):
-    """A period in which one stream manager held the spouts because of one receiver."""
+    """A period in which one receiver was full."""
 
     name: str
     since: float
     most_bytes: int = 0
-    #: Its tuples go to the other tasks of its component, or the excess is discarded.
+    #: Its tuples go to the other tasks of its component, or what does not fit is discarded. With both, tuples are
+    #: discarded when the other tasks are full as well.
     avoided: bool = False
     drops: bool = False
     #: Whether it is an event already.
@@ -191,7 +192,7 @@ class _Episode(Struct):
     @property
     def reason(self) -> str:
         """Why frames are held or dropped; "" for an episode in which spouts were held."""
-        return "avoided" if self.avoided else "dropped" if self.drops else ""
+        return "dropped" if self.drops else "avoided" if self.avoided else ""
 
 
 class Watcher(Struct):
@@ -260,15 +261,20 @@ class Watcher(Struct):
             self.event_log.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
-        """A stream manager reports the culprits for which it holds the spouts. Without any, its episodes are over."""
+        """A stream manager reports its full queues. Without any, its episodes are over.
+
+        An episode ends, and the next one begins, when the other tasks take the share of its task or stop to do so.
+        """
         now, open_ones = self.event_log.now, self._episodes.setdefault(stmgr, {})
         there = set()
         for culprit in found:
-            key = (culprit.task_id, culprit.peer, culprit.avoided)
+            key = (culprit.task_id, culprit.peer, culprit.avoided and not culprit.drops)
             there.add(key)
             episode = open_ones.get(key)
             if episode is None:
                 since = now - culprit.since_s if isfinite(culprit.since_s) and culprit.since_s > 0 else now
+                if (*key[:2], not key[2]) in open_ones:
+                    since = now  # `since_s` counts from the begin of the other episode
                 name = culprit.instance_id or culprit.component or f"the link to {culprit.peer}"
                 episode = open_ones[key] = _Episode(name, since, avoided=culprit.avoided, drops=culprit.drops)
             episode.most_bytes = max(episode.most_bytes, culprit.queued_bytes)
@@ -283,10 +289,10 @@ class Watcher(Struct):
         """Add an event for an episode that lasts, before its end. Most episodes end within a moment."""
         episode.told = True
         what = f"the spouts are held because {episode.name} is too slow"
-        if episode.avoided:
-            what = f"{episode.name} is full, and its tuples go to the other tasks of its component"
-        elif episode.drops:
+        if episode.drops:
             what = f"{episode.name} is full, and what does not fit is discarded"
+        elif episode.avoided:
+            what = f"{episode.name} is full, and its tuples go to the other tasks of its component"
         self.event_log.add(
             control_pb2.EVENT_BACKPRESSURE,
             f"{what} ({format_bytes(episode.most_bytes)} wait in {stmgr})",
@@ -298,10 +304,10 @@ class Watcher(Struct):
         kind, lasted_s = control_pb2.EVENT_BACKPRESSURE, max(0.0, self.event_log.now - episode.since)
         full = f"for {format_duration(lasted_s)} {episode.name} was full"
         what = f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
-        if episode.avoided:
-            what = f"{full}, and its tuples went to the other tasks of its component"
-        elif episode.drops:
+        if episode.drops:
             what = f"{full}, and what did not fit was discarded"
+        elif episode.avoided:
+            what = f"{full}, and its tuples went to the other tasks of its component"
         elif lasted_s < BRIEF_S:
             what = f"{full}, and the spouts were held"
         text = f"{what} (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"

@@ -125,7 +125,7 @@ class Figures:
             edges=self._edges(parts),
             held=window.held,
             culprits=[culprit_of(one) for one in culprits if holds(one)][:CULPRITS_MAX],
-            avoided=[culprit_of(one) for one in culprits if one.avoided][:CULPRITS_MAX],
+            avoided=[culprit_of(one) for one in culprits if one.avoided and not one.drops][:CULPRITS_MAX],
             dropping=[culprit_of(one) for one in culprits if one.drops][:CULPRITS_MAX],
             dropped=registry.totals.dropped,
             **_slowest(rows),

@@ -178,7 +178,7 @@ def _held(held: float | None, events: Iterable[Event], window: _Window, ended_at
         return []
     spans: dict[str, float] = {}
     for event in events:
-        if event.kind == "backpressure" and event.at >= ended_at - window.over_s:
+        if event.kind == "backpressure" and not event.reason and event.at >= ended_at - window.over_s:
             spans[event.subject] = spans.get(event.subject, 0.0) + (event.lasted_s or 0.0)
     name = max(spans, key=lambda one: spans[one], default="")
     by = f", mostly by {name}" if name else "; the component that held it is no longer known"

@@ -191,7 +191,7 @@ def test_a_shuffle_drops_only_when_all_are_full(policy: str) -> None:
         world.emit(BOLT)
     assert not world.switch.dropped and world.link.queued_bytes > 2 * HIGH, "its sender goes to the other one"
     [culprit] = world.machine.culprits(1.0)
-    assert culprit.avoided and not culprit.drops
+    assert culprit.avoided and culprit.drops, "it would drop them if the other one were full"
     far = control_pb2.Culprit(task_id=FAR, drops=True)
     told = control_pb2.Backpressure(stmgr_id="stmgr-2", epoch=1, on=True, lease_s=3.0, culprits=[far])
     world.machine.handle(events.PressureHeard(told), 1.0)

@@ -256,8 +256,19 @@ def test_a_full_task_that_others_stand_in_for_holds_no_spout() -> None:
     assert texts(watcher.event_log, "backpressure") == [
         "for 10.5s container_1_count_7 was full, and its tuples went to the other tasks of its component"
         " (up to 9B waited in stmgr-1)",
-        "the spouts were held for 10.5s because container_1_count_7 was too slow (up to 9B waited in stmgr-1)",
+        "the spouts were held for 10s because container_1_count_7 was too slow (up to 9B waited in stmgr-1)",
     ]
+
+
+def test_an_episode_that_flips_is_not_counted_from_its_begin_again() -> None:
+    watcher = Watcher(EventLog())
+    full = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", queued_bytes=9)
+    for second in range(101):
+        watcher.event_log.now, full.since_s, full.avoided = 1000.0 + second, second, second % 5 == 0
+        watcher.culprits("stmgr-1", [full])
+    watcher.culprits("stmgr-1", [])
+    lasted = {event.reason: event.lasted_s for event in watcher.event_log.after(0).events}
+    assert lasted == {"avoided": 20.0, "": 80.0}
 
 
 def test_a_task_that_was_full_for_a_moment_is_not_called_slow() -> None:
@@ -274,6 +285,7 @@ def test_a_full_task_whose_tuples_are_discarded_holds_no_spout() -> None:
     watcher = Watcher(EventLog())
     full = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", queued_bytes=9, drops=True)
     for watcher.event_log.now in (10.0, 12.0, 20.0):
+        full.avoided = watcher.event_log.now == 12.0  # other tasks have room for a moment
         watcher.culprits("stmgr-1", [full] if watcher.event_log.now < 20.0 else [])
         [text] = texts(watcher.event_log, "backpressure") or [""]
         if watcher.event_log.now == 12.0:

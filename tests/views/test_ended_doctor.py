@@ -47,6 +47,7 @@ def test_the_cause_that_was_there_to_the_end_is_named() -> None:
         event("restart", "container_1_parse_3", reason="user_exception", detail="ValueError: no number", times=4),
         event("oom", "container_1_count_7"),
         event("backpressure", "container_1_count_7", lasted_s=249.0),
+        event("backpressure", "container_1_count_8", lasted_s=280.0, reason="avoided"),
         event("restart", "container_9_old_1", at=END - 4000, times=50),
     ]
     timeline = minutes(
