@@ -24,7 +24,7 @@ METRICS = (
     "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
     "__py-cpu-wait-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples", "__tuples_by_instanceid",
-    "__tuples_dropped_by_compid", "__time_spent_avoiding_by_compid",
+    "__tuples_dropped_by_compid", "__time_spent_avoiding_by_compid", "__time_spent_back_pressure_by_compid",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
     "spark-batches-failed", "spark-attempts-failed",
     "units-backlog-bytes", "units-published-bytes",
@@ -129,6 +129,8 @@ def signals_of(
     # A full task that other tasks avoid has room now and then.
     avoiding = _by_task(metrics, "__time_spent_avoiding_by_compid", found.window_s)
     found.avoided += [name for name, ms in avoiding.items() if ms > AVOIDED_MS_PER_S and name not in found.avoided]
+    holding = _by_task(metrics, "__time_spent_back_pressure_by_compid", found.window_s)
+    found.held_by = [name for name, ms in holding.items() if ms > AVOIDED_MS_PER_S]
     mode = reliability_mode(topology)
     found.acking = mode == "ATLEAST_ONCE"
     found.sends_again = mode != "ATMOST_ONCE"

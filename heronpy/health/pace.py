@@ -127,6 +127,9 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
     if not is_slow(signals):
         return
     culprits = {*signals.culprits, *signals.avoided, *(task.name for task in _behind(signals))}
+    if held_share(signals) >= HELD:
+        # A task that holds the spouts for a moment, again and again, may not hold them now.
+        culprits |= {*signals.held_by}
     unexplained: list[list[TaskSignals]] = []
     for component in signals.components:
         tasks = [task for task in measured_bolts(signals) if task.component == component]

@@ -161,6 +161,8 @@ class Signals(Struct):
     #: Share of the window in which spouts were held, and the tasks or links that hold them now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
+    #: Tasks or links that held them for a part of the window.
+    held_by: list[str] = field(default_factory=list)
     #: Full tasks that senders avoid, or whose tuples are discarded.
     avoided: list[str] = field(default_factory=list)
     #: Share of the last seconds in which spouts were held.

@@ -185,6 +185,8 @@ def test_a_slow_task_that_holds_others_up_is_named_while_its_busy_time_still_has
     found = signals(*tasks, hosts=[full], culprits=["count-2"], held=0.5)
     assert [one.verdict for one in diagnose(found)] == [Verdict.SLOW_TASK, Verdict.MACHINE]
     assert first(signals(*tasks, held=0.5))[0] is not Verdict.SLOW_TASK
+    found = signals(*tasks, hosts=[full], held_by=["count-2"], held=0.29)
+    assert [one.verdict for one in diagnose(found)] == [Verdict.SLOW_TASK, Verdict.MACHINE], "it holds them by moments"
 
 
 def test_a_task_that_has_just_become_slow_is_named_at_once() -> None:

@@ -106,4 +106,6 @@ def test_a_full_task_that_has_room_at_the_moment_of_the_look_is_still_avoided() 
     for name, ms in (("work-2", 8_000.0), ("work-3", 900.0)):
         samples.add(name="__time_spent_avoiding_by_compid", label=name, value=ms)
     status = control_pb2.StatusReply(topology="wc", lifecycle=control_pb2.LIFE_RUNNING)
-    assert signals_of(status, metrics, now=0.0).avoided == ["work-2"]
+    samples.add(name="__time_spent_back_pressure_by_compid", label="work-4", value=2_900.0)
+    found = signals_of(status, metrics, now=0.0)
+    assert (found.avoided, found.held_by) == (["work-2"], ["work-4"])
