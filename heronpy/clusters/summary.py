@@ -146,7 +146,8 @@ def summary_of(kept: control_pb2.EndedTopology) -> Topology:
     totals = known.totals
     if kept.HasField("totals"):
         mode = reliability_mode(kept.topology) if kept.HasField("topology") else ""
-        totals = totals_of(Totals.of(kept.totals, record.topology_id).summed(mode=mode))
+        counts = Totals.of(kept.totals, record.topology_id)
+        totals = totals_of(counts.summed(mode=mode), counts.dropped)
     failure = life.text.partition(": ")[2] if how == "failed" else ""
     lost = missing_text(totals) if how == "finished" and totals is not None else ""
     text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")

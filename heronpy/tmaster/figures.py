@@ -108,9 +108,11 @@ class Figures:
     def _look(self, now: float) -> LoadAnswer:
         machine, shared = self._machine, self._machine.shared
         book, registry = shared.book, shared.registry
-        parts, totals = self._parts(), totals_of(machine.totals(0.0))
+        parts, totals = self._parts(), totals_of(machine.totals(0.0), registry.totals.dropped)
         window, culprits = self.loads.recent(now, parts), registry.culprits()
         rows = [part.row for part in parts.values()]
+        uptime_s = max(0.0, now + self._wall_offset_s - registry.totals.started_at)
+        _cap(rows, uptime_s)
         for row in rows:
             # Some losses of the topology were not counted, so a component without a count may still have losses.
             row.lost = None if totals.lost_unknown and not row.lost else row.lost

@@ -80,6 +80,7 @@ def _doctor(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doc
         *_memory(late, where),
         *_restarts(late, where),
         *_losses(shown, where),
+        *_discarded(shown),
         # These figures have less information than the doctor had for its last finding.
         *(() if said else _held(held, late, window, ended_at)),
         *(() if said else _busiest(window)),
@@ -171,6 +172,14 @@ def _losses(shown: Topology, where: str) -> list[Finding]:
     lack = "may not be" if losses_text(totals) == UNKNOWN else "are not"
     sentence = f"its results {lack} complete: {given_up_text(totals)}"
     return [_finding("losses", False, sentence, advice, figures=figures)]
+
+
+def _discarded(shown: Topology) -> list[Finding]:
+    count = shown.totals.discarded if shown.totals is not None else 0
+    if not count:
+        return []
+    sentence = f"tuples for full tasks were discarded, as its configuration demands: {count:,}"
+    return [_finding("losses", True, sentence, figures={"discarded": float(count)})]
 
 
 def _held(held: float | None, events: Iterable[Event], window: _Window, ended_at: float) -> list[Finding]:

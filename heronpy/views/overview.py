@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from heronpy.common.losses import losses_text, lost_text
@@ -29,6 +31,8 @@ class Totals(Struct, kw_only=True):
     lost_unknown: bool = False
     #: Whether a task failed permanently without its last counts, so that `dead_letters` is a lower bound.
     letters_at_least: bool = False
+    #: Tuples for full tasks that were discarded on purpose.
+    discarded: int = 0
     #: Effectively once: tuples that a restore replays count once.
     restores: int
     #: The number of tuples missing from the result as text: `12`, `about 12`, `at least 2`, `an unknown number`; None
@@ -146,8 +150,8 @@ class Me(Struct, kw_only=True):
     release: str
 
 
-def totals_of(totals: control_pb2.TupleTotals) -> Totals:
-    """The outcomes of tuples."""
+def totals_of(totals: control_pb2.TupleTotals, dropped: Mapping[str, int]) -> Totals:
+    """The outcomes of tuples; `dropped` has the tuples that were discarded on purpose, by component."""
     return Totals(
         acked=totals.acked,
         at_least=totals.at_least,
@@ -160,6 +164,7 @@ def totals_of(totals: control_pb2.TupleTotals) -> Totals:
         lost_estimated=totals.lost_estimated,
         lost_unknown=totals.lost_unknown,
         letters_at_least=totals.letters_at_least,
+        discarded=sum(dropped.values()),
         restores=totals.restores,
         losses=losses_text(totals) or None,
         lost_text=lost_text(totals),

@@ -59,7 +59,7 @@ def test_every_view_says_the_same(
     [row] = [row for row in json.loads(heron("list", "local", "--json").out) if row["name"] == "wordy"]
     assert (row["state"], row["losses"]) == (label, said or None)
     # The pages, while the topology is there and when it has ended.
-    load = load_answer(state="FINISHED", totals=totals_of(totals))
+    load = load_answer(state="FINISHED", totals=totals_of(totals, {}))
     page = topology_of(plan_pb2.ExecutionState(topology="wordy"), load, None, None)
     assert page.totals is not None and page.state == label
     assert (page.totals.losses, page.totals.lost_text) == (said or None, lost)
@@ -73,7 +73,7 @@ def test_every_view_says_the_same(
 def test_what_is_kept_for_pages_says_what_the_answer_says(
     totals: control_pb2.TupleTotals, said: str, lost: str
 ) -> None:
-    kept = totals_of(totals)
+    kept = totals_of(totals, {})
     assert (losses_text(kept), lost_text(kept)) == (losses_text(totals), lost_text(totals)) == (said, lost)
 
 

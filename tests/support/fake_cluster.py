@@ -148,7 +148,7 @@ class FakeTopology:
             *rows, topology_id=self.id, state="RUNNING", plan_version=PLAN_VERSION, uptime_s=now - self.submitted_at,
             at=now, window_s=10.0, since=self.submitted_at, held=0.0, edges=edges, findings=[healthy], found_at=now,
             plan=self.physical.SerializeToString() if request.plan_version < PLAN_VERSION else None,
-            totals=totals_of(control_pb2.TupleTotals(acked=acked)),
+            totals=totals_of(control_pb2.TupleTotals(acked=acked), {}),
             latency_p99_s=max((one.complete_p99_s or 0.0 for one in rows), default=None),
         )  # fmt: skip
         return packed(answer)

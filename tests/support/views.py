@@ -24,7 +24,7 @@ def load_answer(*components: ComponentLoad, **fields: Any) -> LoadAnswer:
     load: dict[str, Any] = {one.name: None for one in structs.fields(Load) if one.required}
     load |= {"plan_version": 0, "state": "STARTING", "cause": "", "at": 0.0, "edges": [], "culprits": []}
     load |= {one.name: fields.pop(one.name) for one in structs.fields(Load) if one.name in fields}
-    whole = {"topology_id": "", "uptime_s": 0.0, "totals": totals_of(control_pb2.TupleTotals()), "last_event": 0}
+    whole = {"topology_id": "", "uptime_s": 0.0, "totals": totals_of(control_pb2.TupleTotals(), {}), "last_event": 0}
     figures = Load(**(load | {"components": list(components)}))
     return LoadAnswer(**(whole | {"still_s": {}, "findings": [], "load": figures} | fields))
 

@@ -104,7 +104,7 @@ def load_reply() -> LoadAnswer:
         word, count, topology_id="wordy-1", plan=plan.SerializeToString(), plan_version=3, state="RUNNING",
         uptime_s=65.0, at=1e9 + 65, window_s=10.0, since=1e9, held=0.25, last_event=7, latency_p99_s=1.5,
         edges=[EdgeLoad(id="word/default>count", tuples_per_s=998.0)], culprits=[culprit],
-        totals=totals_of(control_pb2.TupleTotals(acked=41)), findings=[skew],
+        totals=totals_of(control_pb2.TupleTotals(acked=41), {}), findings=[skew],
     )  # fmt: skip
 
 

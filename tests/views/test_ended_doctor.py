@@ -73,6 +73,14 @@ def test_the_cause_that_was_there_to_the_end_is_named() -> None:
     assert "stacks" in found.not_known and "no figures" not in found.not_known
 
 
+def test_what_was_discarded_on_purpose_is_said_and_is_no_fault() -> None:
+    found = doctor_of_ended(ended(discarded=1200), [], minutes())
+    assert [one.sentence for one in found.findings][1:] == [
+        "tuples for full tasks were discarded, as its configuration demands: 1,200"
+    ]
+    assert found.findings[1].calm
+
+
 def test_nothing_that_stood_out_is_said_too() -> None:
     found = doctor_of_ended(ended(), [], minutes(logs__emitted_per_s=[None, 7.0, 9.0], __held=[None, 0.1, 0.0]))
     assert [one.sentence for one in found.findings][1:] == [

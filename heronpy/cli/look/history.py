@@ -71,9 +71,11 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
         say_labelled(when, f"{moment(shown.ended_at)}, after {_lasted(shown)}")
     if shown.cause and not findings:
         say_labelled("cause", shown.cause)
-    if shown.totals is not None and (shown.totals.acked or shown.totals.failed or losses_text(shown.totals)):
-        lost = f"; {given_up_text(shown.totals)}" if losses_text(shown.totals) else ""
-        say_labelled("tuples", f"{shown.totals.acked:,} acked, {shown.totals.failed:,} failed{lost}")
+    totals = shown.totals
+    if totals is not None and (totals.acked or totals.failed or losses_text(totals) or totals.discarded):
+        lost = f"; {given_up_text(totals)}" if losses_text(totals) else ""
+        discarded = f"; {totals.discarded:,} discarded" if totals.discarded else ""
+        say_labelled("tuples", f"{totals.acked:,} acked, {totals.failed:,} failed{lost}{discarded}")
     cpu = f"{format_duration(round(used.cpu_s, 1))} of CPU" if used.cpu_s is not None else ""
     memory = f"at most {format_bytes(used.memory_bytes)} of memory" if used.memory_bytes is not None else ""
     if cpu or memory:

@@ -10,7 +10,7 @@ from heronpy.cli.output import clean, console, print_json, print_table, say, tab
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.nearest import suggestion
-from heronpy.common.units import format_bytes, format_duration, parse_duration_s
+from heronpy.common.units import counted, format_bytes, format_duration, parse_duration_s
 from heronpy.metrics.names import METRICS, find
 from heronpy.proto import control_pb2
 
@@ -113,6 +113,9 @@ def _show_short(
             more = f", the {LINKS_SHOWN} busiest of {len(link_rows)}" if len(link_rows) > LINKS_SHOWN else ""
             print_table(heads, link_rows[:LINKS_SHOWN], f"Between stream managers{more}", right=heads[1:])
         apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
+        samples = (sample for report in reply.reports for sample in report.samples)
+        if discarded := round(sum(one.value for one in samples if one.name == "__tuples_dropped_by_compid")):
+            say(f"{counted(discarded, 'tuple')} for full tasks discarded on purpose")
         if end_to_end := _end_to_end(reply):
             say(end_to_end)
         if reply.resumed_s and not over:

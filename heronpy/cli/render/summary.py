@@ -77,7 +77,8 @@ def totals_text(status: control_pb2.StatusReply) -> str:
         times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
         replayed = f"restored {times}, {replayed}" if unknown else f"restored {times} (what was replayed counts once)"
     letters = f"dead letters {about_letters(totals)}{totals.dead_letters:,}"
-    return f"acked {least}{totals.acked:,}, {failed}, {replayed}, {letters}, lost {lost_text(totals)}"
+    discarded = f", discarded {count:,}" if (count := sum(status.dropped.values())) else ""
+    return f"acked {least}{totals.acked:,}, {failed}, {replayed}, {letters}, lost {lost_text(totals)}{discarded}"
 
 
 def begun_again_text(status: control_pb2.StatusReply) -> str:
@@ -236,7 +237,7 @@ def culprit_text(culprit: control_pb2.Culprit) -> str:
         what = f"its tuples go to the other tasks of {culprit.component}"
         return (
             f"full: {culprit_name(culprit)}; {'what does not fit is discarded' if culprit.drops else what}"
-            f" ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)})"
+            f" (for {format_duration(culprit.since_s)}, {format_bytes(culprit.queued_bytes)} queued)"
         )
     return (
         f"backpressure: {culprit_name(culprit)} is {'full' if culprit.since_s < BRIEF_S else 'too slow'}"
