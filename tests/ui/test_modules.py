@@ -256,6 +256,13 @@ def test_marks_at_one_place_are_one(page: Any, letters: str, text: str) -> None:
     assert page.evaluate(joined, letters) == text
 
 
+@pytest.mark.parametrize(("reason", "letter"), [("", "B"), ("avoided", "F"), ("dropped", "F")])
+def test_a_full_task_that_holds_no_spout_has_its_own_mark(page: Any, reason: str, letter: str) -> None:
+    mark = "async (event) => (await import('http://page.test/charts.js')).mark(event)"
+    assert page.evaluate(mark, {"kind": "backpressure", "reason": reason}) == letter
+    assert page.evaluate(mark, {"kind": "restart", "reason": "crashed"}) == "R"
+
+
 #: Charts whose drawing only notes what it is asked for; `show` renders one with this last value and these events.
 CHARTS = """async (above) => {
   window.drawn = 0;

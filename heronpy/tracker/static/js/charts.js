@@ -131,7 +131,7 @@ const Chart = rarely(({ chart, timeline, events, nodes, dark, near }) => {
   // Events between the figure before and the figure after.
   const pointed = at === null ? [] : marked(events, timeline.times[at - 1], timeline.times[at + 1] ?? Infinity);
   return html`<figure class="chart">
-    <figcaption>${chart.title}${all > lines.length && html` <span class="quiet">the ${lines.length} highest of ${all}</span>`}<span class="quiet">${pointed.map((event) => ` ${MARKS[event.kind]}: ${event.text}${event.times > 1 ? ` (${event.times} times)` : ''}`)}</span></figcaption>
+    <figcaption>${chart.title}${all > lines.length && html` <span class="quiet">the ${lines.length} highest of ${all}</span>`}<span class="quiet">${pointed.map((event) => ` ${mark(event)}: ${event.text}${event.times > 1 ? ` (${event.times} times)` : ''}`)}</span></figcaption>
     <div ref=${box} role="img" aria-label=${`${chart.title} over time; the table below has the figures`}></div>
     <table class="legend">
       <caption class="unseen">${chart.title}, least, most and value at ${time(timeline.times[position])}</caption>
@@ -203,6 +203,8 @@ function clock(at, span) {
 
 /** The letters that mark events, by their kind. @type {Record<string, string>} */
 const MARKS = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', decision: 'D', restore: 'Z', master: 'T' };
+/** The mark of an event; spouts are held only by backpressure without a reason. @param {any} event */
+export const mark = (event) => (event.kind === 'backpressure' && event.reason ? 'F' : MARKS[event.kind]);
 /** The begin of an event: of its first repetition, or by how long its episodes have lasted together. */
 const begin = (event) => Math.min(event.first_at, event.at - (event.lasted_s ?? 0));
 /** A mark shows no higher number. */
@@ -240,7 +242,7 @@ function drawMarks(plot, events, colour) {
     ctx.fillStyle = colour('--quiet');
     const alone = !letters;
     if (alone) from = left;
-    letters += MARKS[event.kind].repeat(Math.min(event.times, TIMES_MAX));
+    letters += mark(event).repeat(Math.min(event.times, TIMES_MAX));
     const next = all[number + 1];
     const room = next ? position(begin(next)) - from : bbox.width;
     if (room < 20 * devicePixelRatio) return;
@@ -260,7 +262,7 @@ export function Charts({ charts, timeline, events, nodes }) {
   // A topology that ran for less than a minute has one point.
   if (!timeline.times.length) return html`<p class="quiet">No figures were recorded for this time yet.</p>`;
   return html`<div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} chart=${chart} timeline=${timeline} events=${events} nodes=${nodes} dark=${dark} />`)}</div>
-    <p class="quiet">Marks: B spouts held, R restart, M out of memory, U update, D decision, Z restore, T topology master.</p>`;
+    <p class="quiet">Marks: B spouts held, F task full, R restart, M out of memory, U update, D decision, Z restore, T topology master.</p>`;
 }
 
 /** The buttons that choose the span. @param {{span: string, keptFrom: number|null, onSpan: (span: string) => void}} props */

@@ -96,7 +96,7 @@ export const Events = rarely(({ events }) => {
   return html`<${Section} title="events">
     ${newest.length === 0 ? html`<p class="quiet">Nothing has happened yet.</p>` : html`<ol class="events" tabindex="0" aria-label="events, the newest first">${newest.map((event) => html`<li key=${event.number} class=${event.warning ? 'warn' : ''}>
       <${When} at=${event.at} /> <span class="kind">${event.warning ? '! ' : ''}${event.kind}</span>
-      <span>${event.text}${event.times > 1 ? ` (${event.times} times)` : ''}${event.lasted_s ? `, ${duration(event.lasted_s)}` : ''}${!event.text.includes(event.detail) && html`<code>${event.detail}</code>`}</span>
+      <span>${event.text}${event.times > 1 ? ` (${event.lasted_s ? 'the last of ' : ''}${event.times} times)` : ''}${event.lasted_s ? `, ${duration(event.lasted_s)}${event.times > 1 ? ' in all' : ''}` : ''}${!event.text.includes(event.detail) && html`<code>${event.detail}</code>`}</span>
     </li>`)}</ol>`}
   <//>`;
 }, ['events']);
