@@ -239,6 +239,9 @@ def _losses(signals: Signals) -> Iterator[Finding]:
         figures = {"dropped": per_s, "tasks": float(len(signals.of(component))), "window_s": signals.window_s}
         if component in signals.dropping:
             figures["now"] = 1
+            if done := sum(task.executed for task in signals.of(component)):
+                tasks = len(signals.of(component))
+                figures["needed"] = max(tasks + 1, sizing.needed(done + per_s, done / tasks))
         yield Finding(Verdict.LOSSES, component, figures=figures)
     if signals.lost:
         figures = {"lost": signals.lost, "window_s": signals.window_s, "sent_again": float(signals.sends_again)}

@@ -497,7 +497,9 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         else "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
     ),
     Verdict.LOSSES: lambda f, where: (
-        f"heron update {where} --component-parallelism {f.component}:{f.figures['tasks'] + 1:.0f}, or more"
+        f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"
+        if "needed" in f.figures
+        else f"heron update {where} --component-parallelism {f.component}:{f.figures['tasks'] + 1:.0f}, or more"
         if "dropped" in f.figures
         else f"heron dead-letters {where}"
         if "lost" not in f.figures

@@ -135,7 +135,7 @@ class Figures:
         return LoadAnswer(
             topology_id=book.topology.id,
             load=load,
-            uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
+            uptime_s=uptime_s,
             totals=totals,
             last_event=shared.event_log.last,
             still_s={
@@ -265,6 +265,14 @@ class Figures:
 
 def _counts(row: ComponentLoad) -> tuple[int, int, int]:
     return row.restarts or 0, row.dead_letters or 0, row.lost or 0
+
+
+def _cap(rows: list[ComponentLoad], age_s: float) -> None:
+    """Limit latencies to the age of the topology: a quantile may lie in a bucket that is wider."""
+    for row in rows:
+        for name in ("end_to_end_p50_s", "end_to_end_p99_s", "complete_p50_s", "complete_p99_s"):
+            if (value := getattr(row, name)) is not None:
+                setattr(row, name, min(value, age_s))
 
 
 def _slowest(rows: list[ComponentLoad]) -> dict[str, Any]:

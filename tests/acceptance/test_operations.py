@@ -205,7 +205,7 @@ def test_update_under_full_backpressure(clogged: Heron) -> None:
 
 
 def test_status_names_the_culprit_and_verbs_work_under_full_backpressure(clogged: Heron) -> None:
-    culprit = r"backpressure: container_1_work_2 is too slow \(.* queued in stmgr-1 for .*\)"
+    culprit = r"backpressure: container_1_work_2 is too slow \(full for .*, .* queued in stmgr-1\)"
     # At first the status says only that the task is full.
     wait_for(lambda: re.search(culprit, clogged("status", "local", "count").ok().out), 30.0, "the culprit being named")
     top = clogged("top", "local", "count", "-n", "1").ok().out

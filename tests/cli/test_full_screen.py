@@ -223,7 +223,7 @@ def test_the_culprit_and_what_to_do_come_first_on_a_small_terminal() -> None:
     assert shown[1].startswith("! SKEW data skew: container_1_count_3, one of 2 tasks")
     assert any(line.startswith("next: more tasks will not help") for line in shown)
     assert any(
-        line.startswith("spouts held 83% of the time, now by container_1_count_3 (1MB queued for 41s)")
+        line.startswith("spouts held 83% of the time, now by container_1_count_3 (for 41s, 1MB queued)")
         for line in shown
     )
     head = next(line for line in shown if line.startswith("  name"))
@@ -250,7 +250,7 @@ def test_a_long_cause_cuts_no_facts() -> None:
     shown = [line.rstrip() for line in texts(View(), data)]
     assert shown[0] == "clicks  DEGRADED  8/8 tasks up  1h01m  physical plan 7  end-to-end p99 49.7s"
     assert " ".join(shown[1:3]) == data.load.cause
-    held = "spouts held 83% of the time, now by container_12_normalise_orders_37 (1MB queued for 41s)"
+    held = "spouts held 83% of the time, now by container_12_normalise_orders_37 (for 41s, 1MB queued)"
     assert held in " ".join(shown), shown
 
 

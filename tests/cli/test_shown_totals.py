@@ -102,7 +102,7 @@ def test_what_is_dropped_on_purpose_is_shown_by_component_and_policy(heron: Hero
 @pytest.mark.parametrize(("since_s", "words"), [(0.004, "is full"), (0.4, "is too slow")])
 def test_a_task_that_was_full_for_a_moment_is_not_called_slow(since_s: float, words: str) -> None:
     culprit = control_pb2.Culprit(instance_id="container_1_count_2", stmgr_id="stmgr-1", since_s=since_s)
-    assert f"container_1_count_2 {words} (0B queued in stmgr-1 for " in summary.culprit_text(culprit)
+    assert f"container_1_count_2 {words} (full for " in summary.culprit_text(culprit)
 
 
 def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron: Heron, wordy: FakeTopology) -> None:

@@ -77,6 +77,13 @@ def test_advice_names_the_command() -> None:
     assert advice(diagnose(signals(*EVEN))[0], "local", "wc") == ""
 
 
+def test_the_advice_on_discards_has_the_number_of_tasks_that_would_do() -> None:
+    found = signals(bolt(2, 0.99, 85), bolt(3, 0.99, 85), dropped={"count": 1500.0}, dropping=["count"])
+    assert advice(diagnose(found)[0], "local", "wc") == "heron update local wc --component-parallelism count:29"
+    found.dropping = []
+    assert advice(diagnose(found)[0], "local", "wc").endswith("count:3, or more"), "its pace under load is not known"
+
+
 def test_what_explains_a_lack_of_cpu_comes_before_more_tasks() -> None:
     busy = [bolt(2, 0.99, 50), *(bolt(n, 0.85, 3400) for n in (3, 4))]
     full = [HostSignals("h1", 2, 0.9, 2.0, 1.9)]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from heronpy.metrics.quantiles import quantile_in
 from heronpy.proto import control_pb2
-from heronpy.tmaster.figures import Figures, _slowest
+from heronpy.tmaster.figures import Figures, _cap, _slowest
 from heronpy.tmaster.loads import STREAMS_MAX, Counts, Loads, Part, Window
 from tests.support.views import component_load
 from tests.tmaster.tmaster_world import World
@@ -365,6 +365,12 @@ def test_what_nobody_has_counted_is_not_none_lost(monkeypatch: pytest.MonkeyPatc
     assert lost() == [0, 0]
     monkeypatch.setattr(w.machine, "totals", lambda _: control_pb2.TupleTotals(lost_unknown=True))
     assert lost() == [None, None]
+
+
+def test_no_latency_is_longer_than_the_topology_has_lived() -> None:
+    row = component_load("count", end_to_end_p50_s=0.5, end_to_end_p99_s=47.6)
+    _cap([row], 25.0)
+    assert (row.end_to_end_p50_s, row.end_to_end_p99_s, row.complete_p99_s) == (0.5, 25.0, None)
 
 
 def test_a_bound_of_one_component_is_a_bound_of_the_topology() -> None:

@@ -241,7 +241,8 @@ def culprit_text(culprit: control_pb2.Culprit) -> str:
         )
     return (
         f"backpressure: {culprit_name(culprit)} is {'full' if culprit.since_s < BRIEF_S else 'too slow'}"
-        f" ({format_bytes(culprit.queued_bytes)} queued in {culprit.stmgr_id} for {format_duration(culprit.since_s)})"
+        f" (full for {format_duration(culprit.since_s)}, {format_bytes(culprit.queued_bytes)} queued in"
+        f" {culprit.stmgr_id})"
     )
 
 

@@ -138,7 +138,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         one = load.culprits[0]
         more = f" and {len(load.culprits) - 1} more" if len(load.culprits) > 1 else ""
         held = f"spouts held {share(load.held)} of the time" if load.held is not None else "spouts held"
-        waits = f"{format_bytes(one.queued_bytes)} queued for {format_duration(one.since_s)}"
+        waits = f"for {format_duration(one.since_s)}, {format_bytes(one.queued_bytes)} queued"
         lines += _wrapped(f"{held}, now by {one.name} ({waits}){more}", WARN, width, 2)
     for one in load.avoided[:1]:
         more = f" and {len(load.avoided) - 1} more" if len(load.avoided) > 1 else ""
