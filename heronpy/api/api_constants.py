@@ -1,7 +1,7 @@
 """The configuration keys of a topology and the values of its reliability mode.
 
-Names and values are those of Apache heronpy, except that the keys for requested resources of a
-container say `.requested`. The last block is new. A key may be given in the topology's `config`
+Names and values are those of Apache heronpy, except that the keys for the resources that a
+container requests contain `.requested`. The last block of keys is new. A key may be given in the topology's `config`
 or in a component's `config`, which takes precedence.
 """
 
@@ -19,7 +19,7 @@ class TopologyReliabilityMode:
 
 
 class TopologyDropPolicy:
-    """Which tuples for a full task are kept when TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE discards tuples."""
+    """Which tuples to keep for a full task when TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE discards tuples."""
 
     DROP_NEWEST = topology_keys.DROP_NEWEST
     SAMPLE = topology_keys.SAMPLE
@@ -61,5 +61,5 @@ TOPOLOGY_ADDITIONAL_CLASSPATH = "topology.additional.classpath"
 TOPOLOGY_COMPONENT_OUTPUT_BPS = "topology.component.output.bps"
 TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE = topology_keys.TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE
 
-# Not in Apache heronpy: ticks faster than once a second.
+# Not in Apache heronpy: ticks more often than once a second.
 TOPOLOGY_TICK_TUPLE_FREQ_MS = topology_keys.TOPOLOGY_TICK_TUPLE_FREQ_MS

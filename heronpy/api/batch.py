@@ -26,7 +26,7 @@ _BOOLS = ("bool", "bool_")
 class Batch(Sequence[Tuple]):
     """The argument of `process_batch`: one or more tuples from one stream and one sending task, in order.
 
-    `columns` has the values by field. A batch is also a sequence of tuples: `len(batch)`, `batch[3]` and
+    `columns` maps each field to its values. A batch is also a sequence of tuples: `len(batch)`, `batch[3]` and
     `for tup in batch` work, and `ack`, `fail` and `anchors` accept it in place of a list of tuples. Tuple objects
     are created on demand; reading only columns creates none.
     """
@@ -55,7 +55,7 @@ class Batch(Sequence[Tuple]):
         #: result of `take`, it is None until needed.
         self._flat = flat
         self._of = of
-        #: The record batch, if the values arrived as Arrow; for a part, once it is requested.
+        #: The record batch, if the values arrived as Arrow. A part of a batch gets its record batch on demand.
         self._arrow = arrow
         #: The Arrow schema of the stream; None if the stream declares no schema.
         self.schema: pyarrow.Schema | None = None if arrow is None else arrow.schema
@@ -66,7 +66,7 @@ class Batch(Sequence[Tuple]):
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """The values by field, each a list with one value per tuple; the caller may change the lists."""
+        """The values by field: a list for each field, with one value per tuple. The caller may change the lists."""
         if self._columns is None and self._flat is None and self.record_batch is not None:
             values = (column.to_pylist() for column in self.record_batch.columns)
             self._columns = dict(zip(self.fields, values, strict=True))
@@ -76,12 +76,12 @@ class Batch(Sequence[Tuple]):
         return self._columns
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """The values by tuple."""
+        """A list for each tuple, with one value per field."""
         width = len(self.fields)
         return list(zip(*[iter(self._all_values())] * width, strict=True)) if width else [()] * self._size
 
     def take(self, places: Iterable[int]) -> Self:
-        """The tuples at these indices as a batch, in this order; for a filter, or as the anchors of outputs.
+        """Return the tuples at these indices as a batch, in this order: to filter, or as the anchors of outputs.
 
         `places` are indices as for a list, or a NumPy array of them; an index may be repeated. Raises IndexError for an
         index out of range, and TypeError for a boolean mask.
@@ -95,11 +95,11 @@ class Batch(Sequence[Tuple]):
             raise IndexError(f"take() got an index out of range for a batch of {self._size} tuples") from None
 
     def to_arrow(self) -> pyarrow.RecordBatch:
-        """The columns as a `pyarrow.RecordBatch`, either as it was sent or built from the values.
+        """Return the columns as a `pyarrow.RecordBatch`: the batch that was sent, or one built from the values.
 
         The schema is that of the stream; if the stream declares none, types are inferred from the values. Raises
-        MissingLibraryError without pyarrow. Errors of pyarrow pass through for values without an Arrow type, or not
-        of the declared type.
+        MissingLibraryError without pyarrow. Raises pyarrow's error for a value that has no Arrow type or not the
+        declared type.
         """
         if self.record_batch is not None:
             return self.record_batch
@@ -124,7 +124,7 @@ class Batch(Sequence[Tuple]):
         return self._arrow
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The columns as a `pandas.DataFrame`; raises MissingLibraryError without pandas."""
+        """Return the columns as a `pandas.DataFrame`. Raises MissingLibraryError without pandas."""
         try:
             import pandas
         except ImportError:
@@ -152,11 +152,11 @@ class Batch(Sequence[Tuple]):
 
     @abstractmethod
     def _tuples(self) -> list[Any]:
-        """The tuples; always the same objects."""
+        """The tuple objects, created on first use and then kept."""
 
     @abstractmethod
     def _part(self, places: list[int]) -> Self:
-        """The batch of the tuples at these indices; created with `of=(self, places)`."""
+        """Return the tuples at these indices as a batch; create it with `of=(self, places)`."""
 
     def _all_values(self) -> list[Any]:
         flat = self._flat
@@ -182,7 +182,7 @@ class Batch(Sequence[Tuple]):
 
 
 def _taken(batch: pyarrow.RecordBatch, places: list[int]) -> pyarrow.RecordBatch:
-    """The rows at these indices; consecutive rows are not copied."""
+    """Return the rows at these indices; consecutive rows are not copied."""
     low = int(places[0]) if places else 0
     if places == list(range(low, low + len(places))):
         return batch.slice(low, len(places))

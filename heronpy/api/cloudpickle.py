@@ -1,4 +1,4 @@
-"""cloudpickle under the name that older heronpy releases bundled it."""
+"""cloudpickle, under the module name that older heronpy releases gave it."""
 
 from __future__ import annotations
 

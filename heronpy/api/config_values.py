@@ -1,6 +1,6 @@
-"""Configuration values: into a topology message and out of it. Pure.
+"""Convert configuration values to and from a topology message. Pure.
 
-Strings and numbers are sent as strings, booleans as "true" and "false", anything else is pickled.
+Strings and numbers are sent as strings, and booleans as "true" and "false". Other values are pickled.
 When read, strings are auto-typed (bool, int, float, else str), so `config["x"]` is an int again
 when it looks like one.
 """
@@ -18,9 +18,9 @@ _PICKLED = topology_pb2.PYTHON_SERIALIZED_VALUE
 
 
 def sanitize_config(config: Any, owner: str) -> dict[str, Any]:
-    """A copy of `config` with strings for all values that are sent as strings.
+    """Return a copy of `config` in which all values that are sent as strings are strings.
 
-    `owner` names whose configuration it is in the TypeError for anything but a dict with str keys.
+    Raises TypeError, which names `owner`, for anything but a dict with str keys.
     """
     if not isinstance(config, dict):
         raise TypeError(f"configuration of {owner} must be a dict, given {type(config).__name__}: {config!r}")
@@ -33,7 +33,7 @@ def sanitize_config(config: Any, owner: str) -> dict[str, Any]:
 
 
 def _as_string(value: Any) -> Any:
-    # The base types' methods: a str or int that is also an Enum must give its value.
+    # Call the base types' methods, so that a str or int that is also an Enum gives its value.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -68,7 +68,7 @@ def encode_config(config: dict[str, Any], owner: str = "the topology") -> topolo
 
 
 def auto_type(text: str) -> Any:
-    """The bool, int or float that `text` spells, else `text`."""
+    """Return the bool, int or float that `text` represents, or else `text`."""
     lowered = text.lower()
     if lowered == "true":
         return True
@@ -83,7 +83,7 @@ def auto_type(text: str) -> Any:
 
 
 def decode_config(message: topology_pb2.Config, *, unpickle: bool = True) -> dict[str, Any]:
-    """The configuration of a message, auto-typed.
+    """Return the configuration in a message, auto-typed.
 
     Pickled values run user code; with `unpickle=False` they are left out.
     """

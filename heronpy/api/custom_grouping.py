@@ -1,4 +1,4 @@
-"""The interface of groupings that users write."""
+"""The interface of the custom groupings that users write."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class ICustomGrouping:
         """
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:
-        """The tasks among `target_tasks` that receive the tuple with these values."""
+        """Return the members of `target_tasks` that receive the tuple with these values."""
         raise NotImplementedError(f"{type(self).__name__} must define choose_tasks(values)")

@@ -1,7 +1,7 @@
-"""The API's errors for invalid descriptions; each also has the type that Apache heronpy raises.
+"""The API's errors for invalid topologies. Each also derives from the type that Apache heronpy raises.
 
 Programs written for Apache's release catch AssertionError for an invalid spec, and RuntimeError for an
-input without a name. The additional TypeError or ValueError describes the argument's problem.
+input without a name. The additional TypeError or ValueError says what is wrong with the argument.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SpecValueError(TopologyError, ValueError, AssertionError):
 
 
 class MissingLibraryError(TopologyError, ImportError):
-    """User code needs a library that is not installed."""
+    """A library that user code needs is not installed."""
 
 
 class UnnamedInputError(TopologyError, ValueError, RuntimeError):

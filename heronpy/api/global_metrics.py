@@ -17,7 +17,7 @@ _collector: MetricsCollector | None = None
 
 
 class _LockedMultiCountMetric(MultiCountMetric):
-    """A counter whose reset excludes `incr` of other threads, so that no count is lost."""
+    """Counters protected by a lock, so that a reset loses no `incr` of another thread."""
 
     def get_value_and_reset(self) -> dict[Any, int | float]:
         with lock:
@@ -28,7 +28,7 @@ metricsContainer = _LockedMultiCountMetric()
 
 
 def incr(key: str, to_add: int | float = 1, *, by: int | float | None = None) -> None:
-    """Adds to the counter `key`, from any thread. `by` is another name of `to_add`."""
+    """Add to the counter `key`, from any thread. `by` is another name of `to_add`."""
     with lock:
         metricsContainer.incr(key, to_add if by is None else by)
 
@@ -37,7 +37,7 @@ safe_incr = incr
 
 
 def init(metrics_collector: MetricsCollector, metrics_bucket: float) -> None:
-    """Registers the counters with the collector of this process; once per collector."""
+    """Register the counters with the collector of this process, once per collector."""
     global registered, _collector
     with lock:
         if metrics_collector is _collector:

@@ -15,7 +15,7 @@ class IMetric:
     """Interface of a metric."""
 
     def get_value_and_reset(self) -> Any:
-        """The value since the last call. A dict holds one value per key; None means nothing to report."""
+        """Return the value since the last call; a dict has one value per key. None: there is nothing to report."""
         raise NotImplementedError(f"{type(self).__name__} must define get_value_and_reset()")
 
 
@@ -23,17 +23,17 @@ class MetricsCollector(Protocol):
     """The runtime's interface for collecting metrics."""
 
     def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
-        """Registers a metric; `metric.get_value_and_reset()` is called every `time_bucket_in_sec` seconds."""
+        """Register a metric; `metric.get_value_and_reset()` is called every `time_bucket_in_sec` seconds."""
 
 
 class CountMetric(IMetric):
-    """A counter."""
+    """A counter that starts at 0 after each report."""
 
     def __init__(self) -> None:
         self.value: int | float = 0
 
     def incr(self, to_add: int | float = 1) -> None:
-        """Adds to the counter."""
+        """Add `to_add` to the counter."""
         self.value += to_add
 
     def get_value_and_reset(self) -> int | float:
@@ -43,17 +43,17 @@ class CountMetric(IMetric):
 
 
 class MultiCountMetric(IMetric):
-    """A counter per key."""
+    """One counter per key; each starts at 0 after a report."""
 
     def __init__(self) -> None:
         self.value: dict[Any, CountMetric] = {}
 
     def add_key(self, key: Any) -> None:
-        """Declares a key, so that it is reported even while zero."""
+        """Declare a key, so that it is reported even while its count is 0."""
         self.incr(key, to_add=0)
 
     def incr(self, key: Any, to_add: int | float = 1) -> None:
-        """Adds to the counter of `key`."""
+        """Add `to_add` to the counter of `key`."""
         counter = self.value.get(key)
         if counter is None:
             counter = self.value.setdefault(key, CountMetric())
@@ -64,22 +64,22 @@ class MultiCountMetric(IMetric):
 
 
 class IReducer:
-    """Interface of a reducer: folds values into one."""
+    """Interface of a reducer, which folds many values into one."""
 
     def init(self) -> None:
-        """Resets the reducer."""
+        """Reset the reducer to the state without values."""
 
     def reduce(self, value: Any) -> None:
-        """Adds a value."""
+        """Fold one more value in."""
         raise NotImplementedError(f"{type(self).__name__} must define reduce(value)")
 
     def extract(self) -> Any:
-        """The result, or None without values."""
+        """Return the result; None if there were no values."""
         raise NotImplementedError(f"{type(self).__name__} must define extract()")
 
 
 class MeanReducer(IReducer):
-    """The arithmetic mean."""
+    """A reducer that returns the arithmetic mean."""
 
     def __init__(self) -> None:
         self.sum = 0.0
@@ -98,14 +98,14 @@ class MeanReducer(IReducer):
 
 
 class ReducedMetric(IMetric):
-    """Values folded by a reducer."""
+    """A metric that folds its values with a reducer."""
 
     def __init__(self, reducer_cls: Callable[[], IReducer]) -> None:
         self.reducer = reducer_cls()
         self.reducer.init()
 
     def update(self, value: Any) -> None:
-        """Adds a value."""
+        """Add a value."""
         self.reducer.reduce(value)
 
     def get_value_and_reset(self) -> Any:
@@ -115,19 +115,19 @@ class ReducedMetric(IMetric):
 
 
 class MultiReducedMetric(IMetric):
-    """Values folded by a reducer per key."""
+    """A metric that folds the values of each key with a separate reducer."""
 
     def __init__(self, reducer: Callable[[], IReducer]) -> None:
         self.value: dict[Any, ReducedMetric] = {}
         self.reducer = reducer
 
     def update(self, key: Any, value: Any) -> None:
-        """Takes one more value of `key`."""
+        """Add a value for `key`."""
         self.add_key(key)
         self.value[key].update(value)
 
     def add_key(self, key: Any) -> None:
-        """Declares a key."""
+        """Declare a key, so that it is reported even without values."""
         if key not in self.value:
             self.value[key] = ReducedMetric(self.reducer)
 
@@ -136,13 +136,13 @@ class MultiReducedMetric(IMetric):
 
 
 class AssignableMetrics(IMetric):
-    """A gauge: reports the value last set."""
+    """A gauge, which reports the value that was set last."""
 
     def __init__(self, init_val: Any) -> None:
         self.value = init_val
 
     def update(self, value: Any) -> None:
-        """Sets the value."""
+        """Set the value."""
         self.value = value
 
     def get_value_and_reset(self) -> Any:
@@ -150,13 +150,13 @@ class AssignableMetrics(IMetric):
 
 
 class MultiAssignableMetrics(IMetric):
-    """A gauge per key."""
+    """One gauge per key."""
 
     def __init__(self) -> None:
         self.map: dict[Any, AssignableMetrics] = {}
 
     def update(self, key: Any, value: Any) -> None:
-        """Sets the value of `key`."""
+        """Set the value of `key`."""
         gauge = self.map.get(key)
         if gauge is None:
             self.map[key] = AssignableMetrics(value)
@@ -168,14 +168,14 @@ class MultiAssignableMetrics(IMetric):
 
 
 class MeanReducedMetric(ReducedMetric):
-    """The mean of the values."""
+    """A metric that reports the mean of its values."""
 
     def __init__(self) -> None:
         super().__init__(MeanReducer)
 
 
 class MultiMeanReducedMetric(MultiReducedMetric):
-    """The mean of the values per key."""
+    """A metric that reports the mean of the values of each key."""
 
     def __init__(self) -> None:
         super().__init__(MeanReducer)

@@ -1,8 +1,8 @@
-"""Serializers: how Python objects become bytes.
+"""Serializers, which convert Python objects to bytes.
 
 `default_serializer` (cloudpickle, which also serializes lambdas and classes of `__main__`) is used for
-configuration values and custom groupings. A topology may choose its own serializer for tuple values
-by the key `topology.serializer.classname`.
+configuration values and custom groupings. A topology may choose another serializer for tuple values
+with the key `topology.serializer.classname`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
 _reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
-#: The file name that cloudpickle writes.
+#: The file name that cloudpickle puts into pickled code.
 _NO_FILE = "<dynamic-code>"
 
 
 def _with_file(code: CodeType) -> Any:
-    """Give code the name of its file, so that tracebacks of functions that are sent by value show source lines."""
+    """Put the name of its file into code, so that tracebacks of functions sent by value show source lines."""
     make, given = _reduce_code(code)
     return make, tuple(code.co_filename if isinstance(one, str) and one == _NO_FILE else one for one in given)
 
@@ -37,11 +37,11 @@ class IHeronSerializer:
         """Called once before the first use, with the component's configuration."""
 
     def serialize(self, obj: Any) -> bytes:
-        """The bytes of `obj`."""
+        """Return `obj` as bytes."""
         raise NotImplementedError(f"{type(self).__name__} must define serialize(obj)")
 
     def deserialize(self, input_str: bytes) -> Any:
-        """The object whose bytes are `input_str`."""
+        """Return the object from its bytes."""
         raise NotImplementedError(f"{type(self).__name__} must define deserialize(input_str)")
 
 
@@ -49,7 +49,7 @@ class PythonSerializer(IHeronSerializer):
     """Serializes any Python object, closures included."""
 
     def initialize(self, config: dict[str, Any] | None = None) -> None:
-        """Nothing to prepare."""
+        """Do nothing: this serializer needs no configuration."""
 
     def serialize(self, obj: Any) -> bytes:
         data = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Streams and groupings: what flows between components, and to which tasks. Pure."""
+"""Streams between components, and the groupings that choose the receiving tasks. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """An output stream: its name, the names of its fields, and whether the emitter picks tasks.
+    """An output stream: its name, the names of its fields, and whether the emitter chooses the tasks.
 
-    `schema` is a `pyarrow.Schema` whose names are the fields. A RecordBatch or Table of this schema that is given to
-    `emit_batch` travels as Arrow. Raises TypeError or ValueError for an invalid description.
+    `schema` is a `pyarrow.Schema` whose names are the fields. If `emit_batch` gets a
+    RecordBatch or Table with this schema, it is sent as Arrow. Raises TypeError or ValueError for invalid arguments.
     """
 
     DEFAULT_STREAM_ID = "default"
@@ -72,7 +72,7 @@ def _check_schema(schema: Any, fields: Sequence[str], stream: str) -> None:
 
 
 class LocalOrShuffle(int):
-    """SHUFFLE that prefers tasks of the emitter's own container.
+    """SHUFFLE that prefers tasks in the emitter's container.
 
     It equals `Grouping.SHUFFLE`, as in Apache heronpy, but has its own type.
     """
@@ -84,25 +84,25 @@ class LocalOrShuffle(int):
 
 
 class FieldGrouping(NamedTuple):
-    """Tuples with equal values of `fields` go to the same task."""
+    """Sends tuples with equal values of `fields` to the same task."""
 
     gtype: int
     fields: list[str]
 
 
 class CustomGrouping(NamedTuple):
-    """Tasks are chosen by a serialized `ICustomGrouping` instance or class path."""
+    """Lets a serialized `ICustomGrouping` instance or class path choose the tasks."""
 
     gtype: int
     python_serialized: bytes
 
 
-#: What may be given as the grouping of an input: one of `Grouping`'s constants, or a result of its methods.
+#: The types accepted as the grouping of an input: one of `Grouping`'s constants, or a result of its methods.
 AnyGrouping: TypeAlias = int | FieldGrouping | CustomGrouping
 
 
 class Grouping:
-    """The ways to choose the tasks of a consumer that receive a tuple."""
+    """The ways to choose which tasks of a consumer receive a tuple."""
 
     SHUFFLE: ClassVar[int] = topology_pb2.Grouping.Value("SHUFFLE")
     ALL: ClassVar[int] = topology_pb2.Grouping.Value("ALL")
@@ -129,7 +129,7 @@ class Grouping:
 
     @classmethod
     def fields(cls, *fields: str | Sequence[str]) -> FieldGrouping:
-        """Equal values of these fields (names, or one list of names) go to the same task."""
+        """Send tuples with equal values of these fields (names, or one list of names) to the same task."""
         names: list[str] = []
         for name in fields[0] if len(fields) == 1 and isinstance(fields[0], (list, tuple)) else fields:
             if not isinstance(name, str):
@@ -141,7 +141,7 @@ class Grouping:
 
     @classmethod
     def custom(cls, customgrouper: ICustomGrouping | str) -> CustomGrouping:
-        """An `ICustomGrouping` instance, or the path of such a class, chooses the tasks."""
+        """Choose the tasks with an `ICustomGrouping` instance, or with the class at this path."""
         if not isinstance(customgrouper, (ICustomGrouping, str)):
             raise TypeError(
                 f"argument to custom() must be an ICustomGrouping instance or a class path, given: {customgrouper!r}"
@@ -150,7 +150,7 @@ class Grouping:
 
     @classmethod
     def custom_serialized(cls, serialized: bytes, is_java: bool = True) -> CustomGrouping:
-        """Like `custom`, for a grouping already serialized by `default_serializer`."""
+        """Choose the tasks with a grouping that `default_serializer` has already serialized; see `custom`."""
         if not isinstance(serialized, bytes):
             raise TypeError(
                 f"argument to custom_serialized() must be a serialized Python grouping as bytes, given: {serialized!r}"
@@ -163,7 +163,7 @@ class Grouping:
 
     @classmethod
     def custom_object(cls, java_class_name: str, arg_list: Any) -> NoReturn:
-        """Refuses: a Java class cannot run here."""
+        """Raise an error: a Java class cannot run here."""
         raise NotImplementedError(
             f"custom grouping {java_class_name} is a Java class and cannot run here; "
             "write it in Python and give it to Grouping.custom()"

@@ -1,9 +1,8 @@
-"""Topologies: how components are connected and passed to the `heron` command.
+"""Topologies: connect components, and pass them to the `heron` command.
 
-Two styles make the same message: a subclass of `Topology` whose class attributes are component
-specs, and a `TopologyBuilder`. Everything is checked when the class is created or the topology
-built; the environment variable HERON_OPTIONS is needed only to write the definition file, so user
-code can be imported anywhere.
+A subclass of `Topology` whose class attributes are component specs, and a `TopologyBuilder`, create the
+same message. Everything is checked when the class is created or the topology is built. The environment
+variable HERON_OPTIONS is needed only to write the definition file, so user code can be imported without it.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ _NAME = "cmdline.topology.name"
 
 
 def heron_options() -> dict[str, str]:
-    """The options of the variable HERON_OPTIONS: `k=v` separated by commas, %%%% for a space.
+    """Return the options in the variable HERON_OPTIONS: `k=v` separated by commas, with %%%% for a space.
 
-    Empty without the variable; ValueError when it is malformed.
+    Returns an empty dict without the variable. Raises ValueError if its value is malformed.
     """
     options: dict[str, str] = {}
     raw = os.environ.get(_OPTIONS_VARIABLE)
@@ -58,7 +57,7 @@ def heron_options() -> dict[str, str]:
 
 
 def validate_components(specs: list[HeronComponentSpec]) -> None:
-    """Checks each component, and that all inputs exist; ValueError or TypeError names the problem."""
+    """Check each component, and that all inputs exist. Raises ValueError or TypeError."""
     by_name: dict[str, HeronComponentSpec] = {}
     for spec in specs:
         if spec.name in by_name:
@@ -120,9 +119,9 @@ def are_submissions_ignored() -> bool:
 
 @contextlib.contextmanager
 def submissions_ignored() -> Iterator[None]:
-    """Makes submitting a no-op while a task loads the file that described the topology.
+    """Make submitting a no-op while a task loads the file that described the topology.
 
-    This way files without an `if __name__ == "__main__"` block work.
+    So files without an `if __name__ == "__main__"` block work.
     """
     global _submissions_ignored
     before, _submissions_ignored = _submissions_ignored, True
@@ -133,7 +132,7 @@ def submissions_ignored() -> Iterator[None]:
 
 
 def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
-    """Writes `<directory>/<name>.defn` and returns its path; a name that is too long is hashed."""
+    """Write `<directory>/<name>.defn` and return its path; a name that is too long is hashed."""
     for component in components_of(topology).values():
         if "<locals>" in component.comp.class_name:
             raise ValueError(
@@ -187,7 +186,7 @@ class TopologyType(type):
 
     @classmethod
     def class_dict_to_specs(mcs, class_dict: dict[str, Any]) -> dict[str, HeronComponentSpec]:
-        """The specs among the attributes by component name; unnamed ones take the attribute's."""
+        """Return the component specs in `class_dict` by component name; an unnamed spec gets its attribute's name."""
         specs: dict[str, HeronComponentSpec] = {}
         for attribute, spec in class_dict.items():
             if not isinstance(spec, HeronComponentSpec):
@@ -206,34 +205,34 @@ class TopologyType(type):
 
     @classmethod
     def class_dict_to_topo_config(mcs, class_dict: dict[str, Any]) -> dict[str, Any]:
-        """The defaults with the attribute `config` over them; strings for values that are sent as strings."""
+        """Return the defaults, overridden by the attribute `config`; values that are sent as strings are strings."""
         return {**mcs.DEFAULT_TOPOLOGY_CONFIG, **mcs._sanitize_config(class_dict.get("config", {}))}
 
     @staticmethod
     def _sanitize_config(custom_config: Any) -> dict[str, Any]:
-        """A copy of a configuration, with strings for all values that are sent as strings."""
+        """Return a copy of the configuration, in which all values that are sent as strings are strings."""
         return sanitize_config(custom_config, "the topology")
 
     @classmethod
     def add_spout_specs(mcs, spec: HeronComponentSpec, spout_specs: dict[str, Any]) -> None:
-        """Adds the message of a spout; ValueError when it has no output."""
+        """Add the message of a spout. Raises ValueError if the spout has no output."""
         spec.check_streams()
         spout_specs[str(spec.name)] = spec.get_protobuf()
 
     @classmethod
     def add_bolt_specs(mcs, spec: HeronComponentSpec, bolt_specs: dict[str, Any]) -> None:
-        """Adds the message of a bolt; ValueError when it has no input."""
+        """Add the message of a bolt. Raises ValueError if the bolt has no input."""
         spec.check_streams()
         bolt_specs[str(spec.name)] = spec.get_protobuf()
 
     @classmethod
     def get_topology_config_protobuf(mcs, class_dict: dict[str, Any]) -> topology_pb2.Config:
-        """The message of the entry `_topo_config`."""
+        """Return the message of the entry `_topo_config`."""
         return encode_config(class_dict["_topo_config"])
 
     @classmethod
     def add_bolts_and_spouts(mcs, topology: topology_pb2.Topology, class_dict: dict[str, Any]) -> None:
-        """Puts the messages of the entries `_protobuf_spouts` and `_protobuf_bolts` into a topology."""
+        """Copy the messages of the entries `_protobuf_spouts` and `_protobuf_bolts` into a topology message."""
         for spout in class_dict["_protobuf_spouts"].values():
             topology.spouts.add().CopyFrom(spout)
         for bolt in class_dict["_protobuf_bolts"].values():
@@ -241,7 +240,7 @@ class TopologyType(type):
 
     @classmethod
     def init_topology(mcs, classname: str, class_dict: dict[str, Any]) -> None:
-        """Builds the message of a topology, with a fresh id, from the results of the two methods above.
+        """Build the message of a topology, with a new id, from the results of the two methods above.
 
         It and the options of the heron command (name, initial state, folder) become entries of `class_dict`.
         """
@@ -271,7 +270,7 @@ class TopologyType(type):
     def message_of(
         mcs, classname: str, specs: list[HeronComponentSpec], config: dict[str, Any]
     ) -> topology_pb2.Topology:
-        """The message of a topology of these components and this full configuration, with a fresh id."""
+        """Return the message of a topology with these components, this full configuration and a new id."""
         validate_components(specs)
         spouts: dict[str, Any] = {}
         bolts: dict[str, Any] = {}
@@ -287,7 +286,8 @@ class TopologyType(type):
 
     @staticmethod
     def get_heron_options_from_env() -> dict[str, str]:
-        """The options that the heron command passed; RuntimeError when it did not start us."""
+        """Return the options that the heron command passed. Raises RuntimeError if this process was not started by
+        it."""
         if os.environ.get(_OPTIONS_VARIABLE) is None:
             raise RuntimeError(
                 f"{_OPTIONS_VARIABLE} environment variable not found; run `heron submit local <file>.py`"
@@ -296,24 +296,24 @@ class TopologyType(type):
 
     @property
     def topology_name(cls) -> str:
-        """The name given on the command line, else the class's."""
+        """The topology name given on the command line, or else the name of the class."""
         return heron_options().get(_NAME, cls.__name__)
 
     @property
     def topology_id(cls) -> str:
-        """Name and uuid, which stay the same for the life of the class."""
+        """The topology's name and a uuid; it stays the same for the life of the class."""
         return str(cls.protobuf_topology.id)
 
     @property
     def protobuf_topology(cls) -> topology_pb2.Topology:
-        """The message, built on first use and again when the command line's name changes."""
+        """The topology message. It is built on first use, and rebuilt when the name from the command line changes."""
         if cls._built is None or cls._built.name != cls.topology_name:
             cls._built = cls.to_proto()
         return cls._built
 
     @property
     def topologydefn_tmpdir(cls) -> str:
-        """Where `write` puts the definition file."""
+        """The folder into which `write` puts the definition file."""
         return _definition_directory(heron_options(), cls.__name__)
 
     @property
@@ -330,7 +330,7 @@ class TopologyType(type):
         return {bolt.comp.name: bolt for bolt in cls.protobuf_topology.bolts}
 
     def to_proto(cls, name: str | None = None) -> topology_pb2.Topology:
-        """The message of this topology, with a fresh id."""
+        """Return the message of this topology, with a new id."""
         if not cls._heron_specs:
             raise ValueError("the base Topology class has no components; write a subclass")
         message = type(cls).message_of(cls.__name__, cls._heron_specs, cls._topo_config)
@@ -342,12 +342,12 @@ class TopologyType(type):
 
 
 def _own_config(class_dict: dict[str, Any], classname: str) -> dict[str, Any]:
-    """The attribute `config`, with strings for all values that are sent as strings."""
+    """Return the attribute `config`, in which all values that are sent as strings are strings."""
     return sanitize_config(class_dict.get("config", {}), f"topology {classname}")
 
 
 class Topology(metaclass=TopologyType):
-    """A topology as a class: its attributes made by `spec()` become the components.
+    """A topology as a class: attributes that `spec()` has created become the components.
 
     For example:
 
@@ -359,7 +359,7 @@ class Topology(metaclass=TopologyType):
 
     @classmethod
     def write(cls) -> None:
-        """Writes the definition file for the heron command."""
+        """Write the definition file for the heron command."""
         if not cls._heron_specs:
             raise ValueError("the base Topology class cannot be written; write a subclass")
         if _submissions_ignored:
@@ -387,7 +387,7 @@ class TopologyBuilder:
         self._topology_config: dict[str, Any] = {}
 
     def add_spec(self, *specs: HeronComponentSpec) -> None:
-        """Adds components."""
+        """Add components by their specs."""
         for spec in specs:
             if not isinstance(spec, HeronComponentSpec):
                 raise TypeError(f"argument to add_spec needs to be HeronComponentSpec, given: {spec!r}")
@@ -407,7 +407,7 @@ class TopologyBuilder:
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """Adds a spout and returns its spec, to be used in the inputs of bolts."""
+        """Add a spout and return its spec, for use in the inputs of bolts."""
         spec = spout_cls.spec(name=name, par=par, config=config, optional_outputs=optional_outputs)
         self.add_spec(spec)
         return spec
@@ -421,32 +421,32 @@ class TopologyBuilder:
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """Adds a bolt and returns its spec, to be used in the inputs of other bolts."""
+        """Add a bolt and return its spec, for use in the inputs of other bolts."""
         spec = bolt_cls.spec(name=name, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs)
         self.add_spec(spec)
         return spec
 
     def set_config(self, config: dict[str, Any]) -> None:
-        """Sets the topology's configuration."""
+        """Set the topology's configuration."""
         if not isinstance(config, dict):
             raise TypeError(f"argument to set_config needs to be dict, given: {config!r}")
         self._topology_config = config
 
     def _construct_topo_class_dict(self) -> dict[str, Any]:
-        """The attributes of a `Topology` subclass that is this topology; subclasses may change them.
+        """Return the attributes of a `Topology` subclass for this topology; a subclass of the builder may change them.
 
-        `TopologyType(name, (Topology,), attributes)` makes the class.
+        `TopologyType(name, (Topology,), attributes)` creates the class.
         """
         return {**self._specs, "config": self._topology_config}
 
     def build(self) -> topology_pb2.Topology:
-        """The message of the topology, with a fresh id."""
+        """Return the message of the topology, with a new id."""
         attributes = self._construct_topo_class_dict()
         specs = list(TopologyType.class_dict_to_specs(attributes).values())
         return TopologyType.message_of(self.topology_name, specs, TopologyType.class_dict_to_topo_config(attributes))
 
     def build_and_submit(self) -> None:
-        """Builds the topology and writes its definition file for the heron command."""
+        """Build the topology and write its definition file for the heron command."""
         if _submissions_ignored:
             return
         topology = self.build()

@@ -1,7 +1,7 @@
 """A task's information about itself and its topology, and its hooks.
 
-Made by the runtime, given to `initialize`. All methods are cheap. `has_hooks` is a plain attribute
-so that the path of each tuple can skip the hooks with one test.
+The runtime creates the context and passes it to `initialize`. All methods are cheap. `has_hooks` is a plain
+attribute, so that the code that runs for each tuple can skip the hooks with one test.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BoltFailInfo(NamedTuple):
 
 
 class ITaskHook:
-    """User code called at every step of a tuple's life in a task; every method is optional.
+    """User code that is called at every step of a tuple's life in a task. Every method is optional.
 
     Hooks are added with `context.add_task_hook(hook)` in `initialize`, or for all components with the
     configuration key `topology.auto.task.hooks`, a list of class paths. Without hooks there is no overhead.
@@ -106,11 +106,11 @@ class StreamId(NamedTuple):
 
 
 class TaskProcess(NamedTuple):
-    """The process that runs a task now."""
+    """The process that currently runs a task."""
 
     #: The host of the process.
     container: int = 0
-    #: Grows with each process of the task; 1 for the first one, unless a container was replaced before.
+    #: Increases with each process of the task. The first one has 1, unless the container was replaced before.
     incarnation: int = 1
     #: Why the previous process ended, in the words of `heron status` ("crashed", "oom", "hung", "preempted" ...);
     #: "" for the first process.
@@ -137,10 +137,10 @@ class TopologyContext:
         self._component = component
         self._metrics_collector = metrics_collector
         self._package_path = package_path
-        # Under EFFECTIVELY_ONCE the runtime sets this before any user code runs.
+        # Under EFFECTIVELY_ONCE, the runtime sets this before any user code runs.
         self._attempt = 0
         self._process = TaskProcess()
-        #: Makes keyed and partitioned states; the runtime replaces it where they are saved.
+        #: Creates keyed and partitioned states. The runtime replaces this factory if the states are saved.
         self.keyed_states = KeyedStates(partitions=PartitionOwner(component, self._place, saved=False))
         self._sources = {
             bolt.comp.name: {StreamId(i.stream.id, i.stream.component_name): i.gtype for i in bolt.inputs}
@@ -153,7 +153,7 @@ class TopologyContext:
             self.add_task_hook(hook)
 
     def update(self, task_to_component: Mapping[int, str]) -> None:
-        """Takes over the tasks of a new plan."""
+        """Replace the tasks by those of a new plan."""
         tasks: dict[str, list[int]] = {}
         for task_id in sorted(task_to_component):
             tasks.setdefault(task_to_component[task_id], []).append(task_id)
@@ -161,117 +161,118 @@ class TopologyContext:
         self._component_tasks = tasks
 
     def get_task_id(self) -> int:
-        """The id of this task, unique in the topology."""
+        """Return the id of this task, unique in the topology."""
         return self._task_id
 
     def get_component_id(self) -> str:
-        """The name of this task's component."""
+        """Return the name of this task's component."""
         return self._component
 
     def get_cluster_config(self) -> dict[str, Any]:
-        """The component's configuration merged over the topology's; the live dict."""
+        """Return the topology's configuration, overridden by the component's. It is the live dict and not a copy."""
         return self._config
 
     def get_topology_name(self) -> str:
-        """The topology's name."""
+        """Return the topology's name."""
         return str(self._topology.name)
 
     def get_topology_id(self) -> str:
-        """The id of this submission of the topology; each submission has its own."""
+        """Return the id of this submission of the topology; a new submission has another id."""
         return str(self._topology.id)
 
     def keyed_state(self, name: str, ttl_s: float | None = None) -> KeyedState:
-        """A mapping from keys of this task to values, saved with checkpoints in EFFECTIVELY_ONCE.
+        """Return a mapping from keys of this task to values, saved with checkpoints under EFFECTIVELY_ONCE.
 
         The keys are the values of the field by which the component's input is grouped, or tuples of
-        values for several fields. Keys move with their tuples when the parallelism changes. With
+        values if there are several fields. Keys move with their tuples when the parallelism changes. With
         `ttl_s`, a key expires that many seconds after its last write. In other modes the state is in
         memory only.
         """
         return self.keyed_states(name, ttl_s)
 
     def partitioned_state(self, name: str) -> PartitionedState:
-        """A mapping from the partitions of a source that this task reads to values, saved with checkpoints.
+        """Return a mapping to values from the partitions of a source that this task reads, saved with checkpoints.
 
         A key is a pair (log, number). A log is a unit of the source, such as a topic or a file; its partitions are
         counted from 0. Partition p of log L belongs to task `(stable_hash(L) + p) mod n` of the component's n tasks;
         `own(L, count)` of the mapping returns the numbers that belong to this task. When the parallelism changes
         under EFFECTIVELY_ONCE, a partition moves to its new task with its value. In the other modes the mapping is in
-        memory only: `own` follows each change, and a partition that moves to a task has the last value that this task
-        put, or no value. `next_tuple` is called again after each change, even after `end_of_input`.
+        memory only: `own` follows each change, and a partition that moves to a task has the last value that this
+        task has put, or no value. `next_tuple` is called again after each change, even after `end_of_input`.
         """
         return self.keyed_states.partitioned(name)
 
     def _place(self) -> tuple[int, int]:
-        """The index of this task in its component (-1 if the plan no longer has the task), and the number of tasks."""
+        """Return this task's index in its component (-1 if the plan no longer contains the task), and the number of
+        tasks."""
         tasks = self._component_tasks.get(self._component, [])
         return tasks.index(self._task_id) if self._task_id in tasks else -1, max(1, len(tasks))
 
     @property
     def process(self) -> TaskProcess:
-        """The process that runs this task, and why the previous one ended."""
+        """The process that runs this task, and the reason why the previous process ended."""
         return self._process
 
     @property
     def attempt(self) -> int:
-        """Under EFFECTIVELY_ONCE, how often this part of the topology has started, including this time; otherwise 0.
+        """The number of starts of this part of the topology under EFFECTIVELY_ONCE, including this start; otherwise 0.
 
         It grows with every restore, so it distinguishes this process's output from that of earlier processes.
         """
         return self._attempt
 
     def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
-        """Registers a metric; `metric.get_value_and_reset()` is collected every `time_bucket_in_sec` seconds."""
+        """Register a metric; `metric.get_value_and_reset()` is collected every `time_bucket_in_sec` seconds."""
         if self._metrics_collector is None:
             raise RuntimeError(f"metric {name!r} cannot be registered: this context has no metrics collector")
         self._metrics_collector.register_metric(name, metric, time_bucket_in_sec)
 
     def get_sources(self, component_id: str) -> dict[StreamId, int] | None:
-        """The grouping of each input stream of a bolt; None for a spout or an unknown name."""
+        """Return the grouping of each input stream of a bolt; None for a spout or an unknown name."""
         sources = self._sources.get(component_id)
         return None if sources is None else dict(sources)
 
     def get_this_sources(self) -> dict[StreamId, int] | None:
-        """The grouping of each input stream of this task's component."""
+        """Return the grouping of each input stream of this task's component."""
         return self.get_sources(self._component)
 
     def get_component_tasks(self, component_id: str) -> list[int] | None:
-        """The task ids of a component in ascending order; None for an unknown name."""
+        """Return the task ids of a component in ascending order; None for an unknown name."""
         tasks = self._component_tasks.get(component_id)
         return None if tasks is None else list(tasks)
 
     def get_topology_pex_path(self) -> str | None:
-        """The user's package on this machine, with its content unpacked next to it; None without a package.
+        """Return the path of the user's package on this machine, unpacked next to it; None without a package.
 
-        It is a file that `zipfile` and `zipimport` can open, or a folder if a folder was submitted.
+        The path is a file that `zipfile` and `zipimport` can open, or a folder if a folder was submitted.
         """
         return self._package_path
 
     def get_metrics_collector(self) -> MetricsCollector | None:
-        """The runtime's collector of metrics."""
+        """Return the runtime's collector of metrics."""
         return self._metrics_collector
 
     def add_task_hook(self, task_hook: ITaskHook) -> None:
-        """Adds a hook, which is called from now on."""
+        """Add a hook, which is called from now on."""
         if not isinstance(task_hook, ITaskHook):
             raise TypeError(f"a task hook must be an ITaskHook instance, given: {task_hook!r}")
         self._hooks.append(task_hook)
         self.has_hooks = True
 
-    # Called by the runtime, with its own class of tuple. Latencies are in nanoseconds.
+    # The runtime calls these methods with its own tuple class. Latencies are in nanoseconds.
 
     def invoke_hook_prepare(self) -> None:
-        """After the component's `initialize`."""
+        """Call the hooks after the component's `initialize`."""
         for hook in self._hooks:
             hook.prepare(self._config, self)
 
     def invoke_hook_cleanup(self) -> None:
-        """Before the task ends."""
+        """Call the hooks before the task ends."""
         for hook in self._hooks:
             hook.clean_up()
 
     def invoke_hook_emit(self, values: Sequence[Any], stream_id: str, out_tasks: list[int] | None) -> None:
-        """After an emit."""
+        """Call the hooks after an emit."""
         self._invoke(lambda hook: hook.emit, EmitInfo(values, stream_id, self._task_id, out_tasks))
 
     def invoke_hook_spout_ack(self, message_id: Any, complete_latency_ns: float) -> None:
@@ -281,25 +282,25 @@ class TopologyContext:
         )
 
     def invoke_hook_spout_fail(self, message_id: Any, fail_latency_ns: float) -> None:
-        """After a tuple of this spout failed."""
+        """Call the hooks after a tuple of this spout failed."""
         self._invoke(
             lambda hook: hook.spout_fail, SpoutFailInfo(message_id, self._task_id, fail_latency_ns * _MS_PER_NS)
         )
 
     def invoke_hook_bolt_execute(self, heron_tuple: Any, execute_latency_ns: float) -> None:
-        """After this bolt processed a tuple."""
+        """Call the hooks after this bolt processed a tuple."""
         self._invoke(
             lambda hook: hook.bolt_execute, BoltExecuteInfo(heron_tuple, self._task_id, execute_latency_ns * _MS_PER_NS)
         )
 
     def invoke_hook_bolt_ack(self, heron_tuple: Any, process_latency_ns: float) -> None:
-        """After this bolt acked a tuple."""
+        """Call the hooks after this bolt acked a tuple."""
         self._invoke(
             lambda hook: hook.bolt_ack, BoltAckInfo(heron_tuple, self._task_id, process_latency_ns * _MS_PER_NS)
         )
 
     def invoke_hook_bolt_fail(self, heron_tuple: Any, fail_latency_ns: float) -> None:
-        """After this bolt failed a tuple."""
+        """Call the hooks after this bolt failed a tuple."""
         self._invoke(
             lambda hook: hook.bolt_fail, BoltFailInfo(heron_tuple, self._task_id, fail_latency_ns * _MS_PER_NS)
         )

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 class Tuple(NamedTuple):
     """One message between components.
 
-    `id` identifies the tuple within its task; `component`, `stream` and `task` say who emitted it
-    and where; `values` is the payload, one value for each declared field.
+    `id` identifies the tuple within its task; `component`, `task` and `stream` say where the tuple
+    was emitted; `values` is the payload, one value for each declared field.
     """
 
     id: Any
@@ -24,18 +24,18 @@ class Tuple(NamedTuple):
 
 
 class TupleHelper:
-    """Creates and recognises the tuples that the runtime itself sends."""
+    """Creates and recognises tick tuples, which the runtime itself sends."""
 
     TICK_TUPLE_ID = "__tick"
     TICK_SOURCE_COMPONENT = "__system"
 
     @staticmethod
     def make_tick_tuple() -> Tuple:
-        """A tick tuple, which has no sending task and no values."""
+        """Return a tick tuple, which has no sending task and no values."""
         tick = TupleHelper.TICK_TUPLE_ID
         return Tuple(tick, TupleHelper.TICK_SOURCE_COMPONENT, tick, None, ())
 
     @staticmethod
     def is_tick(tup: Tuple) -> bool:
-        """Whether `tup` is a tick, judged by its stream."""
+        """Whether `tup` came on the tick stream."""
         return tup.stream == TupleHelper.TICK_TUPLE_ID

@@ -1,10 +1,10 @@
-"""Finding and loading the user's code.
+"""Find and load the user's code.
 
 A package directory goes on `sys.path`. A plain `.py` file is loaded as the module `__heron_main__`,
 which also takes the place of `__main__` (as multiprocessing's spawn does), so that classes defined
 in the file are found and unpickled as `__main__.Class` while its `if __name__ == "__main__"` block
-does not run. Every failure of user code becomes one sentence plus its full traceback in the
-attribute `user_traceback`.
+does not run. A failure of user code becomes an error with one sentence, whose attribute
+`user_traceback` is the full traceback.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: The folders of the runtime, each with its separator.
+#: The folders of the runtime, each with a trailing separator.
 _HOME = Path(__file__).parents[2]
 _RUNTIME = tuple(str(_HOME / name) + os.sep for name in ("heronpy", "instance", "stmgr"))
-#: Folder of the unpacked package to what the user submitted: tracebacks name the user's own files.
+#: Maps the folder of the unpacked package to the submitted path, so that tracebacks name the user's own files.
 _SUBMITTED_AS: dict[str, str] = {}
 
 
 class UserPackageError(PackageError):
-    """The user's package lacks this file or module."""
+    """A file or module is missing from the user's package."""
 
     user_traceback: str = ""
 
 
 class UserCodeError(TopologyError):
-    """The user's code raised, or lacks this class."""
+    """The user's code raised an exception, or a class is missing from it."""
 
     user_traceback: str = ""
 
 
 def prepare_path(package_dir: str | None) -> None:
-    """Puts the package directory, and the dependencies of a pex (`.deps`), on sys.path."""
+    """Put the package directory, and the dependencies of a pex (`.deps`), on sys.path."""
     if not package_dir:
         return
     root = Path(package_dir).resolve()
@@ -67,14 +67,14 @@ def prepare_path(package_dir: str | None) -> None:
     if deps.is_dir():
         entries += sorted(str(entry) for entry in deps.iterdir())
     sys.path[:] = entries + [entry for entry in sys.path if entry not in entries]
-    # Cached lookups in these folders may be stale. Not
+    # Cached look-ups in these folders may be outdated. Do not call
     # `importlib.invalidate_caches`, which writes to each finder that the processes of a container share.
     for entry in entries:
         sys.path_importer_cache.pop(entry, None)
 
 
 def prepare(launch: LaunchSpec) -> None:
-    """Makes the user's code of a `LaunchSpec` importable: path and arguments first, then its main file."""
+    """Make the user's code of a `LaunchSpec` importable: set path and arguments first, then load its main file."""
     prepare_path(launch.package_dir)
     if launch.package_dir and launch.source:
         _SUBMITTED_AS[launch.package_dir] = launch.source
@@ -85,7 +85,7 @@ def prepare(launch: LaunchSpec) -> None:
 
 
 def load_main(path: str | os.PathLike[str]) -> ModuleType:
-    """Loads a plain `.py` file once as module `__heron_main__`, alias `__main__`."""
+    """Load a plain `.py` file once, as the module `__heron_main__` and also as `__main__`."""
     file = os.path.abspath(path)
     loaded = sys.modules.get(MAIN_ALIAS)
     if loaded is not None and loaded.__file__ == file:
@@ -94,7 +94,7 @@ def load_main(path: str | os.PathLike[str]) -> ModuleType:
 
 
 def load_class(class_path: str, launch: LaunchSpec | None = None) -> type[Any]:
-    """The class at `pkg.module.Class` or `__main__.Class`, which may be a nested class."""
+    """Return the class at `pkg.module.Class` or `__main__.Class`, which may be a nested class."""
     if launch is not None:
         prepare(launch)
     local = LOCAL_CLASSES.get(class_path)
@@ -115,7 +115,7 @@ def load_class(class_path: str, launch: LaunchSpec | None = None) -> type[Any]:
 
 
 def load_hooks(paths: Any) -> list[ITaskHook]:
-    """New hooks of the classes that `topology.auto.task.hooks` names: a list, or names joined by commas."""
+    """Create hooks of the classes in `topology.auto.task.hooks`, which is a list or a comma-separated text."""
     if paths is None:
         return []
     if isinstance(paths, str):
@@ -135,7 +135,7 @@ def load_hooks(paths: Any) -> list[ITaskHook]:
 
 
 def load_custom_grouping(serialized: bytes) -> ICustomGrouping:
-    """The grouping of an input stream, from its serialized instance or class path."""
+    """Return the grouping of an input stream, from its serialized instance or class path."""
     value = _guarded(lambda: default_serializer.deserialize(serialized), "The custom grouping")
     if isinstance(value, str):
         cls = load_class(value)
@@ -148,7 +148,7 @@ def load_custom_grouping(serialized: bytes) -> ICustomGrouping:
 
 
 def find_topologies(module: ModuleType) -> list[type[Topology]]:
-    """The topology classes that a module defines, in order; if none, those that it imports."""
+    """Return the topology classes that a module defines, in order; if it defines none, the classes that it imports."""
     found: list[TopologyType] = []
     for value in vars(module).values():
         if isinstance(value, TopologyType) and value is not Topology and value not in found:
@@ -178,7 +178,7 @@ def _module_exists(module_name: str) -> bool:
         try:
             return importlib.util.find_spec(module_name) is not None
         except ModuleNotFoundError as error:
-            # A parent is missing or is not a package, so this module does not exist.
+            # A parent is missing or is not a package, so the module does not exist.
             if error.name and (module_name + ".").startswith(error.name + "."):
                 return False
             raise
@@ -245,7 +245,7 @@ def _execute(file: str) -> ModuleType:
 
 
 def _guarded(action: Callable[[], _T], what: str) -> _T:
-    """Runs user code; an exception becomes a UserCodeError, and `sys.exit(0)` a normal end."""
+    """Run user code: turn an exception into a UserCodeError, and `sys.exit(0)` into a normal end."""
     try:
         return action()
     except SystemExit as error:
@@ -273,7 +273,7 @@ def _raise_user_error(what: str, error: BaseException) -> NoReturn:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback for the user: complete from the first frame outside the runtime."""
+    """Return the traceback for the user, which starts at the first frame outside the runtime."""
     known = getattr(error, "user_traceback", "")
     if known:
         return str(known)
@@ -281,7 +281,7 @@ def user_traceback(error: BaseException) -> str:
     while frames is not None and is_runtime_frame(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     _know_sources(error)
-    # When one of heronpy's connectors fails, all frames are heronpy's: show them all.
+    # If one of heronpy's connectors fails, all frames belong to heronpy: show all of them.
     text = "".join(traceback.format_exception(type(error), error, frames or _of_files(error)))
     for package, source in _SUBMITTED_AS.items():
         text = text.replace(f'File "{package}{os.sep}', f'File "{source}{os.sep}')
@@ -289,8 +289,8 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _know_sources(error: BaseException) -> None:
-    """Show source lines from the package for functions that were sent by value. Such functions name the submitted file,
-    which the user may have changed since."""
+    """Show source lines from the package for functions that were sent by value. They name the submitted
+    file, which the user may have changed since."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         for package, source in _SUBMITTED_AS.items():
@@ -301,12 +301,12 @@ def _know_sources(error: BaseException) -> None:
 
 
 def is_runtime_frame(file: str) -> bool:
-    """Whether a file of a traceback belongs to heronpy or to Python's import system."""
+    """Whether a file in a traceback belongs to heronpy or to Python's import system."""
     return file.startswith(("<frozen importlib", *_RUNTIME)) or file.endswith(os.path.join("importlib", "__init__.py"))
 
 
 def _of_files(error: BaseException) -> TracebackType | None:
-    """No frames for a file that cannot be compiled or found, otherwise all frames of the error."""
+    """Return all frames of the error, or no frames if it is about a file that cannot be compiled or found."""
     return None if isinstance(error, (SyntaxError, ImportError)) else error.__traceback__
 
 
@@ -315,10 +315,10 @@ _original = argparse.ArgumentParser.parse_known_args
 
 
 def use_arguments(argv: Sequence[str], names_topology: bool) -> None:
-    """Make these the arguments of this process, once, so that later changes by the program stay.
+    """Set the arguments of this process, only once, so that later changes by the program are kept.
 
-    With `names_topology`, the first argument is the topology's name given to `heron submit`; it is hidden from a
-    parser that takes no positional argument.
+    With `names_topology`, the first argument is the topology's name given to `heron submit`; it is hidden from an
+    argparse parser that takes no positional argument.
     """
     global _used
     if _used == list(argv):
@@ -330,10 +330,10 @@ def use_arguments(argv: Sequence[str], names_topology: bool) -> None:
 
 
 def _hide_from_argparse(name: str) -> None:
-    """Let a program whose argparse parser takes no positional argument ignore the topology's name.
+    """Hide the topology's name from an argparse parser that takes no positional argument.
 
-    `heron submit local topo.py NAME --size 3` hands NAME to the program as its first argument, which
-    is where Apache's programs expect it; a parser without positional arguments would refuse it.
+    `heron submit local topo.py NAME --size 3` hands NAME to the program as its first argument, where
+    programs for Apache heronpy expect NAME; a parser without positional arguments would refuse it.
     """
 
     def parse_known_args(self: Any, args: Any = None, namespace: Any = None) -> Any:

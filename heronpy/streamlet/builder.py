@@ -1,4 +1,4 @@
-"""The root of a streamlet computation, which knows all sources and builds the topology."""
+"""The root of a streamlet computation: it knows all sources and builds the topology."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Builder:
     def new_source(self, source: Callable[[], Any] | Generator[Any], bounded: bool = False) -> Streamlet[Any]:
         """Start a streamlet from a Generator or from a function without arguments.
 
-        A function returns one element per call, or None if none is available yet; it ends the
-        input by raising StopIteration. A generator function (one that yields) is run once to its end.
-        `bounded` says that the input ends, so that `heron submit --mode auto` runs the program as a batch.
+        A function returns one element per call, or None if no element is available yet; it ends the
+        input by raising StopIteration. A generator function (with `yield`) is called once and runs to its end.
+        `bounded` declares that the input ends, so that `heron submit --mode auto` runs the program as a batch.
         """
         if isinstance(source, Generator):
             return self.add_source(GeneratorStreamlet(source, bounded))
@@ -45,7 +45,7 @@ class Builder:
         return streamlet
 
     def build(self, bldr: TopologyBuilder) -> TopologyBuilder:
-        """Add every stage to the topology builder, and return it."""
+        """Add every stage to the topology builder, and return the builder."""
         if not self._sources:
             raise StreamletError("the computation has no source; call Builder.new_source first")
         stage_names: set[str] = set()

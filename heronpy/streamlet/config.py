@@ -1,4 +1,4 @@
-"""How to run a streamlet topology: delivery semantics, containers, the user's own keys."""
+"""The configuration of a streamlet topology: delivery semantics, containers, and the user's own keys."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Config:
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         if config is not None and not isinstance(config, dict):
             raise StreamletError(f"Config takes a dict, not {type(config).__name__}")
-        # A copy: setting a key here must not change the caller's dict.
+        # Copied, so that setting a key here does not change the caller's dict.
         self._api_config: dict[str, Any] = dict(config or {})
 
     def set_delivery_semantics(self, semantics: int) -> None:
-        """One of ATMOST_ONCE, ATLEAST_ONCE and EFFECTIVELY_ONCE of this class."""
+        """Set the delivery semantics: ATMOST_ONCE, ATLEAST_ONCE or EFFECTIVELY_ONCE of this class."""
         modes = {
             Config.ATMOST_ONCE: api_constants.TopologyReliabilityMode.ATMOST_ONCE,
             Config.ATLEAST_ONCE: api_constants.TopologyReliabilityMode.ATLEAST_ONCE,
@@ -37,7 +37,7 @@ class Config:
         self._api_config[api_constants.TOPOLOGY_RELIABILITY_MODE] = modes[semantics]
 
     def set_num_containers(self, ncontainers: int) -> None:
-        """Spread the topology over this many containers."""
+        """Run the topology in this number of containers."""
         self._api_config[api_constants.TOPOLOGY_STMGRS] = int(ncontainers)
 
     def set_container_resources(self, resources: Resources) -> None:

@@ -1,4 +1,4 @@
-"""The task's information for a generator or a transform operator."""
+"""Information about the task, for a generator or a transform operator."""
 
 from __future__ import annotations
 
@@ -17,53 +17,54 @@ OUTPUT_STREAM = "output"
 
 
 class Context(ABC):
-    """Handed to `Generator.setup` and `TransformOperator.setup`."""
+    """The context that is passed to `Generator.setup` and `TransformOperator.setup`."""
 
     @abstractmethod
     def get_task_id(self) -> int:
-        """The id of the task in the topology."""
+        """Return the id of the task in the topology."""
 
     @abstractmethod
     def get_config(self) -> dict[str, Any]:
-        """The configuration of the component, over that of the topology."""
+        """Return the configuration of the topology, overridden by that of the component."""
 
     @abstractmethod
     def get_stream_name(self) -> str:
-        """The name of the stream that feeds this operator; for a source, its own output."""
+        """Return the name of this operator's input stream, or of a source's output stream."""
 
     @abstractmethod
     def get_num_partitions(self) -> int:
-        """The number of partitions of this operator."""
+        """Return the number of partitions of this operator."""
 
     @abstractmethod
     def get_partition_index(self) -> int:
-        """The partition that this task computes, from 0."""
+        """Return the index of the partition that this task computes, from 0."""
 
     @abstractmethod
     def get_state(self) -> HashMapState:
-        """The state that checkpoints save; empty and not saved if the topology takes no checkpoints."""
+        """Return the state that checkpoints save. It is empty and not saved if the topology takes no checkpoints."""
 
     @abstractmethod
     def emit(self, values: Any) -> None:
-        """Pass `values` on as one element of the resulting streamlet."""
+        """Emit `values` as one element of the resulting streamlet."""
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """For a source: postpones the next call of `get` by this many seconds (see `Spout.wait`)."""
+        """For a source: postpone the next call of `get` by this many seconds (see `Spout.wait`)."""
 
     @abstractmethod
     def wait_readable(self, fd: int | HasFileno) -> None:
-        """For a source: postpones the next call of `get` until `fd` is readable (see `Spout.wait_readable`)."""
+        """For a source: postpone the next call of `get` until `fd` is readable (see `Spout.wait_readable`)."""
 
     @abstractmethod
     def busy(self) -> None:
-        """For a source: requests the next call of `get` at once, although it found no element (see `Spout.busy`)."""
+        """For a source: request the next call of `get` at once, although this call found no element (see
+        `Spout.busy`)."""
 
 
 class ContextImpl(Context):
-    """Answers from the task's TopologyContext; emits through a function, or through a spout or bolt.
+    """A context that reads the task's TopologyContext, and emits through a function, a spout or a bolt.
 
-    `spout` is the source's spout, whose next call the generator may postpone.
+    `spout` is the spout of a source, whose next `get` the generator may postpone.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The error of the streamlet API: a description of a computation that cannot be built."""
+"""The error of the streamlet API for a computation that cannot be built."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from heronpy.common.errors import TopologyError
 
 
 class StreamletError(TopologyError, RuntimeError):
-    """A streamlet was described wrongly.
+    """The description of a streamlet is invalid.
 
     It is also a RuntimeError, because Apache heronpy raised one and users catch it.
     """

@@ -1,13 +1,12 @@
 """The spouts of sources, the bolts of one-element operators, and their groupings.
 
-Each operator has one output stream with one field. Outputs are anchored to the element that they were made
-from. The runtime handles an exception of the user's function: it ends the task, and an unacked element is
-failed and replayed under ATLEAST_ONCE.
+Each operator has one output stream with one field. Outputs are anchored to the input element. The runtime handles an
+exception of the user's function: it ends the task, and under ATLEAST_ONCE, an unacked element fails and is replayed.
 
-A source emits one element per call and replays failed ones. Under ATLEAST_ONCE each element is emitted with an id and
-kept until it is acked; a failed one is emitted again before new ones. At most `topology.max.spout.pending` elements are
-kept, because the runtime asks for no more. In the other modes nothing is tracked. The input has ended when the source
-has raised StopIteration and nothing is pending or waiting for replay.
+A source emits one element per call. Under ATLEAST_ONCE each element is emitted with an id and
+kept until it is acked; failed elements are emitted again before new elements. At most `topology.max.spout.pending`
+elements are kept, because the runtime does not call `next_tuple` above that limit. In the other modes nothing is
+tracked. The input has ended when the source has raised StopIteration and nothing is pending or waiting for replay.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ OUTPUT_FIELD = "_output_"
 
 
 def part_of(config: dict[str, Any], key: str, component: BaseComponent) -> Any:
-    """A required value from the component's configuration."""
+    """Return a required value from the component's configuration."""
     if config.get(key) is None:
         raise StreamletError(f"{type(component).__name__} needs {key!r} in the configuration of its component")
     return config[key]
@@ -51,10 +50,10 @@ class StreamletBoltBase:
 
 
 class ElementBolt(StreamletBoltBase, Bolt):
-    """A bolt that handles one element at a time; subclasses define `handle`."""
+    """A bolt that processes one element at a time; subclasses define `handle`."""
 
     def process(self, tup: Tuple) -> None:
-        """Handle the element and ack it."""
+        """Call `handle` for the element, then ack it."""
         self.handle(tup.values[0], tup)
         self.ack(tup)
 
@@ -63,30 +62,30 @@ class ElementBolt(StreamletBoltBase, Bolt):
         raise NotImplementedError(f"{type(self).__name__} must define handle")
 
     def emit_element(self, element: Any, tup: Tuple) -> None:
-        """Emit one element, anchored to the tuple from which it was made."""
+        """Emit one element, anchored to the input tuple."""
         self.emit([element], stream=OUTPUT_STREAM, anchors=[tup])
 
 
 class FunctionBolt(ElementBolt):
-    """Applies a user function."""
+    """A bolt that applies a user function."""
 
     #: The key of the function in the component's configuration.
     FUNCTION = "function"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Read the function."""
+        """Load the function from the configuration."""
         self.function: Callable[[Any], Any] = part_of(config, self.FUNCTION, self)
 
 
 class MapBolt(FunctionBolt):
-    """One element for each element."""
+    """Emits the function's result for each element."""
 
     def handle(self, element: Any, tup: Tuple) -> None:
         self.emit_element(self.function(element), tup)
 
 
 class FlatMapBolt(FunctionBolt):
-    """The elements of the function's result; a result that is not iterable is one element."""
+    """Emits the elements of the function's result; a result that is not iterable is emitted as one element."""
 
     def handle(self, element: Any, tup: Tuple) -> None:
         result = self.function(element)
@@ -95,7 +94,7 @@ class FlatMapBolt(FunctionBolt):
 
 
 class FilterBolt(FunctionBolt):
-    """The elements for which the function is true."""
+    """Emits the elements for which the function returns a true value."""
 
     def handle(self, element: Any, tup: Tuple) -> None:
         if self.function(element):
@@ -137,7 +136,7 @@ class TransformBolt(ElementBolt, StatefulComponent):
     state: HashMapState | None = None
 
     def init_state(self, stateful_state: HashMapState) -> None:
-        """Keep the state for the operator's context; the operator writes to it itself."""
+        """Keep the state for the operator's context. The operator itself writes to the state."""
         self.state = stateful_state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
@@ -155,7 +154,7 @@ class TransformBolt(ElementBolt, StatefulComponent):
             self._current = None
 
     def finish(self) -> None:
-        """Let the operator emit what it has kept."""
+        """Call the operator's `finish`, which may emit elements that the operator has kept."""
         # An object with only the methods of Apache's TransformOperator lacks this method.
         finish = getattr(self._operator, "finish", None)
         if finish is not None:
@@ -171,8 +170,8 @@ class TransformBolt(ElementBolt, StatefulComponent):
 class KeyGrouping(ICustomGrouping):
     """Routes (key, value) elements so that equal keys go to one task.
 
-    The hash of a key is the same in every process and after every restart; builtin hash() would send one key
-    to different tasks from different senders.
+    The hash of a key is the same in every process and after every restart; builtin hash() would make
+    different senders send one key to different tasks.
     """
 
     def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:
@@ -181,14 +180,14 @@ class KeyGrouping(ICustomGrouping):
         self._target_tasks = sorted(target_tasks)
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:
-        """The one task of this key."""
+        """Return the one task of the element's key."""
         key, _ = key_and_value(values[0], f"an element of {self._component!r}")
         return [self._target_tasks[stable_hash(key) % len(self._target_tasks)]]
 
 
 def key_and_value(element: Any, what: str) -> tuple[Any, Any]:
-    """The two parts of a (key, value) element."""
-    # A str of two characters could also be unpacked, but is not meant as a pair.
+    """Return the two parts of a (key, value) element."""
+    # A str of two characters could also be unpacked, but does not mean a pair.
     if isinstance(element, tuple | list) and len(element) == 2:
         return element[0], element[1]
     text = repr(element)
@@ -199,10 +198,10 @@ def key_and_value(element: Any, what: str) -> tuple[Any, Any]:
 
 
 class RepartitionCustomGrouping(ICustomGrouping):
-    """Asks the user's function for the partitions of each element, in the sending task.
+    """Calls the user's function in the sending task to choose the partitions of each element.
 
     The function is called with the element and the number of partitions. Apache heronpy called it with a list
-    that held the element; a function whose first parameter is named `values` still gets the list.
+    that held the element; a function whose first parameter is named `values` gets such a list.
     """
 
     LIST_PARAMETER = "values"
@@ -218,7 +217,7 @@ class RepartitionCustomGrouping(ICustomGrouping):
         self._target_tasks = sorted(target_tasks)
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:
-        """The tasks of the partitions that the function names, each once."""
+        """Return the tasks of the partitions that the function returns, without duplicates."""
         count = len(self._target_tasks)
         chosen = self._repartition_function(values if self._takes_list else values[0], count)
         indices = chosen if isinstance(chosen, Iterable) else (chosen,)
@@ -226,7 +225,7 @@ class RepartitionCustomGrouping(ICustomGrouping):
 
     @staticmethod
     def _checked(index: Any) -> int:
-        # Types such as numpy's integers have __index__; a str or float is a mistake.
+        # Types such as numpy's integers have __index__; a str or float is an error.
         if not hasattr(index, "__index__"):
             raise StreamletError(
                 f"the repartition function returned {index!r}; it must return the index of a partition, or several"
@@ -235,16 +234,16 @@ class RepartitionCustomGrouping(ICustomGrouping):
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """The parameters of a function; None for builtins without a signature."""
+    """Return the parameters of a function; None for builtins without a signature."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
         return None
 
 
-#: At its end, a source waits for acks, which end the input. It notices a fail within this pause.
+#: Longest pause in seconds of a source at its end: it waits for acks, which end the input, or for a fail.
 _ENDING_WAIT_S = 0.05
-#: How many elements a generator function has yielded, in the state of its task.
+#: Key, in the state of a task, of the number of elements that a generator function has yielded.
 _TAKEN = "elements.taken"
 
 
@@ -278,11 +277,12 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define open_source")
 
     def next_element(self) -> Any:
-        """The next element, or None if none is available yet; raises StopIteration when the input has ended."""
+        """Return the next element, or None if no element is available yet. Raises StopIteration at the end of the
+        input."""
         raise NotImplementedError(f"{type(self).__name__} must define next_element")
 
     def next_tuple(self) -> None:
-        """Emit a failed element again, or a new one; announce the end of the input."""
+        """Emit a failed element again, or else a new element; declare the end of the input."""
         if self._replays:
             self._emit_element(self._replays.popleft())
             return
@@ -301,7 +301,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
             self.wait(_ENDING_WAIT_S)
 
     def ack(self, tup_id: int) -> None:
-        """Forget an element that is fully processed; the last one ends the input."""
+        """Stop tracking an element that is fully processed; the last such element ends the input."""
         self._pending.pop(tup_id, None)
         if self._exhausted and not self._pending and not self._replays:
             self.end_of_input()
@@ -321,7 +321,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
 
 
 class GeneratorSpout(ElementSpout):
-    """Emits the elements of a Generator."""
+    """A spout that emits the elements of a Generator."""
 
     GENERATOR = "generator"
 
@@ -332,11 +332,11 @@ class GeneratorSpout(ElementSpout):
         self._generator.setup(ContextImpl(context, state, self._emit_element, self))
 
     def next_element(self) -> Any:
-        """Ask the generator."""
+        """Return the generator's next element."""
         return self._generator.get()
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Let the generator put its position into the state."""
+        """Call the generator's `pre_save`, which puts its position into the state."""
         # An object with only the methods of Apache's Generator lacks this method.
         save = getattr(self._generator, "pre_save", None)
         if save is not None:
@@ -344,17 +344,17 @@ class GeneratorSpout(ElementSpout):
 
 
 class SupplierSpout(ElementSpout):
-    """Emits what a function returns, or what it yields if it is a generator function.
+    """A spout that emits the results of a function, or the elements that a generator function yields.
 
     Under EFFECTIVELY_ONCE a generator function is run again after a failure, and its elements are skipped up to the
-    position of the checkpoint. So it must yield the same elements each time. A plain function has no position: it is
-    called again.
+    position of the checkpoint. So it must yield the same elements each time. A plain function has no position: it
+    is just called again.
     """
 
     FUNCTION = "function"
 
     def open_source(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Pick up the function; start it if it yields, and skip what was emitted before."""
+        """Get the function. Start a generator function, and skip the elements that were emitted before."""
         function: Callable[[], Any] = part_of(config, self.FUNCTION, self)
         self._taken = 0
         self._is_rewindable = inspect.isgeneratorfunction(function)
@@ -374,12 +374,12 @@ class SupplierSpout(ElementSpout):
         self._supply = iterator.__next__
 
     def next_element(self) -> Any:
-        """Ask the function."""
+        """Return the function's next element."""
         element = self._supply()
         self._taken += 1
         return element
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Put the number of elements taken into the state."""
+        """Put the number of elements yielded so far into the state."""
         if self._is_rewindable and self.state is not None:
             self.state[_TAKEN] = self._taken

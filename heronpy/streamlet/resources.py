@@ -37,11 +37,11 @@ class Resources:
         return self.set_ram(int(_positive(ram, "ram") * _GB))
 
     def get_cpu(self) -> float:
-        """The requested cores, or 0."""
+        """Return the requested cores, or 0."""
         return self._cpu
 
     def get_ram(self) -> int:
-        """The requested bytes of memory, or 0."""
+        """Return the requested bytes of memory, or 0."""
         return self._ram
 
 

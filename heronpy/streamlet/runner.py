@@ -1,4 +1,4 @@
-"""Runs a streamlet program: from builder and configuration to a submitted topology."""
+"""Runs a streamlet program: turns its builder and configuration into a submitted topology."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from heronpy.streamlet.errors import StreamletError
 
 
 class Runner:
-    """Runs what a Builder describes."""
+    """Runs the computation that a Builder describes."""
 
     def build(self, name: str, config: Config, builder: Builder) -> TopologyBuilder:
-        """The topology builder that `run` would submit; unit tests hand it to the simulator.
+        """Return the topology builder that `run` would submit; unit tests pass it to the simulator.
 
         Under ATLEAST_ONCE, topology.message.timeout.secs and topology.max.spout.pending are derived from the windows
         unless the configuration sets them.

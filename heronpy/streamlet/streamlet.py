@@ -48,7 +48,7 @@ _W = TypeVar("_W")
 
 
 class Streamlet(Generic[_T_co]):
-    """The result of a source or of an operator. Subclasses say how their stage is built."""
+    """The result of a source or of an operator. Subclasses define how to build their stage."""
 
     def __init__(self) -> None:
         self._name: str | None = None
@@ -60,31 +60,31 @@ class Streamlet(Generic[_T_co]):
     # -- about the stage ----------------------------------------------------------------------
 
     def set_name(self, name: str) -> Self:
-        """Name the stage; without a name it is called after its operator, like "map-1"."""
+        """Name the stage. Without a name, the stage is called after its operator, for example "map-1"."""
         if not isinstance(name, str) or not name:
             raise StreamletError(f"a streamlet's name must be a non-empty str, not {name!r}")
         self._name = name
         return self
 
     def get_name(self) -> str | None:
-        """The name given by the user, or chosen while the topology was built; None before that."""
+        """Return the name that the user gave, or that `build` chose; None before either."""
         return self._name
 
     def set_num_partitions(self, num_partitions: int) -> Self:
-        """Compute this streamlet in this many parallel tasks."""
+        """Compute this streamlet in this number of parallel tasks."""
         if isinstance(num_partitions, bool) or not isinstance(num_partitions, int) or num_partitions < 1:
             raise StreamletError(f"the number of partitions is {num_partitions!r}; give an int of 1 or more")
         self._num_partitions = num_partitions
         return self
 
     def get_num_partitions(self) -> int:
-        """The number of parallel tasks that compute this streamlet."""
+        """Return the number of parallel tasks that compute this streamlet."""
         return self._num_partitions
 
     # -- one element at a time ----------------------------------------------------------------
 
     def map(self, map_function: Callable[[_T_co], _U]) -> Streamlet[_U]:
-        """Each element replaced by `map_function(element)`."""
+        """Replace each element by `map_function(element)`."""
         return self._add_child(MapStreamlet(map_function, self))
 
     @overload
@@ -92,18 +92,18 @@ class Streamlet(Generic[_T_co]):
     @overload
     def flat_map(self, flatmap_function: Callable[[_T_co], _U]) -> Streamlet[_U]: ...
     def flat_map(self, flatmap_function: Callable[[_T_co], Any]) -> Streamlet[Any]:
-        """All elements of each iterable `flatmap_function(element)`.
+        """Replace each element by all elements of the iterable `flatmap_function(element)`.
 
         A str is an iterable of its characters; a result that is not iterable is one element.
         """
         return self._add_child(FlatMapStreamlet(flatmap_function, self))
 
     def filter(self, filter_function: Callable[[_T_co], object]) -> Streamlet[_T_co]:
-        """Only the elements for which `filter_function(element)` is true."""
+        """Keep only the elements for which `filter_function(element)` is true."""
         return self._add_child(FilterStreamlet(filter_function, self))
 
     def transform(self, transform_operator: TransformOperator[_T_co, _U]) -> Streamlet[_U]:
-        """The elements that the operator emits through its context, any number for each input element."""
+        """Pass each element to the operator, which may emit any number of elements through its context."""
         return self._add_child(TransformStreamlet(transform_operator, self))
 
     # -- routing ------------------------------------------------------------------------------
@@ -113,22 +113,22 @@ class Streamlet(Generic[_T_co]):
         num_partitions: int,
         repartition_function: Callable[[_T_co, int], int | Iterable[int]] | None = None,
     ) -> Streamlet[_T_co]:
-        """The same elements in `num_partitions` partitions.
+        """Distribute the elements over `num_partitions` partitions.
 
         `repartition_function(element, num_partitions)` returns the index of the partition, or several indices
-        to copy the element; an index is taken modulo the number of partitions. Without a function the elements
+        to copy the element; an index is taken modulo the number of partitions. Without a function, the elements
         are spread evenly.
         """
         return self._add_child(RepartitionStreamlet(num_partitions, repartition_function, self))
 
     def clone(self, num_clones: int) -> list[Streamlet[_T_co]]:
-        """`num_clones` streamlets, each with all elements of this one."""
+        """Return `num_clones` streamlets, each with all elements of this streamlet."""
         if isinstance(num_clones, bool) or not isinstance(num_clones, int) or num_clones < 1:
             raise StreamletError(f"clone takes 1 or more clones, not {num_clones!r}")
         return [self.repartition(self.get_num_partitions()) for _ in range(num_clones)]
 
     def union(self, other_streamlet: Streamlet[_U]) -> Streamlet[_T_co | _U]:
-        """The elements of both streamlets."""
+        """Return a streamlet with the elements of this streamlet and of `other_streamlet`."""
         other = self._distinct(other_streamlet, "union")
         return self._add_child(UnionStreamlet(self, other), other)
 
@@ -137,10 +137,10 @@ class Streamlet(Generic[_T_co]):
     def reduce_by_window(
         self: Streamlet[_T], window_config: WindowConfig, reduce_function: Callable[[_T, _T], _T]
     ) -> Streamlet[tuple[Window, _T | None]]:
-        """The pair (Window, fold of its elements) for each window and partition.
+        """Emit a pair (Window, fold of the window's elements) for each window and partition.
 
         The fold begins with the first element. A window without elements gives (Window, None).
-        Partitions are not merged: set one partition for one result per window.
+        Results of partitions are not merged: set one partition to get one result per window.
         """
         reduced = ReduceByWindowStreamlet(window_config, reduce_function, self)
         return self._add_child(reduced)
@@ -148,7 +148,7 @@ class Streamlet(Generic[_T_co]):
     def reduce_by_key_and_window(
         self: Streamlet[tuple[_K, _V]], window_config: WindowConfig, reduce_function: Callable[[_V, _V], _V]
     ) -> Streamlet[tuple[KeyedWindow[_K], _V]]:
-        """For (key, value) elements: (KeyedWindow, fold of the key's values) per window."""
+        """Emit (KeyedWindow, fold of the key's values) per key and window; the input is (key, value) elements."""
         return self._add_child(ReduceByKeyAndWindowStreamlet(window_config, reduce_function, self))
 
     def join(
@@ -157,7 +157,7 @@ class Streamlet(Generic[_T_co]):
         window_config: WindowConfig,
         join_function: Callable[[_V, _W], _U],
     ) -> Streamlet[tuple[KeyedWindow[_K], _U]]:
-        """(KeyedWindow, join_function(left, right)) for all pairs of one key in a window."""
+        """Emit (KeyedWindow, join_function(left, right)) for all pairs of values with the same key in a window."""
         return self._join(JoinBolt.INNER, join_streamlet, window_config, join_function)
 
     def outer_left_join(
@@ -166,7 +166,7 @@ class Streamlet(Generic[_T_co]):
         window_config: WindowConfig,
         join_function: Callable[[_V, _W | None], _U],
     ) -> Streamlet[tuple[KeyedWindow[_K], _U]]:
-        """Like `join`, and with None on the right for keys only on the left."""
+        """Join as `join` does, and use None as the right value for keys that only the left streamlet has."""
         return self._join(JoinBolt.OUTER_LEFT, join_streamlet, window_config, join_function)
 
     def outer_right_join(
@@ -175,7 +175,7 @@ class Streamlet(Generic[_T_co]):
         window_config: WindowConfig,
         join_function: Callable[[_V | None, _W], _U],
     ) -> Streamlet[tuple[KeyedWindow[_K], _U]]:
-        """Like `join`, and with None on the left for keys only on the right."""
+        """Join as `join` does, and use None as the left value for keys that only the right streamlet has."""
         return self._join(JoinBolt.OUTER_RIGHT, join_streamlet, window_config, join_function)
 
     def outer_join(
@@ -184,17 +184,17 @@ class Streamlet(Generic[_T_co]):
         window_config: WindowConfig,
         join_function: Callable[[_V | None, _W | None], _U],
     ) -> Streamlet[tuple[KeyedWindow[_K], _U]]:
-        """Like `join`, and with None on the missing side for keys of only one side."""
+        """Join as `join` does, and use None as the missing value for keys that only one streamlet has."""
         return self._join(JoinBolt.OUTER, join_streamlet, window_config, join_function)
 
     # -- ends ---------------------------------------------------------------------------------
 
     def log(self) -> None:
-        """Write each element into the log of its task."""
+        """Write each element to the log of the task that receives it."""
         self._add_child(LogStreamlet(self))
 
     def consume(self, consume_function: Callable[[_T_co], object]) -> None:
-        """Call `consume_function(element)` for each element; the result is dropped."""
+        """Call `consume_function(element)` for each element; its result is ignored."""
         self._add_child(ConsumeStreamlet(consume_function, self))
 
     # -- building -----------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Streamlet(Generic[_T_co]):
         return self._add_child(JoinStreamlet(join_type, window_config, function, self, other), other)
 
     def _distinct(self, other: Streamlet[_U], operator: str) -> Streamlet[_U]:
-        """`other`, or a copy of it if it is this streamlet.
+        """Return `other`, or a copy of `other` if it is this streamlet.
 
         A bolt distinguishes its inputs by the component they come from, so a streamlet joined with
         itself needs a second component.
@@ -221,24 +221,24 @@ class Streamlet(Generic[_T_co]):
         return child
 
     def _build(self, bldr: TopologyBuilder, stage_names: set[str]) -> None:
-        # An explicit stack, children in order: long chains must not hit the recursion limit.
+        # An explicit stack instead of recursion, which long chains would exhaust; children are visited in order.
         if self._built:
             raise StreamletError(f"streamlet {self.get_name()!r} is already built; a Builder can build only once")
         waiting: list[Streamlet[Any]] = [self]
         while waiting:
             stage = waiting.pop()
             # A stage with two parents is visited once from each, and the second visit builds it. If one parent descends
-            # from the other there may be a third visit.
+            # from the other, there may be a third visit.
             if not stage._built and stage._build_this(bldr, stage_names):
                 stage._built = True
                 waiting.extend(reversed(stage._children))
 
     def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
-        """Add this stage to the topology; returns False if a parent does not exist yet."""
+        """Add this stage to the topology; return False if a parent does not exist yet."""
         raise NotImplementedError(f"{type(self).__name__} must define _build_this")
 
     def _claim_name(self, prefix: str, stage_names: set[str]) -> str:
-        """This stage's name, unique in the topology; "prefix-N" unless the user gave one."""
+        """Return this stage's name, unique in the topology: the user's name, or else "prefix-N"."""
         if self._name is None:
             self._name = self._default_stage_name_calculator(prefix, stage_names)
         if self._name in stage_names:
@@ -253,7 +253,7 @@ class Streamlet(Generic[_T_co]):
         return f"{prefix}-{index}"
 
     def _stream_id(self) -> GlobalStreamId:
-        """The output stream of this built stage, to be used as an input of the next."""
+        """Return the output stream of this built stage, for use as an input of another stage."""
         assert self._name is not None, "a stage has a name once it is built"
         return GlobalStreamId(self._name, self._output)
 
@@ -272,7 +272,7 @@ class Streamlet(Generic[_T_co]):
 
 
 class Stage(Streamlet[_T_co]):
-    """A streamlet that one spout computes, or one bolt from the streamlets in `inputs`."""
+    """A streamlet that is computed by one spout, or by one bolt from the streamlets in `inputs`."""
 
     def __init__(
         self,
@@ -282,9 +282,9 @@ class Stage(Streamlet[_T_co]):
         config: dict[str, Any],
         bounded: bool = False,
     ) -> None:
-        """Without a name the stage is called `prefix` and a number. It has the partitions of its first input.
+        """Without a name, the stage is called `prefix` and a number. It has as many partitions as its first input.
 
-        `bounded`: it is a source that ends.
+        `bounded`: whether the stage is a source that ends.
         """
         super().__init__()
         self._prefix = prefix
@@ -334,7 +334,7 @@ class SupplierStreamlet(Stage[_T_co]):
 
 
 class MapStreamlet(Stage[_U]):
-    """What `Streamlet.map` returns."""
+    """The result of `Streamlet.map`."""
 
     def __init__(self, map_function: Callable[[_T], _U], parent: Streamlet[_T]) -> None:
         config = {MapBolt.FUNCTION: _checked_callable(map_function, "map")}
@@ -342,7 +342,7 @@ class MapStreamlet(Stage[_U]):
 
 
 class FlatMapStreamlet(Stage[Any]):
-    """What `Streamlet.flat_map` returns."""
+    """The result of `Streamlet.flat_map`."""
 
     def __init__(self, flatmap_function: Callable[[_T], Any], parent: Streamlet[_T]) -> None:
         config = {FlatMapBolt.FUNCTION: _checked_callable(flatmap_function, "flat_map")}
@@ -350,7 +350,7 @@ class FlatMapStreamlet(Stage[Any]):
 
 
 class FilterStreamlet(Stage[_T_co]):
-    """What `Streamlet.filter` returns."""
+    """The result of `Streamlet.filter`."""
 
     def __init__(self, filter_function: Callable[[_T_co], object], parent: Streamlet[_T_co]) -> None:
         config = {FilterBolt.FUNCTION: _checked_callable(filter_function, "filter")}
@@ -358,7 +358,7 @@ class FilterStreamlet(Stage[_T_co]):
 
 
 class ConsumeStreamlet(Stage[Any]):
-    """What `Streamlet.consume` records."""
+    """The stage that `Streamlet.consume` adds."""
 
     def __init__(self, consume_function: Callable[[_T], object], parent: Streamlet[_T]) -> None:
         config = {ConsumeBolt.FUNCTION: _checked_callable(consume_function, "consume")}
@@ -366,14 +366,14 @@ class ConsumeStreamlet(Stage[Any]):
 
 
 class LogStreamlet(Stage[Any]):
-    """What `Streamlet.log` records."""
+    """The stage that `Streamlet.log` adds."""
 
     def __init__(self, parent: Streamlet[Any]) -> None:
         super().__init__("log", LogBolt, {parent: Grouping.SHUFFLE}, {})
 
 
 class TransformStreamlet(Stage[_U]):
-    """What `Streamlet.transform` returns."""
+    """The result of `Streamlet.transform`."""
 
     def __init__(self, transform_operator: TransformOperator[_T, _U], parent: Streamlet[_T]) -> None:
         if not isinstance(transform_operator, TransformOperator):
@@ -384,7 +384,7 @@ class TransformStreamlet(Stage[_U]):
 
 
 class RepartitionStreamlet(Stage[_T_co]):
-    """What `Streamlet.repartition` returns."""
+    """The result of `Streamlet.repartition`."""
 
     def __init__(
         self,
@@ -401,14 +401,14 @@ class RepartitionStreamlet(Stage[_T_co]):
 
 
 class UnionStreamlet(Stage[_T_co]):
-    """What `Streamlet.union` returns; it has the partitions of the left streamlet."""
+    """The result of `Streamlet.union`. It has as many partitions as the left streamlet."""
 
     def __init__(self, left: Streamlet[_T_co], right: Streamlet[_T_co]) -> None:
         super().__init__("union", PassBolt, {left: Grouping.SHUFFLE, right: Grouping.SHUFFLE}, {})
 
 
 class ReduceByWindowStreamlet(Stage[tuple[Window, _T | None]]):
-    """What `Streamlet.reduce_by_window` returns."""
+    """The result of `Streamlet.reduce_by_window`."""
 
     def __init__(
         self, window_config: WindowConfig, reduce_function: Callable[[_T, _T], _T], parent: Streamlet[_T]
@@ -418,9 +418,9 @@ class ReduceByWindowStreamlet(Stage[tuple[Window, _T | None]]):
 
 
 class ReduceByKeyAndWindowStreamlet(Stage[tuple[KeyedWindow[_K], _V]]):
-    """What `Streamlet.reduce_by_key_and_window` returns.
+    """The result of `Streamlet.reduce_by_key_and_window`.
 
-    It begins with one partition, independently of its parent; set_num_partitions changes that.
+    It has one partition, independently of its parent, unless `set_num_partitions` changes that.
     """
 
     def __init__(
@@ -436,7 +436,7 @@ class ReduceByKeyAndWindowStreamlet(Stage[tuple[KeyedWindow[_K], _V]]):
 
 
 class JoinStreamlet(Stage[Any]):
-    """What the joins of `Streamlet` return; it has the partitions of the left streamlet."""
+    """The result of the joins of `Streamlet`. It has as many partitions as the left streamlet."""
 
     def __init__(
         self,
@@ -456,7 +456,7 @@ class JoinStreamlet(Stage[Any]):
         self._right = right
 
     def _calculate_inputs(self) -> dict[GlobalStreamId, AnyGrouping]:
-        # The right side has its name by now.
+        # The name of the right side is known by now.
         self._config[JoinBolt.JOINEDCOMPONENT] = self._right.get_name()
         return super()._calculate_inputs()
 

@@ -1,4 +1,4 @@
-"""The base class of operators that need setting up or that emit any number of elements."""
+"""The base class of operators that need a setup in their task, or that emit any number of elements."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _U_co = TypeVar("_U_co", covariant=True)
 
 
 class TransformOperator(ABC, Generic[_T_contra, _U_co]):
-    """The operator of `Streamlet.transform`, from elements of one type to those of another.
+    """The operator of `Streamlet.transform`, which turns elements of one type into elements of another type.
 
-    It is sent to its tasks by cloudpickle.
+    cloudpickle sends the operator to its tasks.
     """
 
     @abstractmethod
     def setup(self, context: Context) -> None:
-        """Called once in the task; keep the context to emit through it."""
+        """Called once in the task. Keep the context, through which the operator emits."""
 
     @abstractmethod
     def transform(self, tup: _T_contra) -> None:
-        """Called for each element; pass results on with `context.emit`."""
+        """Called for each element. Emit results with `context.emit`."""
 
     def finish(self) -> None:
-        """Called once, when the input has ended: pass the last results on. An endless input has no such call."""
+        """Called once, when the input has ended: emit the last results. It is never called for an endless input."""

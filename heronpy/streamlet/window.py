@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, init=False, repr=False)
 class Window:
-    """The half-open span of time [start, end), in seconds since the epoch."""
+    """The half-open time span [start, end), in seconds since 1970."""
 
     _start_time: float
     _end_time: float

@@ -1,7 +1,7 @@
 """The length of windows and the interval between their starts.
 
 Durations are seconds (int or float) or timedeltas, including days and fractions of a second.
-A tumbling window is a sliding one whose slide equals its length, so windows never overlap.
+A tumbling window is a sliding window whose slide equals its length, so windows never overlap.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class WindowConfig:
 
     @staticmethod
     def create_tumbling_window(window_duration: Duration) -> WindowConfig:
-        """Windows that follow each other without overlap."""
+        """Create windows that follow each other without overlap."""
         return WindowConfig(window_duration, window_duration)
 
     @staticmethod
     def create_sliding_window(window_duration: Duration, slide_interval: Duration) -> WindowConfig:
-        """Windows of one length; a new one begins every `slide_interval`."""
+        """Create windows of one length; a new window begins every `slide_interval`."""
         return WindowConfig(window_duration, slide_interval)

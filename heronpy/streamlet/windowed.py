@@ -2,7 +2,7 @@
 
 If the slide equals the length, windows tumble: each begins exactly where the previous one ended, even if a
 tick comes early or late, so no element is in two windows. Results are anchored to their elements, so under
-ATLEAST_ONCE an element is done only when all results of its windows are done. The message timeout must be
+ATLEAST_ONCE an element is fully processed only when all results of its windows are. The message timeout must be
 longer than a window.
 """
 
@@ -36,12 +36,12 @@ class WindowedBolt(StreamletBoltBase, SlidingWindowBolt):
     SLIDEINTERVAL = SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Start the window and read the function."""
+        """Start the window, and load the function from the configuration."""
         super().initialize(config, context)
         self.function: Callable[[Any, Any], Any] = part_of(config, self.FUNCTION, self)
 
     def process_tick(self, tup: Tuple) -> None:
-        """Process the windows that end now."""
+        """Process the windows that end by now."""
         if self.slide_interval < self.window_duration:
             super().process_tick(tup)
             return
@@ -54,12 +54,12 @@ class WindowedBolt(StreamletBoltBase, SlidingWindowBolt):
             self._ack_live(member)
 
     def emit_result(self, window: Window | KeyedWindow[Any], result: Any, tuples: Sequence[Tuple]) -> None:
-        """Emit a pair (window, result), anchored to the tuples from which it was made."""
+        """Emit a pair (window, result), anchored to the tuples that it was computed from."""
         self.emit([(window, result)], stream=OUTPUT_STREAM, anchors=list(tuples))
 
 
 class ReduceByWindowBolt(WindowedBolt):
-    """Folds the elements that this partition saw in a window."""
+    """Folds the elements that this partition received in a window."""
 
     def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
         """Emit (Window, result); None is the result of a window without elements."""
@@ -79,9 +79,9 @@ class ReduceByKeyAndWindowBolt(WindowedBolt):
 
 
 class JoinBolt(WindowedBolt):
-    """Joins two streamlets of (key, value) elements: each left value of a key with each right one.
+    """Joins two streamlets of (key, value) elements: each left value of a key with each right value.
 
-    The outer joins also give the values of keys that only one side has, with None for the other side. Elements that
+    The outer joins also emit the values of keys that only one side has, with None for the other side. Elements that
     are in several overlapping windows are joined in each of them.
     """
 
@@ -96,7 +96,7 @@ class JoinBolt(WindowedBolt):
     JOINEDCOMPONENT = "__joined_component__"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Read the kind of join, and the name of the right component."""
+        """Read the kind of join and the name of the right component from the configuration."""
         super().initialize(config, context)
         kind = part_of(config, self.JOINTYPE, self)
         self._keeps_left = kind in (self.OUTER_LEFT, self.OUTER)
@@ -139,12 +139,12 @@ class JoinBolt(WindowedBolt):
 
 
 def keyed(key: Any, window_info: WindowContext) -> KeyedWindow[Any]:
-    """The key's window."""
+    """Return the KeyedWindow of a key."""
     return KeyedWindow(key, Window(window_info.start, window_info.end))
 
 
 def by_key(tuples: Iterable[Tuple], operator: str) -> dict[Any, list[tuple[Any, Tuple]]]:
-    """(value, tuple) pairs by key, with keys and values in the order of arrival."""
+    """Return (value, tuple) pairs by key, with keys and values in the order of arrival."""
     groups: dict[Any, list[tuple[Any, Tuple]]] = {}
     for tup in tuples:
         key, value = key_and_value(tup.values[0], f"an element of {operator}")

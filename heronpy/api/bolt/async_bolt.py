@@ -1,4 +1,4 @@
-"""The class that users extend to write a bolt that waits for something external, e.g. a web service."""
+"""The base class of bolts that wait for something external, such as a web service."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class AsyncBolt(Bolt):
     is_async = True
 
     async def process(self, tup: Tuple) -> None:
-        """Processes one tuple; call `self.emit`, then `self.ack` or `self.fail`."""
+        """Process one tuple: call `self.emit`, then `self.ack` or `self.fail`."""
         raise NotImplementedError(
             f"AsyncBolt {type(self).__name__} does not define process(tup); define it with `async def`"
         )
 
     async def process_tick(self, tup: Tuple) -> None:
-        """Called at the frequency of the tick keys, when set."""
+        """Called at the interval that `topology.tick.tuple.freq.secs` (or `.ms`) sets, if it is set."""

@@ -1,7 +1,7 @@
 """The methods that the runtime provides to every bolt.
 
-They stay thin: the runtime may shadow `emit`, `ack` and `fail` by attributes of the object that
-hold faster closures with the same signatures.
+The methods are short: the runtime may replace `emit`, `ack` and `fail` of an object by faster closures
+with the same signatures.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from heronpy.common.errors import HeronError
 
 
 class NotReadyError(HeronError):
-    """Raised by `is_ready`: not ready yet, with the reason, such as "Spark is starting"."""
+    """Raised by `is_ready` when the task is not ready, with the reason, such as "Spark is starting"."""
 
 
 class BaseBolt(BaseComponent):
-    """Declares a bolt; emits, acks and fails for it."""
+    """The base of all bolts: `spec` declares a bolt in a topology; `emit`, `ack` and `fail` handle its tuples."""
 
     # Read by the runtime: `process` of an async bolt is a coroutine function.
     is_async = False
@@ -35,10 +35,10 @@ class BaseBolt(BaseComponent):
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """Declares this bolt as a component of a topology.
+        """Declare this bolt as a component of a topology.
 
-        `inputs` is a dict from a component spec, or from `spec["stream"]`, to a `Grouping`; or a
-        list of them, which means `Grouping.SHUFFLE`. The other parameters are those of a spout's `spec`.
+        `inputs` is a dict from a component spec, or from `spec["stream"]`, to a `Grouping`. A list of
+        such sources means `Grouping.SHUFFLE` for each. The other parameters are those of a spout's `spec`.
         """
         spec = spec_of_class(
             cls, name=name, is_spout=False, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs
@@ -55,10 +55,11 @@ class BaseBolt(BaseComponent):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """Emits a tuple with these values.
+        """Emit a tuple with these values.
 
-        `anchors` are the input tuples that count as processed only after this tuple is processed. `direct_task` is
-        the receiving task of a direct stream. With `need_task_ids`, the receiving task ids are returned.
+        `anchors` are the input tuples that count as fully processed only after the emitted tuple is processed.
+        `direct_task` is the receiving task of a direct stream. With `need_task_ids`, the receiving task ids are
+        returned.
         """
         tasks: list[int] | None = self.delegate.emit(
             tup, stream=stream, anchors=anchors, direct_task=direct_task, need_task_ids=need_task_ids
@@ -74,7 +75,7 @@ class BaseBolt(BaseComponent):
         anchors: Tuple | Sequence[Tuple | Sequence[Tuple] | None] | None = None,
         direct_task: int | None = None,
     ) -> None:
-        """Emits many tuples, with the same effect as an `emit` for each, at a fraction of the cost.
+        """Emit many tuples, with the same effect as an `emit` for each, at a fraction of the cost.
 
         `columns` are the values by field: a dict from each field to its values, a Batch, a pandas DataFrame, a
         pyarrow RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of
@@ -95,25 +96,25 @@ class BaseBolt(BaseComponent):
         return TupleHelper.is_tick(tup)
 
     def ack(self, tup: Tuple | Iterable[Tuple]) -> None:
-        """Marks `tup`, or each tuple of a list, as processed; in any order."""
+        """Mark `tup`, or each tuple of a list, as processed. Tuples may be acked in any order."""
         self.delegate.ack(tup)
 
     def fail(self, tup: Tuple | Iterable[Tuple]) -> None:
-        """Marks `tup`, or each tuple of a list, as failed; the spouts are told to replay their tuples."""
+        """Mark `tup`, or each tuple of a list, as failed. The spouts are notified and may replay their tuples."""
         self.delegate.fail(tup)
 
     def finish(self) -> Awaitable[None] | None:
-        """Called once when all input has ended and is processed; it may emit."""
+        """Called once, after all input has ended and is processed. It may emit."""
         return None
 
     def is_ready(self) -> bool:
-        """Whether this task can take tuples. Override it if something external has to start first.
+        """Whether this task can take tuples. Override it for a bolt that needs something external to start first.
 
         Called several times a second after `initialize`, before the topology's first tuple. Until every task
-        of such a bolt has returned True, no spout emits and the topology is WAITING. Return at once, never
-        block here. Instead of returning False you can raise `NotReadyError("the index is loading")`: `heron status`
+        of such a bolt has returned True, no spout emits and the topology is WAITING. It must return at once and
+        never block. Instead of returning False you can raise `NotReadyError("the index is loading")`: `heron status`
         and `heron submit` show the text, and how long the task has been waiting. A task that is not ready after
         `heron.instance.ready_timeout_s` fails. Any other exception ends the task like an exception in `process`.
-        Not called for a task that restarts while tuples flow; backpressure slows the spouts down meanwhile.
+        It is not called for a task that restarts while tuples flow; then backpressure slows the spouts down.
         """
         return True

@@ -11,7 +11,7 @@ from heronpy.api.tuple import Tuple
 
 
 class Output(NamedTuple):
-    """A tuple that `BasicBolt.execute` yields for a stream other than the default."""
+    """A tuple that `BasicBolt.execute` yields for a stream other than the default stream."""
 
     values: Sequence[Any]
     stream: str = Stream.DEFAULT_STREAM_ID
@@ -19,7 +19,7 @@ class Output(NamedTuple):
 
 
 class FailTuple(Exception):
-    """Raised in `BasicBolt.execute` to fail the tuple instead of acking it."""
+    """Raise it in `BasicBolt.execute` to fail the tuple instead of acking it."""
 
 
 class BasicBolt(Bolt):
@@ -30,13 +30,13 @@ class BasicBolt(Bolt):
     """
 
     def execute(self, tup: Tuple) -> Iterable[Sequence[Any] | Output] | None:
-        """Yields the outputs of one tuple."""
+        """Yield the outputs of one tuple."""
         raise NotImplementedError(
             f"BasicBolt {type(self).__name__} does not define execute(tup); define it to yield output values"
         )
 
     def process(self, tup: Tuple) -> None:
-        """Runs `execute` and takes care of anchors and ack."""
+        """Run `execute`, anchor its outputs to `tup`, and ack or fail `tup`."""
         anchors = [tup]
         try:
             for output in self.execute(tup) or ():

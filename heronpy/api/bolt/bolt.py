@@ -1,4 +1,4 @@
-"""The class that users extend to write a bolt."""
+"""The base class of the bolts that users write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Bolt(BaseBolt):
-    """Processes tuples. `outputs` lists its fields and streams, if it emits.
+    """Processes tuples. `outputs` lists its output fields and streams; a bolt without outputs emits nothing.
 
     Define `process` to get tuples one by one, or `process_batch` to get the tuples that arrived together.
     """
@@ -32,7 +32,7 @@ class Bolt(BaseBolt):
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """Like `BaseBolt.spec`. Raises TopologyError if `process_batch` is a coroutine function."""
+        """Declare this bolt; see `BaseBolt.spec`. Raises TopologyError if `process_batch` is a coroutine function."""
         takes_batches(cls)
         return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=optional_outputs)
 
@@ -40,16 +40,17 @@ class Bolt(BaseBolt):
         """Called once, before any other method. `config` holds Python values (int, bool, ...)."""
 
     def process(self, tup: Tuple) -> Awaitable[None] | None:
-        """Processes one tuple; call `self.emit`, then `self.ack` or `self.fail`. Only an AsyncBolt may await."""
+        """Process one tuple: call `self.emit`, then `self.ack` or `self.fail`. Only the `process` of an AsyncBolt may
+        await."""
         raise NotImplementedError(
             f"bolt {type(self).__name__} does not define process(tup); define it to handle tuples"
         )
 
     def process_batch(self, batch: Batch) -> None:
-        """Processes tuples that arrived together; call `self.emit_batch`, then `self.ack(batch)` or `self.fail(batch)`.
+        """Process tuples that arrived together: call `self.emit_batch`, then `self.ack(batch)` or `self.fail(batch)`.
 
-        Define it instead of `process`: a bolt that defines both gets single tuples. A batch holds the tuples of one
-        stream in one frame: one tuple when tuples arrive one by one, up to `heron.instance.batch_tuples` under load.
+        Define it instead of `process`: a bolt that defines both gets single tuples. A batch contains the tuples of one
+        stream: one tuple when tuples arrive one by one, up to `heron.instance.batch_tuples` under load.
         An exception fails the whole batch and restarts the task. The task then gets batches of one tuple for a while,
         to find the tuple that causes the exception.
         """
@@ -58,7 +59,7 @@ class Bolt(BaseBolt):
         )
 
     def process_tick(self, tup: Tuple) -> Awaitable[None] | None:
-        """Called at the frequency of `topology.tick.tuple.freq.secs` (or `.ms`), when set."""
+        """Called at the interval that `topology.tick.tuple.freq.secs` (or `.ms`) sets, if it is set."""
         return None
 
 
@@ -66,13 +67,13 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def or_batches(process: _Method) -> _Method:
-    """Marks a `process` that is ignored when the class has `process_batch`; an override of it is not ignored."""
+    """Mark a `process` as ignored if the class has `process_batch`. A `process` that overrides it is not ignored."""
     process.or_batches = True  # type: ignore[attr-defined]
     return process
 
 
 def takes_batches(bolt_class: type) -> bool:
-    """Whether a bolt gets batches, because it defines `process_batch` but no `process`.
+    """Whether a bolt gets batches: it defines `process_batch` but no `process`.
 
     Raises TopologyError if `process_batch` is a coroutine function.
     """

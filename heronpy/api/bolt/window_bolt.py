@@ -1,9 +1,9 @@
-"""Bolts that process tuples by windows of processing time.
+"""Bolts that process tuples in windows of processing time.
 
-Tuples are stamped on arrival. A window covers (start, end]. Where windows touch or overlap, every tuple is in
-at least one window, even if ticks are late; where they do not overlap, in at most one. Tuples are acked at the first
-tick or tuple after which no later window can contain them. So under ATLEAST_ONCE, the message timeout must exceed the
-window (plus its slide, where windows overlap), and `topology.max.spout.pending` the number of tuples in it.
+Tuples are stamped on arrival. A window covers (start, end]. If windows touch or overlap, every tuple is in
+at least one window, even if ticks are late. If they do not overlap, a tuple is in at most one window. A tuple is acked
+when no later window can contain it. So under ATLEAST_ONCE, the message timeout must exceed the window length (plus the
+slide, if windows overlap), and `topology.max.spout.pending` must exceed the number of tuples in a window.
 
 Durations are in seconds and may be fractions. The bolt sets its own tick frequency in `config`, so the runtime
 must read it after `initialize`.
@@ -31,7 +31,7 @@ _WALL_AT_START = time.time() - time.monotonic()
 
 
 def steady_time() -> float:
-    """Seconds since 1970 that never jump: the time of day at import plus the monotonic time since."""
+    """Return seconds since 1970 without jumps: the time of day at import plus the monotonic time since then."""
     return _WALL_AT_START + time.monotonic()
 
 
@@ -49,16 +49,16 @@ class RestoredTuple(Tuple):
 
 
 class _WindowBolt(Bolt, StatefulComponent):
-    """Base of both kinds of window: arrival times, state, ticks."""
+    """Base of both window bolts: it keeps arrival times and state, and handles ticks."""
 
     clock: Callable[[], float] = staticmethod(steady_time)
 
     def init_state(self, stateful_state: HashMapState) -> None:
-        """Keeps the state; `initialize` restores the window from it."""
+        """Keep the state, from which `initialize` restores the window."""
         self.saved_state = stateful_state
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the tuples of the current window into the state, in picklable form."""
+        """Put the tuples of the current window into the state, in a form that can be pickled."""
         if not hasattr(self, "saved_state"):
             return
         self.saved_state["tuples"] = [
@@ -68,17 +68,17 @@ class _WindowBolt(Bolt, StatefulComponent):
         self.saved_state["last_end"] = self.last_end
 
     def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
-        """Processes one window; define this in your bolt. Do not ack the tuples."""
+        """Process one window. Define it in your bolt; do not ack the tuples."""
         raise NotImplementedError(f"{type(self).__name__} must define processWindow(window_info, tuples)")
 
     def process(self, tup: Tuple) -> None:
-        """Adds a tuple to the current window."""
+        """Add a tuple to the current window."""
         self._add(tup)
 
     def _add(self, tup: Tuple) -> float:
         now = self.clock()
         if now <= self.last_end:
-            # The window that ended at this moment has been processed; the tuple belongs to the next.
+            # The window that ended at this moment is already processed, so the tuple belongs to the next window.
             now = math.nextafter(self.last_end, math.inf)
         if self.current_tuples:
             now = max(now, self.current_tuples[-1][1])
@@ -86,12 +86,12 @@ class _WindowBolt(Bolt, StatefulComponent):
         return now
 
     def _end_now(self) -> float:
-        """The end of a window that closes now, which is never before its last tuple."""
+        """Return the end of a window that closes now; it is never before the window's last tuple."""
         now = self.clock()
         return max(now, self.current_tuples[-1][1]) if self.current_tuples else now
 
     def _setup(self, config: dict[str, Any], period: float, held_s: float) -> None:
-        """Start the window; it ticks every `period` seconds and acks a tuple within `held_s`."""
+        """Start the window: a tick every `period` seconds; a tuple is acked within `held_s` seconds."""
         self.current_tuples: deque[tuple[Tuple, float]] = deque()
         self.last_end = self.clock()
         saved = getattr(self, "saved_state", None)
@@ -126,23 +126,23 @@ class _WindowBolt(Bolt, StatefulComponent):
 
 
 class SlidingWindowBolt(_WindowBolt):
-    """Calls `processWindow` every slide interval with the tuples of the last window duration."""
+    """Calls `processWindow` once per slide interval, with the tuples of the last window duration."""
 
     WINDOW_DURATION_SECS = "slidingwindowbolt_duration_secs"
     WINDOW_SLIDEINTERVAL_SECS = "slidingwindowbolt_slideinterval_secs"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Reads both durations and starts the window. Call it when you override it."""
+        """Read both durations and start the window. A subclass that overrides this must call it."""
         self.window_duration = _seconds(config, SlidingWindowBolt.WINDOW_DURATION_SECS, self)
         self.slide_interval = _seconds(config, SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS, self)
         self._setup(config, self.slide_interval, sliding_hold_s(self.window_duration, self.slide_interval))
 
     def process(self, tup: Tuple) -> None:
-        """Adds a tuple and acks those that no later window can contain."""
+        """Add a tuple, and ack the tuples that no later window can contain."""
         self._expire(self._add(tup))
 
     def process_tick(self, tup: Tuple) -> None:
-        """Processes the windows that a late tick missed, then the one that ends now."""
+        """Process the windows that a late tick missed, then the window that ends now."""
         now = self._end_now()
         start = now - self.window_duration
         if self.slide_interval <= self.window_duration:
@@ -155,7 +155,7 @@ class SlidingWindowBolt(_WindowBolt):
         self._fire(now)
 
     def finish(self) -> None:
-        """Processes the last window, if it has tuples that were in no window yet; acks all."""
+        """Process the last window, if it contains tuples that were in no window yet; ack all tuples."""
         if any(arrived > self.last_end for _, arrived in self.current_tuples):
             self.process_tick(TupleHelper.make_tick_tuple())
         while self.current_tuples:
@@ -172,8 +172,8 @@ class SlidingWindowBolt(_WindowBolt):
         self._expire(end)
 
     def _expire(self, now: float) -> None:
-        # Tuples that were in no window yet wait for the next tick, unless windows have gaps. Tuples
-        # that were in a window leave with it, unless windows overlap.
+        # Tuples that were in no window yet wait for the next tick, unless there are gaps between windows. Tuples
+        # that were in a window are dropped with it, unless windows overlap.
         horizon = now - self.window_duration
         if self.slide_interval <= self.window_duration:
             horizon = min(horizon, self.last_end)
@@ -184,17 +184,17 @@ class SlidingWindowBolt(_WindowBolt):
 
 
 class TumblingWindowBolt(_WindowBolt):
-    """Calls `processWindow` every window duration with the tuples since the last call."""
+    """Calls `processWindow` once per window duration, with the tuples since the last call."""
 
     WINDOW_DURATION_SECS = "tumblingwindowbolt_duration_secs"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Reads the duration and starts the window. Call it when you override it."""
+        """Read the duration and start the window. A subclass that overrides this must call it."""
         self.window_duration = _seconds(config, TumblingWindowBolt.WINDOW_DURATION_SECS, self)
         self._setup(config, self.window_duration, self.window_duration)
 
     def process_tick(self, tup: Tuple) -> None:
-        """Processes the window that ends now and acks its tuples."""
+        """Process the window that ends now, and ack its tuples."""
         window = list(self.current_tuples)
         window_info = WindowContext(self.last_end, self._end_now())
         self.last_end = window_info.end
@@ -204,7 +204,7 @@ class TumblingWindowBolt(_WindowBolt):
             self._ack_live(member)
 
     def finish(self) -> None:
-        """Processes the last window, if it has tuples."""
+        """Process the last window, if it contains tuples."""
         if self.current_tuples:
             self.process_tick(TupleHelper.make_tick_tuple())
 

@@ -7,20 +7,20 @@ from typing import Any
 
 
 class BaseComponent:
-    """A component; it delegates all calls to the runtime object that constructed it."""
+    """A component. It delegates all calls to the runtime object that constructed it."""
 
     def __init__(self, delegate: Any) -> None:
-        """Override `initialize` rather than this: the runtime constructs `cls(delegate=...)`."""
+        """Override `initialize` and not this method: the runtime constructs `cls(delegate=...)`."""
         self.delegate = delegate
         self.logger: logging.Logger = delegate.logger
 
     def log(self, message: str, level: str | None = None) -> None:
-        """Logs `message`; `level` is trace, debug, info (default), warn or error."""
+        """Log `message`; `level` is trace, debug, info (default), warn or error."""
         self.delegate.log(message, level)
 
     def report_error(self, error: Exception) -> None:
-        """Shows an error in `heron exceptions` and in the log; the task continues.
+        """Report an error in `heron exceptions` and in the log; the task continues.
 
-        Use it for errors that the component can handle. Raise other errors, which restarts the task.
+        Use it for errors that the component can handle. Raise an exception for any other error; it restarts the task.
         """
         self.delegate.report_error(error)

@@ -26,12 +26,12 @@ _PYTHON_CLASS_NAME = topology_pb2.PYTHON_CLASS_NAME
 _PYTHON_OBJECT = topology_pb2.PYTHON_OBJECT
 _OBJECT = topology_pb2.OBJECT
 
-# Classes defined inside functions cannot be imported; only the process that made them finds them.
+# Classes defined inside functions cannot be imported: only the process that created such a class can find it.
 LOCAL_CLASSES: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
 
 
-#: The inputs of a bolt: groupings by component spec or `spec["stream"]`, or a list of these for SHUFFLE.
-#: Mapping is invariant in the type of its keys, so it is listed with each.
+#: The inputs of a bolt: a grouping for each component spec or `spec["stream"]`, or a list of sources for SHUFFLE.
+#: Mapping is invariant in the type of its keys, so each key type has its own entry here.
 Inputs: TypeAlias = (
     "Mapping[HeronComponentSpec, AnyGrouping] | Mapping[GlobalStreamId, AnyGrouping]"
     " | Mapping[InputSource, AnyGrouping] | Sequence[InputSource]"
@@ -39,11 +39,11 @@ Inputs: TypeAlias = (
 
 
 class InputSource:
-    """A source of a bolt's tuples: a component, which means its default stream, or one of its streams."""
+    """A source of a bolt's tuples: a component, for its default stream, or one of its streams."""
 
 
 class HeronComponentSpec(InputSource):
-    """A topology's description of one component. Made by the `spec()` of a spout or bolt class."""
+    """The description of one component in a topology. The `spec()` of a spout or bolt class creates it."""
 
     def __init__(
         self,
@@ -63,17 +63,16 @@ class HeronComponentSpec(InputSource):
         self.inputs = inputs
         self.outputs = outputs
         self.custom_config = config
-        # Its class overrides is_ready().
+        # Whether the class overrides is_ready().
         self.asks_readiness = False
-        # A bolt that processes several tuples at once.
+        # Whether this is a bolt that processes several tuples at once.
         self.asynchronous = False
-        # What heronpy knows of its class without loading it; see traits_of.
+        # The facts about the component's class that are known without loading it; see traits_of.
         self.traits: Sequence[str] = ()
         self.uuid = str(uuid.uuid4())
 
     @staticmethod
     def _sanitize_args(name: Any, py_class_path: Any, is_spout: Any, par: Any) -> None:
-        """Refuses invalid arguments."""
         if name is not None:
             check_name("Component name", name)
         if not isinstance(py_class_path, str):
@@ -90,7 +89,7 @@ class HeronComponentSpec(InputSource):
         return f"<{kind} {self.name or self.uuid} {self.python_class_path} x{self.parallelism}>"
 
     def __getitem__(self, stream_id: str) -> GlobalStreamId:
-        """The stream of this component with this name, as a key of another component's inputs."""
+        """Return this component's stream `stream_id`, for use as a key of another component's inputs."""
         known = self.get_out_streamids()
         if stream_id not in known:
             raise ValueError(
@@ -99,11 +98,11 @@ class HeronComponentSpec(InputSource):
         return GlobalStreamId(componentId=self.name or self, streamId=stream_id)
 
     def get_out_streamids(self) -> set[str]:
-        """The names of the declared output streams."""
+        """Return the names of the declared output streams."""
         return set(self.output_streams())
 
     def output_streams(self) -> dict[str, Stream]:
-        """The declared output streams by name; plain field names belong to the default stream."""
+        """Return the declared output streams by name; plain field names belong to the default stream."""
         if self.outputs is None:
             return {}
         if not isinstance(self.outputs, (list, tuple)):
@@ -120,7 +119,7 @@ class HeronComponentSpec(InputSource):
                 if output.schema is not None or streams[default].schema is not None:
                     raise TypeError(f"{self._title()} declares more than the schema of its stream {default!r}; drop it")
             else:
-                # A copy: the Stream may be a class attribute shared by several components.
+                # Copied, because the Stream may be a class attribute that several components share.
                 streams[output.stream_id] = Stream(output.fields, output.stream_id, output.direct, output.schema)
         return streams
 
@@ -157,7 +156,7 @@ class HeronComponentSpec(InputSource):
         return grouping
 
     def validate(self) -> None:
-        """Checks what can be checked without the other components."""
+        """Check everything that does not depend on other components."""
         self._check_own()
         self.check_streams()
 
@@ -170,7 +169,7 @@ class HeronComponentSpec(InputSource):
         self.input_streams()
 
     def check_streams(self) -> None:
-        """Refuses a spout without outputs, unless it is meant to have none, and a bolt without inputs."""
+        """Refuse a spout without outputs, unless it is designed to have none, and a bolt without inputs."""
         silent = (self.custom_config or {}).get(NO_OUTPUTS)
         if self.is_spout and not self.output_streams() and not silent:
             raise ValueError(
@@ -181,21 +180,21 @@ class HeronComponentSpec(InputSource):
 
     @staticmethod
     def _sanitize_config(custom_config: Any, owner: str = "a component") -> dict[str, Any]:
-        """A copy of a configuration, with strings for all values that are sent as strings."""
+        """Return a copy of the configuration, in which all values that are sent as strings are strings."""
         return sanitize_config(custom_config, owner)
 
     def _sanitize_inputs(self) -> dict[GlobalStreamId, AnyGrouping] | None:
-        """The grouping of each input stream; None when no inputs were given."""
+        """Return the grouping of each input stream; None if no inputs were given."""
         return None if self.inputs is None else self.input_streams()
 
     def _sanitize_outputs(self) -> dict[str, list[str]] | None:
-        """The fields of each output stream; None when no outputs were given."""
+        """Return the fields of each output stream; None if no outputs were given."""
         if self.outputs is None:
             return None
         return {name: list(stream.fields) for name, stream in self.output_streams().items()}
 
     def get_protobuf(self) -> topology_pb2.Spout | topology_pb2.Bolt:
-        """The Spout or Bolt message of this component.
+        """Return the Spout or Bolt message of this component.
 
         A bolt may still lack inputs: a builder may connect it later, and the topology checks the result.
         """
@@ -229,7 +228,7 @@ class HeronComponentSpec(InputSource):
         return component
 
     def _get_comp_config(self) -> topology_pb2.Config:
-        """The component's configuration, which may override the parallelism."""
+        """Return the component's configuration message; the configuration may override the parallelism."""
         config = {TOPOLOGY_COMPONENT_PARALLELISM: self.parallelism, **(self.custom_config or {})}
         return encode_config(config, self._title())
 
@@ -325,7 +324,7 @@ def spec_of_class(
     config: dict[str, Any] | None,
     optional_outputs: Sequence[str | Stream] | None,
 ) -> HeronComponentSpec:
-    """The spec of a spout or bolt class; the common part of both `spec()` methods."""
+    """Create the spec of a spout or bolt class, for both `spec()` methods."""
     outputs = getattr(cls, "outputs", ())
     if not isinstance(outputs, (list, tuple)):
         raise TypeError(
@@ -347,19 +346,19 @@ def spec_of_class(
     return spec
 
 
-#: Attributes of a class that a batch run must know of.
+#: Attributes of a component class that affect a batch run.
 MARKS = ("bounded", "follow_s", "reusable", "unit_output")
 
 
 def traits_of(cls: type) -> list[str]:
-    """The names of the classes of heronpy that a class derives from or is, and of the marks that it has."""
+    """Return the names of the heronpy classes in a class's MRO, and of the marks that the class has."""
     ours = [kind.__name__ for kind in cls.__mro__ if kind.__module__.startswith("heronpy.")]
     own = {name for kind in cls.__mro__ if not kind.__module__.startswith("heronpy.") for name in vars(kind)}
     return [*ours, *(mark for mark in MARKS if getattr(cls, mark, None)), *sorted({"follow_state", "finish"} & own)]
 
 
 def class_path_of(cls: type) -> str:
-    """The path by which a task finds the class again."""
+    """Return the path by which a task finds the class."""
     module = "__main__" if cls.__module__ == MAIN_ALIAS else cls.__module__
     path = f"{module}.{cls.__qualname__}"
     if "<locals>" in path:
@@ -368,7 +367,7 @@ def class_path_of(cls: type) -> str:
 
 
 def check_name(what: str, name: Any) -> None:
-    """Refuses names that cannot be part of a file name or an instance id."""
+    """Refuse a name that cannot be part of a file name or an instance id."""
     if not isinstance(name, str):
         raise SpecTypeError(f"{what} must be a string, given: {name!r}")
     if not name or name in (".", "..") or "/" in name or not name.isprintable():

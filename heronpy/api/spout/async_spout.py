@@ -1,4 +1,4 @@
-"""The class that users extend to write a spout whose source is read by coroutines, e.g. a broker's async client."""
+"""The base class of spouts that read their source with coroutines, for example through a broker's async client."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class AsyncSpout(BaseSpout):
-    """A source of tuples that is one coroutine, `run`; it is not polled.
+    """A source of tuples that is one coroutine, `run`, and is not polled.
 
-    `run` runs as long as the task. It waits for its source with the means of the source's library (`async for`,
+    `run` runs as long as the task. It waits for its source with the source's own library (`async for`,
     a queue, several subscriptions in a TaskGroup) and awaits `emit` for each tuple; `ack` and `fail` may emit, too.
-    An emit is a call and not a `yield`, so that a tuple has an id and a stream as in any spout, and errors are raised
-    at the emit. All coroutines of a task share one thread.
+    `emit` is a call and not a `yield`, so that a tuple can have an id and a stream as in any spout, and so that its
+    errors are raised there. All coroutines of a task share one thread.
     """
 
     # Read by the runtime: `run` is a coroutine function.
@@ -34,7 +34,7 @@ class AsyncSpout(BaseSpout):
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """Like `BaseSpout.spec`. Raises TypeError if `run` is not a coroutine function."""
+        """Declare this spout; see `BaseSpout.spec`. Raises TypeError if `run` is not a coroutine function."""
         if not inspect.iscoroutinefunction(cls.run):
             raise TypeError(
                 f"{cls.__name__}.run is not a coroutine; define it with `async def`, and call"
@@ -43,10 +43,10 @@ class AsyncSpout(BaseSpout):
         return super().spec(name=name, par=par, config=config, optional_outputs=optional_outputs)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Called once, before the event loop runs, so it cannot emit. Create clients in `run`."""
+        """Called once, before the event loop runs, so it cannot emit. Create clients in `run` instead."""
 
     async def run(self) -> None:
-        """Reads the source and awaits `self.emit` for each tuple.
+        """Read the source, and await `self.emit` for each tuple.
 
         The input of this task has ended when `run` has returned and every tuple that it emitted with an id has been
         acked or failed (see `end_of_input`). An exception is logged and restarts the task. `run` is cancelled when
@@ -56,7 +56,7 @@ class AsyncSpout(BaseSpout):
             f"AsyncSpout {type(self).__name__} does not define run(); define it with `async def` to emit tuples"
         )
 
-    # A coroutine here and a plain method in a plain spout: no component inherits from both.
+    # `emit` is a coroutine here but a plain method in other spouts: no component inherits from both.
     async def emit(  # type: ignore[override]
         self,
         tup: Sequence[Any],
@@ -65,9 +65,9 @@ class AsyncSpout(BaseSpout):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """Waits until this task may emit, then emits a tuple with these values. The arguments are as for any spout.
+        """Wait until this task may emit, then emit a tuple. The arguments are those of `BaseSpout.emit`.
 
-        It waits while the topology is paused or under backpressure, the out-queue is full, or
+        The call waits while the topology is paused or under backpressure, the out-queue is full, or
         `topology.max.spout.pending` tuples are pending. Coroutines are served in the order of their calls.
         After the emit, the caller continues before any other coroutine runs. An emit that is cancelled while it
         waits emits nothing.
@@ -87,27 +87,27 @@ class AsyncSpout(BaseSpout):
         stream: str = Stream.DEFAULT_STREAM_ID,
         direct_task: int | None = None,
     ) -> None:
-        """Waits until this task may emit, then emits many tuples. The arguments are as for any spout.
+        """Wait until this task may emit, then emit many tuples. The arguments are those of `BaseSpout.emit_batch`.
 
-        It waits like `emit`, once for all tuples.
+        The call waits like `emit`, but only once for all tuples.
         """
         await self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
 
     def close(self) -> None:
-        """Called when the task ends normally, after `run` was cancelled; not guaranteed."""
+        """Called after `run` was cancelled, if the task ends normally. A process that is killed does not call it."""
 
     def ack(self, tup_id: Any) -> Awaitable[None] | None:
-        """Called when the tuple emitted with this id was fully processed; may be a coroutine."""
+        """Called when the tuple with this id is fully processed. It may be a coroutine."""
         return None
 
     def fail(self, tup_id: Any) -> Awaitable[None] | None:
-        """Called when the tuple emitted with this id failed or timed out; may be a coroutine."""
+        """Called when the tuple with this id has failed or timed out. It may be a coroutine."""
         return None
 
     def activate(self) -> Awaitable[None] | None:
-        """Called when a paused topology is activated; may be a coroutine."""
+        """Called when a paused topology is activated. It may be a coroutine."""
         return None
 
     def deactivate(self) -> Awaitable[None] | None:
-        """Called when the topology is paused; may be a coroutine. `emit` waits until `activate`; `run` continues."""
+        """Called when the topology is paused. It may be a coroutine. `emit` waits until `activate`; `run` continues."""
         return None

@@ -1,7 +1,7 @@
 """The methods that the runtime provides to every spout.
 
-They stay thin: the runtime may shadow `emit` by an attribute of the object that holds a faster
-closure with the same signature.
+The methods are short: the runtime may replace `emit` of an object by a faster closure with the same
+signature.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from heronpy.api.stream import Stream
 
 
 class Backlog(NamedTuple):
-    """What a spout has yet to emit, in tuples, bytes or both; None means unknown."""
+    """The input that a spout has not emitted yet, in tuples, bytes or both. None means unknown."""
 
     tuples: int | None = None
     bytes: int | None = None
 
 
 class BaseSpout(BaseComponent):
-    """Declares, emits and ends a spout."""
+    """The base of all spouts: `spec` declares a spout in a topology; `emit` and `end_of_input` handle its output."""
 
     @classmethod
     def spec(
@@ -32,7 +32,7 @@ class BaseSpout(BaseComponent):
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """Declares this spout as a component of a topology.
+        """Declare this spout as a component of a topology.
 
         `par` is its number of tasks; `config` overrides the topology's configuration;
         `optional_outputs` are added to the class attribute `outputs`.
@@ -47,9 +47,9 @@ class BaseSpout(BaseComponent):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """Emits a tuple with these values.
+        """Emit a tuple with these values.
 
-        `tup_id` asks for tracking: `ack` or `fail` is called with it later. `direct_task` is the
+        With `tup_id`, the tuple is tracked: `ack` or `fail` is later called with this id. `direct_task` is the
         receiving task of a direct stream. With `need_task_ids` the receiving task ids are returned.
         """
         tasks: list[int] | None = self.delegate.emit(
@@ -66,19 +66,20 @@ class BaseSpout(BaseComponent):
         stream: str = Stream.DEFAULT_STREAM_ID,
         direct_task: int | None = None,
     ) -> None:
-        """Emits many tuples, with the same effect as an `emit` for each, at a fraction of the cost.
+        """Emit many tuples, with the same effect as an `emit` for each, at a fraction of the cost.
 
         `columns` are the values by field: a dict from each field to its values, a pandas DataFrame, a pyarrow
         RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of a field
         may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; the emitted values are
         Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`. `ids` has the id of
-        each tuple, or None for an untracked one. All tuples are emitted, even beyond `topology.max.spout.pending`.
-        Raises TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
+        each tuple, or None for a tuple that is not tracked. All tuples are emitted, even beyond
+        `topology.max.spout.pending`. Raises TopologyError as `emit` does; tuples before the invalid one may have been
+        emitted by then.
         """
         self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
 
     def end_of_input(self) -> None:
-        """Declares that this task will emit no more tuples.
+        """Declare that this task will emit no more tuples.
 
         The topology finishes when every task of every spout has declared this and all tuples are
         processed. Call it only when no emitted tuple may still need a replay.
@@ -86,10 +87,10 @@ class BaseSpout(BaseComponent):
         self.delegate.end_of_input()
 
     def backlog(self) -> int | Backlog | None:
-        """What this task could read now but has not emitted: a number of tuples, a `Backlog`, or None for unknown.
+        """Return the input that this task has yet to emit: a number of tuples, a `Backlog`, or None.
 
-        If a spout defines it, it is called about once a second, between two calls of `next_tuple` or while `emit`
-        waits for room. It must return soon and emit nothing. If it raises, the backlog is unknown. `heron top`,
-        `heron metrics` and the tracker show the sum over the tasks.
+        None means unknown. If a spout defines this method, it is called about once a second, between two calls of
+        `next_tuple` or while `emit` waits for room. It must return soon and emit nothing. An exception means unknown.
+        `heron top`, `heron metrics` and the tracker show the sum over the tasks.
         """
         return None

@@ -1,7 +1,7 @@
 """A spout whose input consists of *splits*, such as files, partitions of a table, or ranges of keys.
 
-As a stream each task reads its splits one after the other. In a batch run a split is a line of a list, and any worker
-may read it. Splits are plain values, so both modes read the same.
+In a stream, each task reads its splits one after the other. In a batch run, a split is a line of a list, and any
+worker may read it. Splits are plain values, so both modes read the same input.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from heronpy.api.stream import Stream
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import ConfigError
 
-#: The largest number of splits of a spout, and of bytes of their names and data together as JSON.
+#: The largest number of splits of a spout, and the largest size of their names and data together as JSON, in bytes.
 SPLITS_MAX, SPLIT_BYTES_MAX = 1_000_000, 1 << 20
-#: Position of a split that is read.
+#: Position of a split that has been read to its end.
 DONE: Final = -1
-#: The assumed size of a split of unknown size, which is processed alone.
+#: The assumed size in bytes of a split of unknown size; a unit consists of only one such split.
 UNKNOWN_BYTES: Final = 64 << 20
-#: Items that one call of `next_tuple` emits, and rows that may be unacked.
+#: Largest number of items that one call of `next_tuple` emits, and of rows that may be unacked.
 _ITEMS_PER_CALL, _PENDING_MAX = 200, 10_000
-#: Pause while all permitted rows are unacked, and before the end of input is checked again.
+#: Pause in seconds while all permitted rows are unacked, and before the end of input is checked again.
 _WAIT_S = 0.05
 _END: Final = object()
 
@@ -37,8 +37,8 @@ _END: Final = object()
 class Split(Struct, frozen=True):
     """A part of the input that one task reads.
 
-    name: identifies the split, always the same for the same part. bytes: its approximate size, by which work is
-    divided; 0: unknown. data: what `read` needs, as JSON values.
+    name: identifies the split; the same part always has the same name. bytes: the approximate size, by which work is
+    divided; 0 if unknown. data: the values that `read` needs, as JSON.
     """
 
     name: str
@@ -66,37 +66,38 @@ class SplitSpout(Spout, StatefulComponent):
                 for line in open(split.name):
                     yield line.split()
 
-    As a stream each task reads its own splits, keeps its positions in checkpoints, and ends when they are read. At
-    least once, failed rows are emitted again. `initialize` may be extended; call `super().initialize(...)` first.
+    In a stream, each task reads its own splits, saves its positions in checkpoints, and ends when its splits are read.
+    Under ATLEAST_ONCE, failed rows are emitted again. `initialize` may be extended; call `super().initialize(...)`
+    first.
     """
 
-    #: As a stream, seconds between two calls of `splits`, to find new splits; None: `splits` is called once, and the
+    #: In a stream, seconds between two calls of `splits`, to find new splits. None: `splits` is called once, and the
     #: input ends.
     follow_s: ClassVar[float | None] = None
-    #: Partitioned state: (name of the split, 0) to the number of items that were emitted, or DONE.
+    #: Partitioned state: maps (name of the split, 0) to the number of emitted items, or to DONE.
     STATE: ClassVar[str] = "splits"
 
     def splits(self, config: dict[str, Any]) -> Iterable[Split]:
-        """The splits that there are now. Each task calls it; all must get the same answer."""
+        """Return the current splits. Each task calls it; all tasks must get the same answer."""
         raise NotImplementedError(f"spout {type(self).__name__} does not define splits(); return a list of Split")
 
     def read(self, split: Split) -> Iterable[Any]:
-        """The items of a split, always the same in the same order: lists of values, `To(stream, values)`, or pyarrow
-        RecordBatches."""
+        """Yield the items of a split, always the same items in the same order. An item is a list of values,
+        `To(stream, values)`, or a pyarrow RecordBatch."""
         raise NotImplementedError(f"spout {type(self).__name__} does not define read(); yield lists of values")
 
     def follow_state(self, splits: Sequence[Split], index: int, tasks: int) -> Mapping[Any, Any]:
-        """The State with which stream task `index` of `tasks` continues after a batch run has read these splits.
+        """Return the State with which stream task `index` of `tasks` continues after a batch run has read these splits.
 
         Define it, and `follow`, if the stream continues elsewhere, such as in a log behind an offset that the splits
-        name. A task with a State no longer lists splits. Without it the stream skips these splits by itself.
+        name. A task with a State no longer lists splits. Without this method, the stream skips these splits by itself.
         """
         return {}
 
     def follow(self) -> Any:
-        """The next item after the splits, or None if none is available; a stream calls it when its splits are read.
+        """Return the next item after the splits, or None if there is none yet. Called when the splits are read.
 
-        The position is `self.state`, which begins as `follow_state` has it: change it with each item.
+        The position is `self.state`, which begins as the result of `follow_state`. Update it with each item.
         """
         raise NotImplementedError(f"spout {type(self).__name__} does not define follow(); return an item or None")
 
@@ -104,38 +105,38 @@ class SplitSpout(Spout, StatefulComponent):
     state: Any = None
 
     def init_state(self, stateful_state: Any) -> None:
-        """Keeps the State, for `follow`."""
+        """Keep the State for `follow`."""
         self.state = stateful_state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Prepares for reading. It lists no splits, because a batch run lists them elsewhere."""
+        """Prepare for reading. The splits are not listed here, because a batch run lists them elsewhere."""
         self._config, self._context = config, context
         self.state = {} if self.state is None else self.state
-        # The State of a spout that does not define `follow` is its own.
+        # The State of a spout without `follow` belongs to the user's code.
         self._is_behind = bool(self.state) and type(self).follow is not SplitSpout.follow
         self._positions = context.partitioned_state(self.STATE)
         self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
         self._splits: list[Split] | None = None
-        #: Index of the split that is examined next, and how many have been examined since one was read.
+        #: Index of the split that is examined next, and number of splits examined since the last one that was read.
         self._next, self._passed = 0, 0
         self._split: Split | None = None
         self._items: Iterator[Any] = iter(())
         self._count = 0
-        #: Unacked rows by split, item and row; those that have failed.
+        #: Unacked rows by split, item and row; and the rows that have failed.
         self._pending: dict[tuple[str, int, int], Any] = {}
         self._failed: deque[tuple[str, int, int]] = deque()
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the position in the current split into the state."""
+        """Put the position in the current split into the state."""
         if self._split is not None:
             self._positions[self._split.name, 0] = self._count
 
     def next_tuple(self) -> None:
-        """Emits failed rows again, then the next items."""
+        """Emit failed rows again, then the next items."""
         while self._failed:
             self._emit_row(self._failed.popleft())
         if self._split is not None and not self._owns(self._split):
-            self._split = None  # without checkpoints its new task reads it from the start
+            self._split = None  # without checkpoints, the split's new task reads the split from the start
         for _ in range(_ITEMS_PER_CALL):
             if len(self._pending) >= _PENDING_MAX:
                 self.wait(_WAIT_S)
@@ -161,11 +162,11 @@ class SplitSpout(Spout, StatefulComponent):
             self._count += 1
 
     def ack(self, tup_id: Any) -> None:
-        """Forgets the row."""
+        """Stop tracking the acked row."""
         self._pending.pop(tup_id, None)
 
     def fail(self, tup_id: Any) -> None:
-        """Emits the row again."""
+        """Queue the failed row for another emit."""
         if tup_id in self._pending:
             self._failed.append(tup_id)
 
@@ -173,7 +174,7 @@ class SplitSpout(Spout, StatefulComponent):
         return bool(self._positions.own(split.name, 1))
 
     def _begin(self) -> bool:
-        """Begin the next split of this task; False if all splits are read."""
+        """Begin the next split of this task; return False if all splits are read."""
         if self._splits is None:
             self._splits = checked_splits(self.splits(self._config))
         while self._passed < len(self._splits):
@@ -224,14 +225,14 @@ class SplitSpout(Spout, StatefulComponent):
 
 # ---- as plain values (pure) -----------------------------------------------------------------
 def checked_splits(splits: Iterable[Split]) -> list[Split]:
-    """The splits as every task and worker gets them, after a round trip through JSON; raises ConfigError for invalid
-    ones.
+    """Return the splits as every task and worker gets them, after a round trip through JSON. Raises ConfigError for
+    invalid splits.
     """
     return [split_of(line.decode()) for line, _ in split_lines(splits)]
 
 
 def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
-    """The splits as lines of a list, with their sizes; raises ConfigError for invalid ones."""
+    """Return the splits as lines of a list, with their sizes. Raises ConfigError for invalid splits."""
     lines: list[tuple[bytes, int]] = []
     names: set[str] = set()
     for split in splits:
@@ -254,10 +255,10 @@ def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
 
 
 def split_of(line: str) -> Split:
-    """The split of a line of a list."""
+    """Return the split that a line of a list describes."""
     return msgspec.json.decode(line, type=Split)
 
 
 def done_state(splits: Iterable[Split]) -> dict[tuple[str, int], int]:
-    """The partitioned state of a stream that begins after these splits."""
+    """Return the partitioned state of a stream that begins after these splits."""
     return {(split.name, 0): DONE for split in splits}

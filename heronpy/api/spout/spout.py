@@ -1,4 +1,4 @@
-"""The class that users extend to write a spout."""
+"""The base class of the spouts that users write."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ class HasFileno(Protocol):
 
 
 class Spout(BaseSpout):
-    """A source of tuples. `outputs` lists its fields and streams; `next_tuple` emits."""
+    """A source of tuples. `outputs` lists its output fields and streams; `next_tuple` emits."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Called once, before any other method. `config` holds Python values (int, bool, ...)."""
 
     def close(self) -> None:
-        """Called when the task ends normally; not guaranteed."""
+        """Called when the task ends normally. A process that is killed does not call it."""
 
     def next_tuple(self) -> None:
-        """Emits zero or more tuples and returns soon.
+        """Emit zero or more tuples, and return soon.
 
-        It may say when to call it again, with `wait`, `wait_readable` or `busy`. Otherwise it is polled: about a
-        thousand times a second while tuples keep coming, and less and less often while it emits nothing. The pause
+        `wait`, `wait_readable` and `busy` determine when it is called again. Without them it is polled: about a
+        thousand times a second while it emits, and less and less often while it emits nothing. The pause
         is at most a twentieth of the idle time, and at most `heron.instance.spout_idle_max_ms`.
         """
         raise NotImplementedError(f"spout {type(self).__name__} does not define next_tuple(); define it to emit tuples")
 
     def wait(self, seconds: float) -> None:
-        """Postpones the next call of `next_tuple` by this many seconds.
+        """Postpone the next call of `next_tuple` by this many seconds.
 
         `seconds` is 0 or more and may be a fraction. Call it from `next_tuple`; it affects only the next call.
-        Acks, fails and checkpoints are not postponed. Together with `wait_readable`, the first event ends the wait.
-        The call may come up to `heron.instance.linger_max_us` later, if its tuples would linger that long anyway.
-        The next `wait` then counts from the time at which this call was due, so that the rate stays as intended.
+        Acks, fails and checkpoints are not postponed. If `wait_readable` is also called, the first event ends the wait.
+        The next call may be up to `heron.instance.linger_max_us` late, if its tuples would linger that long anyway.
+        The `wait` after it then counts from the time at which that call was due, so that the rate stays as intended.
         Raises ValueError for anything but a finite number that is not negative.
         """
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
@@ -52,38 +52,38 @@ class Spout(BaseSpout):
         self.delegate.wait(float(seconds))
 
     def wait_readable(self, fd: int | HasFileno) -> None:
-        """Postpones the next call of `next_tuple` until this file descriptor is readable.
+        """Postpone the next call of `next_tuple` until this file descriptor is readable.
 
         `fd` is the number of an open descriptor, or an object with `fileno()`, such as a socket or a pipe. A
         descriptor whose other end is closed is readable. Call it from `next_tuple`; it affects only the next call.
         The call may come earlier, for example after an emit, an ack or a fail, so read without blocking. Data that a
-        library has already read into its own buffer does not make the descriptor readable: empty that buffer first.
-        Raises ValueError for anything but an open descriptor, and for a regular file, which is always readable.
+        library has already read into its own buffer does not make the descriptor readable: read all of that buffer
+        first. Raises ValueError for anything but an open descriptor, and for a regular file, which is always readable.
         """
         self.delegate.wait_readable(_descriptor(fd))
 
     def busy(self) -> None:
-        """Requests the next call of `next_tuple` at once, although this one emitted nothing.
+        """Request the next call of `next_tuple` at once, although this call emitted nothing.
 
         Call it from `next_tuple`; it affects only the next call. It does not cancel a `wait` of the same call.
         """
         self.delegate.busy()
 
     def ack(self, tup_id: Any) -> None:
-        """Called when the tuple emitted with this id was fully processed."""
+        """Called when the tuple with this id is fully processed."""
 
     def fail(self, tup_id: Any) -> None:
-        """Called when the tuple emitted with this id failed or timed out."""
+        """Called when the tuple with this id has failed or timed out."""
 
     def activate(self) -> None:
         """Called when a paused topology is activated."""
 
     def deactivate(self) -> None:
-        """Called when the topology is paused; `next_tuple` is not called until `activate`."""
+        """Called when the topology is paused. `next_tuple` is not called again until `activate`."""
 
 
 def _descriptor(fd: object) -> int:
-    """The number of an open file descriptor that can be waited for."""
+    """Return the number of an open file descriptor that can be waited for."""
     fileno = getattr(fd, "fileno", None)
     try:
         number = fileno() if callable(fileno) else fd

@@ -3,8 +3,8 @@
 `context.keyed_state(name)` returns a keyed state. Each task holds the keys of its own key groups. The keys of
 `context.partitioned_state(name)` are partitions of a source, and a rule assigns each to a task. A key counts as
 changed when it is written or deleted, and also when a mutable value (a list, an object) is read. So
-`state[word].append(x)` is saved. A list that is kept elsewhere and changed later, without another read from the
-state, is not saved.
+`state[word].append(x)` is saved. Changes to a list that is kept in a variable and modified later,
+without another read from the state, are not saved.
 
 While a checkpoint reads the state concurrently with the task, the first change of a key after the cut saves
 its old value (`Cut.save`) before it changes the key. So the cut needs no copy, and the reader sees the state
@@ -28,7 +28,7 @@ from heronpy.plan.grouping import group_range, key_group_of_hash, task_index
 from heronpy.wire.codec import PLAIN, freeze
 
 ABSENT: Final = object()
-#: Expired keys that one write removes, so that memory is freed without a pause.
+#: The most expired keys that one write removes, so that freeing memory causes no pause.
 _PURGE_PER_WRITE: Final = 2
 _FIXED: Final = PLAIN | {
     complex,
@@ -43,7 +43,7 @@ _FIXED: Final = PLAIN | {
 
 
 def _cannot_change(value: Any) -> bool:
-    """Whether a value certainly cannot be changed in place."""
+    """Whether a value definitely cannot be changed in place."""
     kind = type(value)
     if kind in _FIXED:
         return True
@@ -58,10 +58,10 @@ class KeyOwner(Struct, frozen=True):
     parallelism: int
     key_groups: int
     width: int = 1
-    """Number of fields by which the component's input is grouped; with several fields, keys are tuples."""
+    """Number of fields by which the component's input is grouped. If there are several, keys are tuples."""
 
     def group_of(self, key: Any) -> int:
-        """The key group of a key, as the fields grouping computes it."""
+        """Return the key group of a key, as the fields grouping computes it."""
         if self.width <= 1:
             return key_group_of_hash(stable_hash(key), self.key_groups)
         if not isinstance(key, tuple) or len(key) != self.width:
@@ -80,7 +80,7 @@ class KeyOwner(Struct, frozen=True):
         return self.owns(self.group_of(key))
 
     def check(self, name: str, key: Any) -> None:
-        """Raise TopologyError when the key does not belong to the task."""
+        """Raise TopologyError if the key does not belong to the task."""
         group = self.group_of(key)
         if not self.owns(group):
             other = task_index(group, self.parallelism, self.key_groups)
@@ -97,7 +97,7 @@ class KeyOwner(Struct, frozen=True):
 
 
 def task_of_partition(log: Any, number: int, parallelism: int) -> int:
-    """The index of the task that a partition of a log belongs to.
+    """Return the index of the task that a partition of a log belongs to.
 
     The partitions of a log are spread evenly over any number of tasks, and a growing log moves no partition.
     """
@@ -107,18 +107,18 @@ def task_of_partition(log: Any, number: int, parallelism: int) -> int:
 class PartitionOwner:
     """Knows which partitions of a partitioned state belong to one task. A key is a pair (log, number)."""
 
-    #: Partitions are few and not divided into key groups: a task reads all of them from a checkpoint and keeps its own.
+    #: Partitions are few and not divided into key groups: a task reads all of them from a checkpoint and keeps some.
     groups = range(1)
     width = 2
 
     def __init__(self, component: str, place: Callable[[], tuple[int, int]], saved: bool = True) -> None:
-        """`place` returns the index of the task and the number of tasks, which may change unless `saved`."""
+        """`place` returns the index of the task and the number of tasks; both may change unless `saved`."""
         self._component = component
         self._place = place
         self._saved = saved
 
     def group_of(self, key: Any) -> int:
-        """The only key group."""
+        """Return the only key group."""
         return self.groups.start
 
     def owns_key(self, key: Any) -> bool:
@@ -128,12 +128,12 @@ class PartitionOwner:
         return task_of_partition(log, number, parallelism) == index
 
     def own(self, log: Any, count: int) -> range:
-        """The partitions of a log, out of `count`, that belong to the task now."""
+        """Return the partitions of a log, out of `count`, that belong to the task now."""
         index, parallelism = self._place()
         return range((index - stable_hash(log)) % parallelism, count, parallelism) if index >= 0 else range(0)
 
     def check(self, name: str, key: Any) -> None:
-        """Raise TopologyError when the partition does not belong to the task."""
+        """Raise TopologyError if the partition does not belong to the task."""
         if not (isinstance(key, tuple) and len(key) == 2 and type(key[1]) is int):
             raise TopologyError(
                 f"partitioned state {name!r} got key {key!r}; a key is a pair of a log and the number of its partition"
@@ -147,7 +147,7 @@ class PartitionOwner:
 
 
 class KeyedState(MutableMapping[Any, Any]):
-    """A mapping from keys of this task to values; with `ttl_s`, a key expires that long after its last write."""
+    """A mapping from keys of this task to values; with `ttl_s`, a key expires `ttl_s` seconds after its last write."""
 
     __slots__ = ("_allow_pickle", "_changed", "_cut", "_expires", "_in_order", "_latest", "_values",
                  "name", "owner", "ttl_s")  # fmt: skip
@@ -160,13 +160,13 @@ class KeyedState(MutableMapping[Any, Any]):
         allow_pickle: bool = True,
         tracks: bool = True,
     ) -> None:
-        """With an `owner`, the state refuses keys of other tasks, and tracks its changes if `tracks`."""
+        """With an `owner`, the state refuses keys of other tasks. With `tracks`, it also tracks its changes."""
         self.name = name
         self.ttl_s = check_ttl(name, ttl_s)
         self.owner = owner
         self._allow_pickle = allow_pickle
         self._values: dict[Any, Any] = {}
-        #: Wall time at which a key expires; soonest first, unless the clock went back.
+        #: Wall-clock time at which each key expires; soonest first, unless the clock was set back.
         self._expires: dict[Any, float] = {}
         self._latest = 0.0
         self._in_order = True
@@ -182,9 +182,9 @@ class KeyedState(MutableMapping[Any, Any]):
         return value
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a key, or `default`."""
+        """Return the value of a key, or `default`."""
         value = self._values.get(key, ABSENT)
-        # The usual case has no further call.
+        # The usual case needs no further call.
         if type(value) in PLAIN and not self._expires:
             return value
         value = self._read(key)
@@ -212,7 +212,7 @@ class KeyedState(MutableMapping[Any, Any]):
                 f"keyed state {self.name!r} got a value of type {type(value).__name__}, which needs pickle, and this"
                 " topology forbids it (heron.instance.allow_pickle: false); store a plain scalar"
             )
-        # As in `_will_change`, without a call.
+        # The same as `_will_change`, without a call.
         if self._cut is not None:
             self._cut.save(key)
         if self._changed is not None:
@@ -222,7 +222,7 @@ class KeyedState(MutableMapping[Any, Any]):
             self._set_expiry(key, time.time(), self.ttl_s)
 
     def put(self, key: Any, value: Any) -> None:
-        """Sets the value of `key`."""
+        """Set the value of `key`."""
         self[key] = value
 
     def __delitem__(self, key: Any) -> None:
@@ -236,19 +236,19 @@ class KeyedState(MutableMapping[Any, Any]):
 
     def __iter__(self) -> Iterator[Any]:
         self._purge(len(self._expires))
-        # With a time to live, a read may drop a key during the loop.
+        # If there is a time to live, a read may drop a key during the loop.
         return iter(list(self._values) if self._expires else self._values)
 
     def items(self) -> ItemsView[Any, Any]:
-        """The pairs; iterating reads every value."""
+        """Return a view of the (key, value) pairs. Iterating counts as a read of every value."""
         return _Items(self)
 
     def values(self) -> ValuesView[Any]:
-        """The values; iterating reads every value."""
+        """Return a view of the values. Iterating counts as a read of every value."""
         return _Values(self)
 
     def clear(self) -> None:
-        """Removes every key."""
+        """Remove every key."""
         if self._cut is not None:
             for key in self._values:
                 self._cut.save(key)
@@ -294,10 +294,10 @@ class KeyedState(MutableMapping[Any, Any]):
 
     def _set_expiry(self, key: Any, now: float, ttl_s: float) -> None:
         end = now + ttl_s
-        self._expires.pop(key, None)  # to the end of the order
+        self._expires.pop(key, None)  # so that the key moves to the end
         self._expires[key] = end
         if end < self._latest:
-            self._in_order = False  # the clock went back
+            self._in_order = False  # the clock was set back
         self._latest = end
         self._purge(_PURGE_PER_WRITE)
 
@@ -322,7 +322,7 @@ class KeyedState(MutableMapping[Any, Any]):
         self.ttl_s = check_ttl(self.name, ttl_s)
 
     def load(self, key: Any, value: Any, expires: float) -> None:
-        """Put a restored entry without marking a change; `expires` is 0 if the entry does not expire."""
+        """Add a restored entry without marking a change; `expires` is 0 if the entry does not expire."""
         self._values[key] = value
         if expires:
             self._expires[key] = expires
@@ -334,7 +334,7 @@ class KeyedState(MutableMapping[Any, Any]):
         self._expires.pop(key, None)
 
     def dump(self) -> list[tuple[Any, Any, float]]:
-        """Every entry, as arguments for `load`."""
+        """Return every entry as arguments for `load`."""
         return [(key, self._values[key], self._expires.get(key, 0.0)) for key in self]
 
     @property
@@ -343,13 +343,13 @@ class KeyedState(MutableMapping[Any, Any]):
         return len(self._values)
 
     def take_changes(self) -> set[Any]:
-        """The keys that changed since the last call; takes constant time."""
+        """Return the keys that changed since the last call, in constant time."""
         changed = self._changed
         self._changed = set()
         return set() if changed is None else changed
 
     def cut(self, keys: tuple[set[Any], ...] | None) -> Cut:
-        """Take a snapshot of these keys (None: all keys); ends the previous cut."""
+        """Take a snapshot of these keys (None: all keys), and end the previous cut."""
         self._cut = Cut(self, keys)
         return self._cut
 
@@ -360,7 +360,7 @@ class KeyedState(MutableMapping[Any, Any]):
 
 
 class PartitionedState(KeyedState):
-    """A mapping from partitions that this task reads, as pairs (log, number), to values."""
+    """A mapping to values from the partitions that this task reads; a key is a pair (log, number)."""
 
     __slots__ = ("_partitions",)
 
@@ -369,12 +369,12 @@ class PartitionedState(KeyedState):
         self._partitions = owner
 
     def own(self, log: Any, count: int) -> range:
-        """The numbers of the partitions of a log, out of `count`, that belong to this task."""
+        """Return the numbers of the partitions of a log, out of `count`, that belong to this task."""
         return self._partitions.own(log, count)
 
 
 class Cut:
-    """A snapshot of a keyed state; may be read by another thread or in a forked child."""
+    """A snapshot of a keyed state. Another thread or a forked child may read it."""
 
     __slots__ = ("_keys", "_now", "_saved", "_state")
 
@@ -395,25 +395,25 @@ class Cut:
         try:
             self._saved[key] = (value if value is ABSENT else freeze(value), end)
         except HeronError as error:
-            self._saved[key] = error  # reported by the reader, because this call of user code is not the cause
+            self._saved[key] = error  # the reader reports it, because this call of user code is not the cause
 
     def keys(self) -> list[Any]:
-        """The keys to read; may include some that did not exist at the cut."""
+        """The keys to read, including keys that did not exist at the cut."""
         if self._keys is None:
             now = list(self._state._values)
-            # Looked up afterwards: a key that was removed since the cut was saved before its removal.
+            # Looked up after the read: a key that was removed since the cut was saved before its removal.
             return list(dict.fromkeys([*now, *list(self._saved)]))
         return list(self._keys[0] if len(self._keys) == 1 else set().union(*self._keys))
 
     def entry(self, key: Any) -> tuple[Any, float]:
-        """The encodable value of a key at the cut, or ABSENT, and when it expires (0: never)."""
+        """Return the encodable value of a key at the cut, or ABSENT, and its time of expiry (0: never)."""
         value = self._state._values.get(key, ABSENT)
         end = self._state._expires.get(key, 0.0)
         trouble: HeronError | None = None
         if value is not ABSENT and type(value) not in PLAIN:
             try:
                 value = freeze(value)
-            except HeronError as error:  # perhaps only because the task changed it meanwhile
+            except HeronError as error:  # perhaps only because the task changed the value during the read
                 trouble = error
         saved = self._saved.get(key)
         if isinstance(saved, tuple):
@@ -440,7 +440,7 @@ class _Values(ValuesView[Any]):
 
 
 def check_ttl(name: str, ttl_s: float | None) -> float | None:
-    """Check and return a time to live."""
+    """Return `ttl_s` as a float; raise an error if it is not a valid time to live."""
     if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and ttl_s > 0):
         raise TopologyError(f"keyed state {name!r} has ttl_s={ttl_s!r}; give a number of seconds above 0, or None")
     return None if ttl_s is None else float(ttl_s)
@@ -456,7 +456,7 @@ class KeyedStates:
         partitions: PartitionOwner | None = None,
         tracks: bool = True,
     ) -> None:
-        """`tracks`: whether the states track their changes, which only checkpoints after the first one need."""
+        """With `tracks`, the states track their changes. Only checkpoints after the first one need this."""
         self._owner, self._tracks = owner, tracks
         self._partitions = partitions or PartitionOwner("", _alone)
         self._allow_pickle = allow_pickle
@@ -464,7 +464,7 @@ class KeyedStates:
         self.states: dict[str, KeyedState] = {}
 
     def __call__(self, name: str, ttl_s: float | None = None) -> KeyedState:
-        """The keyed state of this name, made on first use; each use must give the same time to live."""
+        """Return the keyed state with this name, created on first use. Each use must pass the same time to live."""
         ttl_s = check_ttl(name, ttl_s)
         state = self.restored(_named(name))
         if isinstance(state, PartitionedState):
@@ -477,7 +477,7 @@ class KeyedStates:
         return state
 
     def partitioned(self, name: str) -> PartitionedState:
-        """The partitioned state of this name, made on first use."""
+        """Return the partitioned state with this name, created on first use."""
         state = self.restored(_named(name), partitioned=True)
         if not isinstance(state, PartitionedState):
             raise TopologyError(f"state {name!r} is keyed state; give the partitioned state another name")
@@ -489,7 +489,7 @@ class KeyedStates:
         return any(isinstance(state, PartitionedState) for state in self.states.values())
 
     def restored(self, name: str, partitioned: bool = False) -> KeyedState:
-        """The state of this name, to be filled from a checkpoint."""
+        """Return the state with this name, to be filled from a checkpoint."""
         state = self.states.get(name)
         if state is None:
             if partitioned:
@@ -507,5 +507,5 @@ def _named(name: Any) -> str:
 
 
 def _alone() -> tuple[int, int]:
-    """The place of the only task of a component."""
+    """Return the place of a component's only task: index 0 of 1 task."""
     return 0, 1

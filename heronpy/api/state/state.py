@@ -1,4 +1,4 @@
-"""State: what a stateful component keeps across failures.
+"""State that a stateful component keeps across failures.
 
 The runtime saves the state object as a whole, so keys and values must be picklable.
 """
@@ -13,19 +13,19 @@ class State:
     """Interface of a key-value state."""
 
     def put(self, key: Any, value: Any) -> None:
-        """Sets the value of `key`."""
+        """Set the value of `key`."""
         raise NotImplementedError(f"{type(self).__name__} must define put(key, value)")
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of `key`, or `default`."""
+        """Return the value of `key`, or `default`."""
         raise NotImplementedError(f"{type(self).__name__} must define get(key)")
 
     def enumerate(self) -> Iterator[tuple[Any, Any]]:
-        """Iterates over the (key, value) pairs."""
+        """Iterate over the (key, value) pairs."""
         raise NotImplementedError(f"{type(self).__name__} must define enumerate()")
 
     def clear(self) -> None:
-        """Empties the state."""
+        """Remove all keys."""
         raise NotImplementedError(f"{type(self).__name__} must define clear()")
 
 
@@ -39,5 +39,5 @@ class HashMapState(dict[Any, Any], State):
         self[key] = value
 
     def enumerate(self) -> Iterator[tuple[Any, Any]]:
-        """Iterates over a snapshot of the (key, value) pairs, so the loop may change the state."""
+        """Iterate over a snapshot of the (key, value) pairs, so the loop may change the state."""
         return iter(list(self.items()))

@@ -13,9 +13,9 @@ class StatefulComponent:
     """A spout or bolt that keeps its state in a `State` object from the runtime."""
 
     def init_state(self, stateful_state: HashMapState) -> None:
-        """Receives the state of the last checkpoint, or an empty one. Called before `initialize`.
+        """Receive the state of the last checkpoint, or an empty state. Called before `initialize`.
 
-        Keep a reference to `stateful_state` and put into it whatever must survive.
+        Keep a reference to `stateful_state`, and put everything that must survive a failure into it.
         """
 
     def pre_save(self, checkpoint_id: str) -> None:
@@ -23,7 +23,7 @@ class StatefulComponent:
 
 
 def refuse_old_state(state: HashMapState, what: str) -> None:
-    """Raise TopologyError when a checkpoint has a State for a component that now keeps partitioned state."""
+    """Raise TopologyError if a checkpoint has a State for a component that now keeps partitioned state."""
     if state:
         raise TopologyError(
             f"{what} was checkpointed by a release of heronpy whose positions belonged to single tasks; restore the"
@@ -32,7 +32,7 @@ def refuse_old_state(state: HashMapState, what: str) -> None:
 
 
 def call_pre_save(component: Any, checkpoint_id: str) -> None:
-    """Calls `component.pre_save` with the checkpoint id if it takes one, else without arguments.
+    """Call `component.pre_save` with the checkpoint id if it takes an argument, else without arguments.
 
     Apache documents `pre_save(self)` while its runtime passes the id; both are in use.
     """

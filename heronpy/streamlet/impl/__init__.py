@@ -1,1 +1,1 @@
-"""The modules of Apache heronpy with the spouts, bolts and streamlets of the operators. They only define its names."""
+"""The modules of Apache heronpy with the spouts, bolts and streamlets of the operators. They only re-export names."""
