@@ -1,9 +1,9 @@
 """A component of a stage in one process: the user's object, its emitter and its queue.
 
 A component emits frames, as a task does. A frame for a component of the same stage waits in that cell's queue until
-its sender waits for room; then the following cells process their queues. So memory holds the frames of one flush.
-Frames for later stages become pieces of the unit. An exception of user code passes through the user code of the cells
-before it as a BaseException.
+its sender waits for room; then the following cells process their queues. So at any time, memory contains the frames of
+one flush. Frames for later stages become pieces of the unit. An exception of user code passes through the user code of
+the cells before it as a BaseException.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from heronpy.wire.frames import Frame
 
 log = logging.getLogger("heron.batch")
 
-#: Tuples of a frame that are processed in one step.
+#: Largest number of tuples of a frame that are processed in one step.
 PART = 4096
-#: A unit in which a bolt fails this many tuples has failed.
+#: Number of failed tuples of one bolt after which a unit fails.
 FAILS_MAX = 100
-#: Frames that a component with all its consumers in other stages holds back. Many buckets share them, and larger frames
-#: cost less per tuple.
+#: Number of frames that a component holds back if all its consumers are in other stages. Many buckets share them, and
+#: larger frames cost less per tuple.
 FAR_FRAMES = 32
-#: How often a bolt that is not ready is asked again.
+#: Seconds between two calls of `is_ready` of a bolt that is not ready.
 _ASK_S = 0.05
 
 
 class CellError(BaseException):
-    """User code of a component raised an exception, which is `__cause__`."""
+    """User code of a component raised an exception; `__cause__` is that exception."""
 
     def __init__(self, component: str) -> None:
         super().__init__(component)
@@ -77,19 +77,19 @@ class Place(Struct, frozen=True):
     plan: plan_pb2.PhysicalPlan
     components: Mapping[int, str]
     launch: LaunchSpec | None
-    #: Index and number of the tasks of each component of the stage.
+    #: Task index and number of tasks, for each component of the stage.
     index: int
     tasks: int
-    #: Of a topology with checkpoints; else 0.
+    #: Number of key groups of a topology with checkpoints; otherwise 0.
     key_groups: int
-    #: A savepoint will be written.
+    #: Whether a savepoint will be written.
     saves: bool
     pieces: list[Piece]
     report: Callable[[Exception], None]
-    #: Hears of a component and how many tuples it has failed since the last call.
+    #: Called with a component and the number of tuples that it has failed since the last call.
     failed: Callable[[str, int], None]
     metrics: RunMetrics
-    #: Tuples that each component has failed in this unit.
+    #: Number of tuples that each component has failed in this unit.
     fails: Counter[str]
     #: See BatchSettings.
     spout_end_s: float
@@ -102,26 +102,26 @@ class UnitState:
         at = (place.index, place.tasks)
         self.plain = HashMapState()
         owner = KeyOwner(component, *at, place.key_groups, width)
-        # Nothing reads the changes: all of the state is saved once.
+        # Nothing reads the changes, because the whole state is saved once.
         self.keyed = KeyedStates(owner, allow_pickle, PartitionOwner(component, lambda: at), tracks=False)
 
     @property
     def state(self) -> UnitState:
-        """Itself."""
+        """This object, so that it can be used in place of a restored task."""
         return self
 
     def check_component(self, component: Any) -> None:
-        """Nothing is restored, so everything fits."""
+        """Accept every component, because nothing is restored."""
 
     def pre_restore(self, component: Any) -> None:
-        """Nothing is restored."""
+        """Do nothing, because nothing is restored."""
 
     def __bool__(self) -> bool:
         return bool(self.plain) or any(self.keyed.states.values())
 
 
 class UnitAcks:
-    """Acks are not needed; fails are counted."""
+    """Ignores acks, and counts fails."""
 
     acking = False
 
@@ -129,17 +129,17 @@ class UnitAcks:
         self.failed = 0
 
     def ack(self, tup: OneOrMany) -> None:
-        """A tuple is processed."""
+        """Ignore the ack: nothing is tracked."""
 
     def fail(self, tup: OneOrMany) -> None:
-        """A tuple has failed."""
+        """Count a failed tuple."""
         self.failed += len(several(tup, "fail"))
 
 
 class Cell:
     """Base class of cells.
 
-    `near`: the cells of the same stage by task. `far`: the destinations in later stages by task.
+    `near`: cells of the same stage, by task. `far`: destinations in later stages, by task.
     """
 
     def __init__(self, component: str, task_id: int, place: Place, settings: InstanceSettings, width: int = 1) -> None:
@@ -175,11 +175,11 @@ class Cell:
         self.queue: deque[bytes] = deque()
         self.near: dict[int, Cell] = {}
         self.far: dict[int, Way] = {}
-        #: The cells behind it, each after all that feed it; empty until all are initialised.
+        #: The cells behind this cell, each after all cells that feed it; empty until all cells are initialised.
         self.behind: list[Cell] = []
 
     def route(self, choosers: dict[str, list[Any]], start: int) -> None:
-        """Take the choosers; shuffles begin at `start`, so that small units use all buckets."""
+        """Set the choosers of tasks; shuffles begin at `start`, so that small units use all buckets."""
         if not any(task in self.near for each in choosers.values() for one in each for task in one.tasks):
             self.emitter.frames = FAR_FRAMES
         self.emitter.route(choosers)
@@ -196,7 +196,7 @@ class Cell:
             self.place.pieces.append(ForStage(way.stage, way.bucket, frame, tuples))
 
     def flow(self) -> None:
-        """Let the following cells process the frames in their queues."""
+        """Make the following cells process the frames in their queues."""
         for cell in self.behind:
             if cell.queue:
                 cell.drain()
@@ -212,25 +212,25 @@ class Cell:
             pass
 
     def steps(self, data: bytes) -> Iterator[None]:
-        """Process a frame in parts, between which the worker stays reachable."""
+        """Process a frame in parts; between two parts the worker can answer requests."""
         raise NotImplementedError(f"{type(self).__name__} must define steps")
 
     def begin(self) -> None:
         """Make and initialise the user's object."""
 
     def end(self) -> None:
-        """The input has ended."""
+        """End the input of this cell."""
         self.emitter.flush()
 
     def saved(self) -> Iterator[Saved]:
-        """The state to be saved."""
+        """Return the state to be saved, in pieces."""
         return iter(())
 
     def close(self) -> None:
-        """The last call."""
+        """Close the user's object."""
 
     def guard(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call user code."""
+        """Call user code; raise CellError if it raises an exception."""
         try:
             return call(*args)
         except (Exception, SystemExit) as error:
@@ -263,7 +263,7 @@ class ObjectCell(Cell):
         """Make `emit` fast after `initialize`."""
 
     def stream_named(self, stream: str) -> OutStream:
-        """A declared output stream; TopologyError for another name."""
+        """Return a declared output stream. Raises TopologyError for another name."""
         found = self.emitter.streams.get(stream)
         if found is None:
             raise self.emitter.rules.undeclared(stream, self.emitter.streams)
@@ -304,7 +304,7 @@ class ObjectCell(Cell):
 
 
 class ReadingCell(ObjectCell):
-    """A cell that reads frames."""
+    """A cell whose input is frames."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -358,7 +358,7 @@ class BoltCell(ReadingCell):
         if self.reader.damaged:
             for tup in tuples:
                 self._check(tup)
-        # A frame for a bucket with a frequent key is large.
+        # A frame for a bucket with a frequent key may be large.
         for low in range(0, len(tuples), PART):
             self.process(tuples[low : low + PART])
             self.check_fails()
@@ -369,7 +369,7 @@ class BoltCell(ReadingCell):
             raise CellError(self.component) from part.values.error
 
     def check_fails(self) -> None:
-        """Report the tuples that have failed; fail the unit if there are too many of them."""
+        """Report the tuples that have failed; make the unit fail if there are too many of them."""
         fails = self.place.fails
         if self.acks.failed:
             self.place.failed(self.component, self.acks.failed)
@@ -401,20 +401,20 @@ class BoltCell(ReadingCell):
         if not self.has_state:
             self.call(user.object.finish)
         elif user.tick_interval_s() is not None:
-            # Its input continues as a stream, so only time-dependent work is due.
+            # The input continues as a stream, so only time-dependent work is due.
             self.call(user.object.process_tick, TupleHelper.make_tick_tuple())
         self.check_fails()
         super().end()
 
     def call(self, method: Callable[..., Any], *args: Any) -> None:
-        """Call a method that may be a coroutine function."""
+        """Call a method, which may be a coroutine function."""
         self.guard(method, *args)
 
 
 class AsyncBoltCell(BoltCell):
-    """A bolt with `async def process`: the tuples of a frame run at once, a bounded number of them.
+    """A bolt with `async def process`: it processes a bounded number of a frame's tuples at once.
 
-    The following cells wait meanwhile, because they may need an event loop themselves.
+    The following cells wait until it ends, because they may need an event loop, too.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -466,10 +466,10 @@ class AsyncBoltCell(BoltCell):
 
 
 class SinkCell(ReadingCell):
-    """A sink: its rows are kept with the unit, and handed over at the end of the run."""
+    """A sink. Its rows are kept with the unit, and passed to the sink's target at the end of the run."""
 
     def begin(self) -> None:
-        """Its class is not used."""
+        """Create no object: the class of a sink is not used."""
 
     def steps(self, data: bytes) -> Iterator[None]:
         for part in self.reader.open_batches(Frame.FromString(data), time.monotonic()):
@@ -484,7 +484,7 @@ class SinkCell(ReadingCell):
 
 
 def reader_of(user: UserCode, place: Place, settings: InstanceSettings) -> FrameReader:
-    """The reader of the frames for a component."""
+    """Return the reader of the frames for a component."""
     reader = FrameReader(_watch_nothing, acking=False, deserialize=user.deserialize, allow_pickle=settings.allow_pickle)
     reader.read_by(place.plan, dict(place.components))
     return reader
@@ -501,9 +501,9 @@ def _watch_nothing(component: str, stream: str, task: int) -> None:
 
 
 def _wait_nowhere(what: str, seconds: float) -> None:
-    """A batch does not watch how long user code waits."""
+    """Ignore how long user code waits: a batch run does not measure it."""
 
 
 def _no_bits() -> int:
-    """Nothing is tracked."""
+    """Return 0, because a batch run tracks no tuples."""
     return 0

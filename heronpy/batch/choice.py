@@ -12,7 +12,7 @@ from heronpy.ingest.keys import LEDGER_KEY, NOW, UNTIL_KEY, has_only_units
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import topology_pb2
 
-#: A share of topologies is counted in parts of this.
+#: Number of parts into which the share of topologies is divided.
 _PARTS = 10_000
 #: The key of a TextFileSpout that reads files as they grow.
 _FOLLOW = "textfile.follow"
@@ -26,9 +26,9 @@ class Choice(Struct, frozen=True):
 
 
 def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", percent: float = 100.0) -> Choice:
-    """The mode of a topology.
+    """Return the mode of a topology, and the reason.
 
-    `allow` and `deny` are patterns of names, separated by commas; an empty `allow` allows all.
+    `allow` and `deny` are comma-separated patterns of names; an empty `allow` allows all.
     """
     name = topology.name
     if matched := _matching(name, deny):
@@ -43,19 +43,19 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
             divide(topology)
     except BatchRefusedError as error:
         return Choice("stream", str(error))
-    # The share is chosen by name, so that a topology has the same mode each time.
+    # The choice depends on the name, so that a topology has the same mode each time.
     if stable_hash(name) % _PARTS >= percent / 100 * _PARTS:
         return Choice("stream", f"it is not in the share of heron.batch.auto_percent, which is {percent:g}")
     return Choice("batch", "each of its spouts ends")
 
 
 def _matching(name: str, patterns: str) -> str:
-    """The first pattern that a name matches; "" if it matches no pattern."""
+    """Return the first pattern that a name matches; "" if it matches no pattern."""
     return next((one for one in map(str.strip, patterns.split(",")) if one and fnmatchcase(name, one)), "")
 
 
 def _fix(spout: topology_pb2.Spout) -> str:
-    """How to say that a spout ends."""
+    """Return an instruction for declaring that a spout ends."""
     if LEDGER_KEY in config_of(spout):
         return 'set until="now"'
     is_source = "StreamletSpoutBase" in spout.comp.traits
@@ -73,7 +73,7 @@ def is_bounded(spout: topology_pb2.Spout) -> bool:
 
 
 def hands_over(topology: topology_pb2.Topology) -> bool:
-    """Whether a stream continues from the state of a batch run, so that no input ends with the run.
+    """Whether a stream continues from the state of a batch run, so that its input does not end with the run.
 
     A spout that has called `end_of_input` does not continue.
     """

@@ -1,4 +1,4 @@
-"""Compares the rows of two batch runs or folders as multisets, with memory that does not grow with the rows.
+"""Compares the rows of two batch runs or folders as multisets. Memory does not grow with the number of rows.
 
 Digests of the rows are distributed over temporary files, which are compared one by one. Files that differ are read
 again.
@@ -20,29 +20,29 @@ from heronpy.common.errors import ConfigError
 from heronpy.connectors.unit_output import PREFIX, prefix_of
 from heronpy.proto import components_of, topology_pb2
 
-#: Number of differences that are shown of each sink.
+#: Number of differences that are shown for each sink.
 SHOWN = 20
 _DIGEST = 16
-#: Number of temporary files of a side, and bytes that are buffered for each.
+#: Number of temporary files for each side, and number of bytes that are buffered for each file.
 PARTS, BUFFER_BYTES = 1024, 8192
 
 Rows = Callable[[], Iterable[bytes]]
 
 
 class Difference(Struct, frozen=True):
-    """A row that one side has more often than the other."""
+    """A row that one side contains more often than the other."""
 
     row: str
-    #: How often the row occurs in the first side, and in the second.
+    #: Number of occurrences of the row in the first side, and in the second side.
     first: int
     second: int
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """The rows of one sink."""
+    """The result of comparing the rows of one sink."""
 
     sink: str
-    #: Number of rows of each side, and number of rows that the other side has less often or not at all.
+    #: Number of rows of each side, and number of its rows that the other side contains less often or not at all.
     first: int
     second: int
     only_first: int
@@ -56,7 +56,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
 
 def compare(sink: str, first: Rows, second: Rows) -> Compared:
-    """Compare two multisets. Each is read once, and again if they differ."""
+    """Compare two multisets. Each is read once, and a second time if they differ."""
     more = Counter[bytes]()
     with tempfile.TemporaryDirectory(prefix="heron-compare-") as folder:
         spools = Path(folder, "first"), Path(folder, "second")
@@ -93,7 +93,7 @@ def _digest(row: bytes) -> bytes:
 
 
 def _spool(rows: Iterable[bytes], folder: Path) -> int:
-    """Distribute the digests of rows over files; returns the number of rows."""
+    """Distribute the digests of rows over files, and return the number of rows."""
     folder.mkdir()
     buffers = [bytearray() for _ in range(PARTS)]
     count = 0
@@ -126,7 +126,7 @@ def _digests(path: Path) -> Iterator[bytes]:
 
 
 def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, list[Path]]:
-    """The files with the rows of each sink in the result of a batch run, held or published."""
+    """Return the files with the rows of each sink in the result of a batch run, kept or published."""
     prefixes = {prefix_of(name): name for name in components_of(topology)}
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/unit=*/{PREFIX}*")):
@@ -136,13 +136,13 @@ def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, lis
 
 
 def files_of_folder(folder: Path) -> list[Path]:
-    """The files of a sink's folder and of its subfolders, without names that readers skip."""
+    """Return the files of a sink's folder and of its subfolders, without names that readers skip."""
     known = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return [path for path in known if not any(one[0] in "._" for one in path.relative_to(folder).parts)]
 
 
 def rows_of(files: Iterable[Path], root: Path | None = None) -> Iterator[bytes]:
-    """The rows of files: lines of text, or rows of Parquet and Arrow files as JSON.
+    """Yield the rows of files: lines of text, or rows of Parquet and Arrow files as JSON.
 
     Below `root`, values in folder names, such as hour=12, are part of a row.
     """

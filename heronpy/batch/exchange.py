@@ -5,8 +5,8 @@
     sink-<component>...  rows, in files of the sink itself
 
 The first two have the same layout: chunks of length-prefixed records, each chunk of one bucket; then an index with the
-place, size and checksum of each chunk; then a footer. A unit writes such a file even if it is empty, so a missing file
-is damage. The bucket after the last one is read by every bucket.
+place, size and checksum of each chunk; then a footer. A unit writes such a file even if the file is empty, so a
+missing file is damage. Every bucket also reads the extra bucket after the last one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 _MAGIC = b"HXB1"
 #: Bucket, offset, bytes, tuples, checksum of each chunk.
 _ENTRY = np.dtype([("bucket", "<u4"), ("offset", "<u8"), ("size", "<u8"), ("tuples", "<u8"), ("crc", "<u4")])
-#: Offset and checksum of the index, and its number of entries.
+#: Offset and checksum of the index, and number of its entries.
 _FOOTER = struct.Struct("<QII4s")
 _LENGTH = struct.Struct("<I")
-#: Records are written to disk when a unit holds this much of them.
+#: Number of buffered bytes of a unit at which its records are written to disk.
 SPILL_BYTES = 64 << 20
 Index = NDArray[np.void]
 
@@ -54,11 +54,11 @@ class DamagedExchangeError(HeronError):
 
 
 class EndlessError(HeronError):
-    """A spout may not end, so the run fails at once."""
+    """A spout may be endless, so the run fails at once."""
 
 
 class LargeUnitError(EndlessError):
-    """A unit has written more than the limit of a whole exchange."""
+    """A unit has written more bytes than the limit of a whole exchange."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(
@@ -105,7 +105,7 @@ class BucketWriter:
         self._offset = 0
 
     def add(self, bucket: int, record: bytes, tuples: int) -> int:
-        """Add a record; returns how much more memory is in use."""
+        """Add a record; return the number of bytes by which memory use has grown."""
         self._waiting.setdefault(bucket, []).append(record)
         self._tuples[bucket] += tuples
         return len(record) + _LENGTH.size
@@ -128,12 +128,12 @@ class BucketWriter:
         self._file.close()
 
     def discard(self) -> None:
-        """Close the file."""
+        """Close the file without finishing it."""
         self._file.close()
 
 
 class BucketFile:
-    """Reads one file of buckets; raises DamagedExchangeError."""
+    """Reads one file of buckets. Raises DamagedExchangeError if the file is damaged."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -170,7 +170,7 @@ class BucketFile:
         return index
 
     def records(self, bucket: int) -> Iterator[bytes]:
-        """The records of a bucket in their order."""
+        """Yield the records of a bucket in their order."""
         for entry in self.index[self.index["bucket"] == bucket]:
             chunk = self._read(partial(_chunk, entry))
             if zlib.crc32(chunk) != int(entry["crc"]):
@@ -188,14 +188,15 @@ def _chunk(entry: np.void, descriptor: int) -> bytes:
 
 
 class StageOutput(Output):
-    """The output of one stage; its items are what `StageRows` yields."""
+    """The output of one stage. Its items are the pieces that `StageRows` yields."""
 
     def __init__(
         self, table: str, stage: Stage, sinks: Mapping[str, Any], saves: bool = False, on_unfit: Any = None,
         bytes_max: int = 0,
     ) -> None:  # fmt: skip
-        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` hears of
-        rows that do not fit their sink, which are left out. `bytes_max`: the most that a unit may write, or 0."""
+        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` is
+        called for rows that do not fit their sink and are left out. `bytes_max`: the most that a unit may write, or
+        0."""
         super().__init__(table)
         self._stage = stage
         self._sinks = sinks
@@ -225,7 +226,7 @@ class _StageWriter(Writer):
         self._held = self._written = 0
 
     def write(self, row: list[Piece]) -> int:
-        """The pieces of one step; returns how many tuples left the stage."""
+        """Write the pieces of one step; return the number of tuples that left the stage."""
         count = 0
         for piece in row:
             match piece:
@@ -269,7 +270,7 @@ def _state_file(component: str) -> str:
 
 
 def unit_folders(table: Path) -> list[Path]:
-    """The published units of a stage in the order of their input, which neither timing nor halving changes."""
+    """Return the published units of a stage, in the order of their input: neither timing nor halving changes it."""
     found = list(published(str(table)))
     return [path for path, _ in sorted(found, key=lambda one: _order(one[1]))]
 
@@ -290,13 +291,13 @@ class Exchanges:
         self._buckets = buckets
 
     def frames(self, bucket: int) -> Iterator[bytes]:
-        """The frames for a bucket in the order of the units that produced them."""
+        """Yield the frames for a bucket, in the order of the units that produced them."""
         for file in self._files:
             yield from file.records(self._buckets)
             yield from file.records(bucket)
 
     def sizes(self) -> list[int]:
-        """The bytes that each bucket reads."""
+        """Return the number of bytes that each bucket reads."""
         total = np.zeros(self._buckets + 1, dtype=np.int64)
         for file in self._files:
             np.add.at(total, file.index["bucket"], file.index["size"].astype(np.int64))
@@ -305,9 +306,9 @@ class Exchanges:
 
 
 def bucket_lines(folder: Path, stages: Sequence[Stage], number: int, buckets: int) -> list[tuple[bytes, int]]:
-    """The list of a stage that reads exchanges: a line for each bucket, and its bytes.
+    """Return the list of a stage that reads exchanges: a line for each bucket, and its bytes.
 
-    A bucket without bytes has a line only if its tasks must exist: where their number is declared.
+    A bucket without bytes has a line only if its tasks must exist because their number is declared.
     """
     sizes = Exchanges(folder, stages, number, buckets).sizes()
     declared = stages[number - 1].tasks
@@ -315,7 +316,7 @@ def bucket_lines(folder: Path, stages: Sequence[Stage], number: int, buckets: in
 
 
 def task_lines(stage: Stage) -> list[tuple[bytes, int]]:
-    """The list of a stage whose spout does not divide its input into units: a line for each of its tasks."""
+    """Return the list of a stage whose spout does not divide its input into units: a line for each task."""
     return [(_line(task=index), 1) for index in range(stage.tasks)]
 
 
@@ -324,7 +325,7 @@ def _line(**values: int) -> bytes:
 
 
 def states(folder: Path, stage: Stage, tasks: int) -> Iterator[TaskSnapshot]:
-    """The saved state of a finished stage, in pieces: `state_inline`, or one inline segment of one keyed state."""
+    """Yield the saved state of a finished stage in pieces: `state_inline`, or one inline segment of a keyed state."""
     for component in stage.components:
         files = [BucketFile(unit / _state_file(component)) for unit in unit_folders(folder / str(stage.number))]
         for index in range(tasks):

@@ -1,4 +1,4 @@
-"""The end of a run: sinks get their rows, the savepoint is written, then the record. Each step may be repeated."""
+"""The end of a run: publish the rows, write the savepoint, then the record. Each step may be repeated."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from heronpy.storage.locations import location_of, open_store
 from heronpy.storage.objects.url import Place, place_of
 from heronpy.wire.codec import freeze
 
-#: A run has one checkpoint.
+#: The number of a run's only checkpoint.
 NUMBER = 1
 _VERSION = 1
-#: Interval at which a keeper looks whether another one has ended the run.
+#: Seconds between two checks whether another keeper has ended the run.
 LOCK_S = 0.1
 
 
 def finalise(steps: Steps, wait: Callable[[float], None] = time.sleep) -> None:
-    """End a run whose stages are all done. `wait(seconds)` is called while another process works for it."""
+    """End a run whose stages are all done. `wait(seconds)` is called while another process ends it."""
     with _one_at_a_time(steps, wait):
         try:
             _end(steps, wait)
         except (HeronError, OSError):
-            # Another host may have been first, and have removed what this one was reading.
+            # Another host may have ended the run, and removed files that this host was reading.
             if not steps.run.record.has_ended:
                 raise
 
@@ -61,7 +61,7 @@ def _end(steps: Steps, wait: Callable[[float], None]) -> None:
     if record.has_ended:
         return
     if record.state is RunState.FAILED:
-        raise GaveUpError(record.cause)  # the keeper that was here before has found that
+        raise GaveUpError(record.cause)  # an earlier keeper found the cause
     snapshots = Snapshots(steps) if record.saves and not record.hold else None
     if not record.hold:
         record = replace(record, sinks=publish(steps, wait))
@@ -74,7 +74,8 @@ def _end(steps: Steps, wait: Callable[[float], None]) -> None:
 
 @contextmanager
 def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None]:
-    """Only one keeper of this host ends the run. Keepers of two hosts may do so at once: the result is the same."""
+    """Allow only one keeper of this host to end the run. Keepers of two hosts may end it at once, with the same
+    result."""
     descriptor = open_private(steps.run.folder / "finalise.lock", os.O_RDWR)
     try:
         while not try_flock(descriptor):
@@ -85,10 +86,10 @@ def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None
 
 
 def drop_files(steps: Steps) -> None:
-    """Remove files that only the stages read, once the end of the last stage is marked: until then a keeper that
-    starts reads them.
+    """Remove files that only the stages read. Call it once the end of the last stage is recorded, because a keeper that
+    starts before then reads these files.
 
-    Rows of sinks stay, for comparisons.
+    The rows of sinks stay, for comparisons.
     """
     for stage in steps.stages:
         for path in steps.run.table(stage.number).glob("unit=*/*"):
@@ -97,9 +98,9 @@ def drop_files(steps: Steps) -> None:
 
 
 def publish(steps: Steps, wait: Callable[[float], None]) -> dict[str, str]:
-    """Give the sinks the rows of the winners; returns the folder of each sink.
+    """Give the sinks the rows of the winning attempts; return the folder of each sink.
 
-    Spark comes first, because user code runs there: if it fails, nothing is published.
+    Spark comes first, because it runs user code: if that fails, nothing is published.
     """
     record, folders, for_spark = steps.run.record, dict[str, str](), dict[str, Any]()
     later: list[tuple[UnitOutput, list[Path]]] = []
@@ -127,10 +128,10 @@ def savepoint_folder(record: RunRecord) -> Place:
 
 
 class Snapshots:
-    """The savepoint of a run: its files are copied at once, and it exists when `complete` has written its metadata.
-    In memory there is one chunk of one file of a stage at a time, in addition to the indices and the names of the
-    files. A component with keyed state only is saved as one task, so that any parallelism can restore it. A component
-    with a plain State has the tasks of the topology.
+    """The savepoint of a run: files are copied at once, and the savepoint exists when `complete` has written its
+    metadata. Memory contains one chunk of one file of a stage at a time, plus the indices and the names of the files. A
+    component with keyed state only is saved as one task, so that any parallelism can restore it. A component with a
+    plain State has the tasks of the topology.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -152,7 +153,7 @@ class Snapshots:
                 self._add_positions(stage)
 
     def complete(self) -> str:
-        """Write the metadata; returns the location."""
+        """Write the metadata; return the location of the savepoint."""
         metadata = Metadata(
             version=_VERSION,
             checkpoint=NUMBER,
@@ -184,9 +185,9 @@ class Snapshots:
         return self._tasks.setdefault((component, index), new)
 
     def _add_pieces(self, stage: Stage) -> None:
-        """The state that the units of a stage have saved; it may be larger than the memory."""
+        """Add the state that the units of a stage have saved, which may be larger than memory."""
         tasks = self._steps.buckets[stage.number]
-        # A plain State makes a stage have the declared tasks.
+        # A component with a plain State has its declared number of tasks.
         plain = {
             name for name in stage.components if stage.tasks and "StatefulComponent" in self._parts[name].comp.traits
         }
@@ -212,7 +213,7 @@ class Snapshots:
         task.uploaded_bytes += len(data)
 
     def _add_positions(self, stage: Stage) -> None:
-        """The position at which the spout of a stage continues as a stream."""
+        """Add the position from which the spout of a stage continues as a stream."""
         spout, steps = stage.spout, self._steps
         config = component_config(steps.topology, spout, load=True)
         if stage.source == "lines":
@@ -254,7 +255,7 @@ class Snapshots:
 
 
 def _named(task: TaskSnapshot, name: str, partitioned: bool) -> KeyedState:
-    """The record of a keyed state of a task."""
+    """Return the record of a keyed state of a task; create it if it is missing."""
     for keyed in task.keyed:
         if keyed.name == name:
             return keyed

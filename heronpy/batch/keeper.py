@@ -22,20 +22,20 @@ from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
 from heronpy.ingest.worker import ENDED
 
-#: Interval at which the figures for people are written.
+#: Seconds between two updates of the run's figures for people.
 PROGRESS_S: Final = 1.0
-#: With at most this number of units, it checks for the end of the stage in each round.
+#: With at most this number of units, the keeper checks in each round whether the stage has ended.
 FEW: Final = 16
-#: A stage fails if units cannot be processed, and no unit is committed for this time and in this number of attempts.
+#: A stage fails if units cannot be processed and none is committed for this number of seconds and of attempts.
 STALLED_S: Final = 60.0
 STALLED_ATTEMPTS: Final = 10
 
 
 class BatchKeeper(LogKeeper):
-    """A keeper that works on one stage after the other. Every step may be repeated, and both keepers may do it."""
+    """A keeper that works on one stage after the other. Both keepers may do every step, and may repeat it."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Finds the current stage."""
+        """Find the current stage."""
         self._context = context
         self._figures = KeeperFigures(context)
         self._steps = Steps(Run(config[RUN_KEY]))
@@ -43,10 +43,10 @@ class BatchKeeper(LogKeeper):
         self._ended = False
         self._progress_at = self._entered_at = 0.0
         self._rate = Rate()
-        #: The containers that were slow in this stage: a backup ends what shows it.
+        #: Containers that were slow in this stage. They are remembered because a backup ends the evidence.
         self._slow: dict[str, float] = {}
         self._soon = False
-        #: The committed bytes; when they changed last, and how many attempts there were then.
+        #: The committed bytes, the time of their last change, and the number of attempts at that time.
         self._done, self._moved_at, self._attempts = -1, 0.0, 0
 
     def next_tuple(self) -> None:
@@ -56,7 +56,7 @@ class BatchKeeper(LogKeeper):
             self._enter()
             return
         if self._soon:
-            # The stage may end any moment, and the figures of few units are cheap.
+            # The stage may end at any moment, and figures of a few units are cheap.
             self._show_at, self._soon = 0.0, False
         try:
             super().next_tuple()
@@ -82,7 +82,7 @@ class BatchKeeper(LogKeeper):
 
     def _open(self) -> Watch:
         assert self._step_now is not None
-        # Before the first look: nothing that is found afterwards belongs to the run.
+        # Before the first scan, because files that appear later do not belong to the run.
         self._asking.ask(self._asking.opening())
         with failing(self._steps):
             for request in self._steps.given_input(self._step_now):
@@ -92,7 +92,7 @@ class BatchKeeper(LogKeeper):
     def end_of_input(self) -> None:
         """End a stage; after the last stage, end the input."""
         assert self._step_now is not None
-        # Each keeper says so when it leaves: it may have said that the stage runs after another one has ended it.
+        # Each keeper notes the end when it leaves, because it may have noted that an ended stage was still running.
         with suppress(LedgerAwayError):
             self._note(self._step_now, self._asking.ask(Show()), "finished", time.time())
         self._asking.leave()
@@ -110,7 +110,7 @@ class BatchKeeper(LogKeeper):
             self._note(self._step_now, figures, "running", now)
 
     def _check_input(self, step: Step, figures: Figures) -> None:
-        """Fail the run if its sealed input is gone or has changed, or if its disk is full, for a minute."""
+        """Fail the run if, for a minute, its sealed input is missing or changed, or its disk is full."""
         if figures.bad_bytes:
             lost = format_bytes(figures.bad_bytes)
             raise self._steps.fail(
@@ -134,8 +134,8 @@ class BatchKeeper(LogKeeper):
 
     def _conclude(self) -> None:
         assert self._step_now is not None
-        # The stage is over for the ledger, also if units have failed; the run then fails, and the worker may not have
-        # said so yet.
+        # For the ledger the stage is over even if units have failed. The run then fails, but the worker may not have
+        # reported it yet.
         for failed in self._asking.ask(ListUnits(UnitState.FAILED, 1)).units:
             raise self._steps.fail_unit(self._step_now, failed.unit, failed.error)
         if self._steps.is_last(self._step_now):
@@ -147,6 +147,6 @@ class BatchKeeper(LogKeeper):
         super()._conclude()
 
     def close(self) -> None:
-        """Leaves the pipeline."""
+        """Leave the pipeline."""
         if self._step_now is not None:
             super().close()

@@ -1,4 +1,4 @@
-"""Damaged files between stages: the task that finds one records it; the next submit repeats its unit."""
+"""Damaged files between stages: the task that finds such a file records it; the next submit repeats its unit."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class _Damaged(Struct):
 
 
 class RunEndedError(Exception):
-    """The run has ended meanwhile, and files that are no longer needed are removed."""
+    """The run has ended, so files that are no longer needed were removed."""
 
 
 def note_damage(run: Run, unit: Path) -> None:
-    """Note that the files of a published unit are damaged; LedgerError if the bytes of the unit are unknown."""
+    """Record that the files of a published unit are damaged. Raises LedgerError if the unit's bytes are unknown."""
     found = record_of(unit)
     ranges = tuple(FileRange(one.key, one.generation, one.begin, one.end, 1) for one in found.chunks)
     stage = int(unit.parent.name)
@@ -53,7 +53,7 @@ def note_damage(run: Run, unit: Path) -> None:
 
 @contextmanager
 def failing(steps: Steps) -> Iterator[None]:
-    """Let the run fail if the block raises an error that no repetition can fix; RunEndedError if the run has ended."""
+    """Make the run fail if the block raises an error that repetition cannot fix. Raises RunEndedError after the end."""
     try:
         yield
     except (GaveUpError, RetryableError):
@@ -67,7 +67,7 @@ def failing(steps: Steps) -> Iterator[None]:
             raise steps.fail(f"{error.unit} cannot be read", "give --fresh to begin another run") from error
         raise steps.fail(str(error), "") from error
     except (StateError, EndlessError) as error:
-        raise steps.fail(str(error), "") from error  # it says what to do
+        raise steps.fail(str(error), "") from error  # the text names the fix
     except (HeronError, OSError, TypeError, ValueError) as error:
         raise steps.fail(str(error)) from error
 
@@ -87,9 +87,9 @@ def mend(run: Run, stages: Sequence[Stage]) -> None:
         try:
             ledger = Reached.existing(run.ledger, run.pipeline(stage.number), who)
         except LedgerAwayError:
-            raise  # the notes stay, so the next submit begins here again
+            raise  # the notes stay, so the next submit retries
         except LedgerError:
-            return  # the run has not come so far
+            return  # the run has not reached this stage
         with closing(ledger):
             ledger.ask(RetryFailed())
             for path, note in damaged:

@@ -1,7 +1,7 @@
 """Metrics that user code registers in a batch run: a worker reports them under their names, labelled by component.
 
 An object lives for a unit, so a worker adds up what its objects have counted, and keeps the last value of each gauge.
-Attempts that do not win count as well, just as a stream counts a tuple that is sent again.
+Attempts that lose also count, just as a stream counts a replayed tuple.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ Register = Callable[[str, IMetric, float], None]
 
 
 class RunMetrics:
-    """All metrics of user code in one worker; `register` is that of the worker's context."""
+    """All metrics of user code in one worker; `register` is the `register_metric` of the worker's context."""
 
     def __init__(self, register: Register = lambda name, metric, bucket_s: None) -> None:
         self._register = register
         self._gathered: dict[str, _Counts | _Gauges] = {}
 
     def gathered(self, component: str, name: str, metric: IMetric, bucket_s: float) -> _Counts | _Gauges:
-        """Where the values of a metric go. Where one name has counts and gauges, the later one has its component."""
+        """Return the object that adds up a metric. If counts and gauges share a name, the later kind gets the
+        component's name as a prefix."""
         counts = isinstance(metric, CountMetric | MultiCountMetric) or "Count" in type(metric).__name__
         kind = _Counts if counts else _Gauges
         found = self._gathered.get(name)
@@ -41,14 +42,14 @@ class RunMetrics:
 
 
 class UnitMetrics:
-    """The collector of one object."""
+    """The metrics collector of one user object."""
 
     def __init__(self, component: str, run: RunMetrics) -> None:
         self._component, self._run = component, run
         self._known: dict[str, tuple[IMetric, _Counts | _Gauges]] = {}
 
     def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
-        """Register a metric; a second one of the same name is an error."""
+        """Register a metric. Raises an error if the name is already registered."""
         if name in self._known:
             raise ValueError(f"metric {name!r} is already registered; give each metric a different name")
         into = self._run.gathered(self._component, name, metric, time_bucket_in_sec)
@@ -56,7 +57,7 @@ class UnitMetrics:
         self._known[name] = metric, into
 
     def close(self) -> None:
-        """Take the last values."""
+        """Collect the last values."""
         for metric, into in self._known.values():
             into.take(self._component, metric)
             into.sources.remove((self._component, metric))
@@ -64,7 +65,7 @@ class UnitMetrics:
 
 
 def close(user: UserCode) -> None:
-    """The last call of an object, and its last values."""
+    """Close the object, and collect its last values."""
     try:
         if user.initialized:
             user.close()
@@ -75,14 +76,14 @@ def close(user: UserCode) -> None:
 
 
 class _Gathered(ABC):
-    """Values of several objects by component, or component and key."""
+    """The values of several objects, by component or by component and key."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sources: list[tuple[str, IMetric]] = []
 
     def take(self, component: str, metric: IMetric) -> None:
-        """Read a metric."""
+        """Collect the values of a metric."""
         try:
             value = metric.get_value_and_reset()
         except Exception:

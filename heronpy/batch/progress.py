@@ -13,20 +13,20 @@ from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.views.progress import Progress, Slow, StageProgress
 
-#: A task waits for at most this share of the time that its stage has taken, and at least this long.
+#: An idle task waits for at most this share of the stage's duration so far, and for at least this number of seconds.
 WAIT_SHARE, WAIT_MIN_S = 0.1, 0.01
-#: The rate of a stage covers this many seconds.
+#: Number of seconds over which the rate of a stage is measured.
 RATE_S = 60.0
 
 
 class Rate:
-    """The work of the last minute."""
+    """The rate of work over the last minute."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def per_s(self, now: float, done: int) -> float:
-        """The rate, given the total `done`; 0 if it is not known."""
+        """Return the rate per second, given the total `done`; 0 if it is unknown."""
         self._seen.append((now, done))
         while self._seen[0][0] < now - RATE_S:
             self._seen.popleft()
@@ -35,12 +35,12 @@ class Rate:
 
 
 def pause_s(most_s: float, lasted_s: float) -> float:
-    """How long an idle task waits, given the duration of the stage so far: a short stage ends soon."""
+    """Return how many seconds an idle task waits, given the duration of the stage so far."""
     return min(most_s, max(WAIT_MIN_S, WAIT_SHARE * lasted_s))
 
 
 def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: float) -> Progress:
-    """The figures of a run that has not processed anything yet."""
+    """Return the figures of a run that has not processed anything yet."""
     waiting = [StageProgress(number=one.number, components=list(one.components), state="waiting") for one in stages]
     return Progress(
         run=record.run,
@@ -53,7 +53,8 @@ def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: floa
 
 
 def stage_progress(stage: Stage, found: Figures, state: str, slow: Mapping[str, float]) -> StageProgress:
-    """One stage from the figures of its pipeline; `slow`: the slow containers, and how many times slower they are."""
+    """Return the progress of a stage from its pipeline's figures. `slow`: slow containers, and their slowdown
+    factors."""
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}
     weights = {UnitState(name): weight for name, (_, weight) in found.units.items()}
     committed = counts.get(UnitState.COMMITTED, 0)
@@ -79,7 +80,7 @@ def stage_progress(stage: Stage, found: Figures, state: str, slow: Mapping[str, 
 
 
 def advanced(before: Progress, record: RunRecord, stage: StageProgress, rate: float, now: float) -> Progress:
-    """The figures of a run after an update of one of its stages."""
+    """Return the figures of a run after an update of one of its stages."""
     stages = [stage if one.number == stage.number else one for one in before.stages]
     left = stage.bytes - stage.bytes_done
     ends_in = left / rate if rate and record.ended_at is None else None
@@ -97,7 +98,7 @@ def advanced(before: Progress, record: RunRecord, stage: StageProgress, rate: fl
 
 
 def ended(before: Progress, record: RunRecord) -> Progress:
-    """The figures of a run that has failed."""
+    """Return the figures of a run that has failed."""
     stages = [replace(one, state="failed") if one.state == "running" else one for one in before.stages]
     return replace(
         before,

@@ -13,12 +13,12 @@ from heronpy.proto import components_of, topology_pb2
 
 
 class RunState(StrEnum):
-    """The life of a run."""
+    """The state of a run."""
 
     RUNNING = "RUNNING"
     FINISHED = "FINISHED"
     FAILED = "FAILED"
-    #: Finished, but nothing is published: its rows are kept for a comparison.
+    #: Finished, but not published: the rows are kept for a comparison.
     HELD = "HELD"
 
 
@@ -30,50 +30,50 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     cluster: str
     role: str
     environ: str
-    #: A digest of the program: a run continues only with the code with which it began.
+    #: Digest of the program. A run continues only with the same code.
     code: str
     submitted_at: float
     state: RunState = RunState.RUNNING
-    #: FAILED: why.
+    #: Why the run failed, in state FAILED.
     cause: str = ""
     ended_at: float | None = None
-    #: The topologies that have worked on the run; each submit makes another one.
+    #: The topologies that have worked on the run: each submit adds one.
     topology_ids: tuple[str, ...] = ()
-    #: The run whose input this one takes, such as "visits/3"; "" for the input at its begin.
+    #: The run that provides the input of this run, such as "visits/3"; "" for the current input.
     like: str = ""
-    #: Whether it publishes nothing.
+    #: Whether the run publishes nothing.
     hold: bool = False
-    #: Its input in words, once it is known.
+    #: Description of the input, once it is known.
     boundary: str = ""
-    #: Sink to the folder with its rows.
+    #: Maps each sink to the folder with its rows.
     sinks: dict[str, str] = {}
-    #: The folder of its savepoint; "" without one.
+    #: Folder of the savepoint; "" without a savepoint.
     savepoint: str = ""
-    #: Keys in saved state at its end.
+    #: Number of keys in saved state at the end of the run.
     keys: int = 0
-    #: Whether a stream may continue from its state: components with saved state then do not end with the run.
+    #: Whether a stream may continue from the run's state. Components with saved state then do not end with the run.
     saves: bool = False
-    #: The place of its savepoint: a folder, or the URL of an object store.
+    #: Place of the savepoint: a folder, or the URL of an object store.
     savepoints: str = ""
     key_groups: int = 0
-    #: The URL of the ledger of a run on several hosts; "": a file in its folder.
+    #: URL of the ledger of a run on several hosts; "": a file in the run's folder.
     ledger: str = ""
-    #: What components override in `heron.instance`.
+    #: Settings of `heron.instance` that components override.
     component_settings: dict[str, dict[str, Any]] = {}
 
     @property
     def run(self) -> str:
-        """Its name."""
+        """The name of the run, such as visits/3."""
         return f"{self.topology}/{self.number}"
 
     @property
     def id(self) -> str:
-        """An id that no other run has. Runs in different folders may have the same name."""
+        """A unique id, because runs in different folders may have the same name."""
         return next(iter(self.topology_ids), self.run)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the run is finished and nothing is left to do."""
         return self.state in (RunState.FINISHED, RunState.HELD)
 
 
@@ -89,9 +89,9 @@ class Wanted(Struct, frozen=True):
 
 
 def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
-    """Whether a command continues the newest run; otherwise it begins a new one.
+    """Whether a command continues the newest run; otherwise it begins a new run.
 
-    TopologyError for flags that contradict the run or each other.
+    Raises TopologyError for flags that contradict the run or each other.
     """
     if wanted.resume and wanted.fresh:
         raise TopologyError("--resume and --fresh exclude each other; leave out one of them")
@@ -117,9 +117,9 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
 
 
 def code_digest(package: str, topology: topology_pb2.Topology) -> str:
-    """A digest of a program: its package, and the components with their plain configuration.
+    """Return a digest of a program: its package, and the components with their plain configuration.
 
-    Pickled values are left out, because equal ones may differ in their bytes.
+    Pickled values are left out, because equal values may differ in their bytes.
     """
     digest = hashlib.sha256(package.encode())
     bare = topology_pb2.Topology()

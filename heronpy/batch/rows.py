@@ -1,4 +1,4 @@
-"""`rows(unit)` of a stage: its components process a unit, and the output of the stage are the pieces of the unit."""
+"""`rows(unit)` of a stage: its components process a unit, and their output becomes the pieces of the unit."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from heronpy.task.user_code import UserCode
 
 
 class StageRows:
-    """The function `rows` of a stage, made once in each worker.
+    """The function `rows` of a stage, created once in each worker.
 
-    `buckets`: how many tasks each stage has, by its number. `folder`: the folder of the run, which has the tables
+    `buckets`: the number of tasks of each stage, by stage number. `folder`: the folder of the run, which contains
+    the tables
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
-    state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
+    state is kept, and components with saved state get a tick for `finish`. `settings_of` returns the settings of a
     component, `report` is called with errors that user code reports, and `failed` with a component and the number of
-    tuples that it fails. `metrics`: the metrics of user code.
+    tuples that it failed. `metrics`: the metrics of user code.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class StageRows:
         }
 
     def __call__(self, unit: Any) -> Iterator[list[Piece]]:
-        """The pieces of a unit, in steps; raises UserCodeError, which names the component."""
+        """Yield the pieces of a unit, in steps. Raises UserCodeError, which names the component."""
         self._pieces.clear()
         self._fails.clear()
         many = self._stage.source in ("lines", "splits") and not unit.tries
@@ -118,12 +119,12 @@ class StageRows:
             yield from self._spout_unit(unit)
             return
         for line in unit.lines():
-            # The lines of exchange.bucket_lines and task_lines.
+            # The lines of `exchange.bucket_lines` and `exchange.task_lines`.
             index = next(iter(json.loads(line).values()))
             yield from self._bucket(index) if source == "buckets" else self._spout_task(index)
 
     def _spout_unit(self, unit: Any) -> Iterator[None]:
-        # By its place: another unit with the same bytes sends each tuple to the same bucket.
+        # By the position of the unit: another unit with the same bytes sends each tuple to the same bucket.
         with _Row(self, 0, stable_hash_many(unit.place)) as row:
             head = row.cells[0]
             if isinstance(head, LinesCell):
@@ -158,7 +159,7 @@ class StageRows:
     # ---- cells --------------------------------------------------------------------------------
 
     def make_cells(self, index: int, start: int) -> list[Cell]:
-        """The cells of a unit or bucket, each after all that feed it."""
+        """Create the cells of a unit or bucket, each after all cells that feed it."""
         place = Place(
             self._plan,
             self._components,
@@ -199,7 +200,8 @@ class StageRows:
         return SplitsCell if self._stage.source == "splits" else AsyncSpoutCell if is_async else SpoutCell
 
     def _all_ways(self) -> dict[int, Way]:
-        """Where frames for tasks of later stages go; a number above all tasks stands for all tasks of a component."""
+        """Return the destinations of frames for tasks of later stages; a number above all tasks means all of a
+        component's."""
         ways = {
             task: Way(self._stage_of[name], index)
             for name, tasks in self._tasks.items()
@@ -229,7 +231,7 @@ class StageRows:
         return choosers
 
     def add(self, piece: Piece) -> None:
-        """A piece of the unit."""
+        """Add a piece of the unit."""
         self._pieces.append(piece)
 
     def keep(self, cell: Cell) -> None:
@@ -238,7 +240,7 @@ class StageRows:
             self._kept[cell.component] = cell.user
 
     def refuse_shuffled_state(self, cell: Cell) -> None:
-        """Refuse state in a stage of lines or splits: each unit would have its own state of the same key."""
+        """Refuse state in a stage of lines or splits: each unit would have a separate state for the same key."""
         shuffled = self._stage.source in ("lines", "splits") and cell.component != self._stage.spout
         if shuffled and cell.state:
             raise CellError(cell.component) from TopologyError(
@@ -264,7 +266,7 @@ class _Row:
         for place, cell in enumerate(self.cells):
             cell.behind = self.cells[place + 1 :]
             self._rows.keep(cell)
-        # What `initialize` has emitted.
+        # The output of `initialize`.
         self.step(0)
         return self
 
@@ -276,7 +278,8 @@ class _Row:
             cell.close()
 
     def step(self, tries: int) -> None:
-        """Between two steps; after a failure, everything goes through at once, so that the error has its line."""
+        """Drain all cells between two steps. After a failure, also flush them, so that an error names the right
+        line."""
         for cell in self.cells:
             cell.drain()
             if tries:
@@ -296,7 +299,7 @@ class _Row:
 
 
 def sinks_of(topology: topology_pb2.Topology, stage: Stage, launch: LaunchSpec | None) -> dict[str, Any]:
-    """The handling of rows by the sinks of a stage, by component."""
+    """Return the outputs that process the rows of a stage's sinks, by component."""
     found = {}
     for name in stage.sinks:
         cls = load_class(components_of(topology)[name].comp.class_name, launch)

@@ -40,9 +40,9 @@ from heronpy.views.progress import PROGRESS, Progress, progress_of
 _RECORD, _TOPOLOGY, _LOCK = "run.json", "topology", "lock"
 _RECORD_MAX, _PROGRESS_MAX, _TOPOLOGY_MAX, _PLAN_MAX = 1 << 20, 1 << 20, 256 << 20, 8 << 20
 _RUN = re.compile(r"([^/]+)/([1-9][0-9]{0,8})")
-#: Age of a folder without a record that no command is making: between hosts the lock may exclude nobody.
+#: Age in seconds at which a folder without a record is removed: between hosts, the lock may not work.
 _LEFT_S = 3600.0
-#: The name of every run in its own ledger and tables.
+#: The name of every run in its separate ledger and tables.
 RUN: Final = "run"
 
 
@@ -51,7 +51,7 @@ class BatchRunError(StateError):
 
 
 def runs_folder(settings: BatchSettings, cluster: str) -> Path:
-    """Where the runs of a cluster are."""
+    """Return the folder with the runs of a cluster."""
     return (Path(settings.folder) if settings.folder else heron_home() / "batch") / cluster
 
 
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def record(self) -> RunRecord:
-        """The record as it is now; BatchRunError if it is damaged."""
+        """The current record. Raises BatchRunError if the record is damaged."""
         path = self.folder / _RECORD
         try:
             return msgspec.json.decode(read_own(path, _RECORD_MAX), type=RunRecord)
@@ -76,7 +76,7 @@ class Run:
 
     @property
     def topology(self) -> topology_pb2.Topology:
-        """The topology as its program built it; BatchRunError if it is damaged."""
+        """The topology as its program built it. Raises BatchRunError if the file is damaged."""
         path = self.folder / _TOPOLOGY
         try:
             return topology_pb2.Topology.FromString(read_own(path, _TOPOLOGY_MAX))
@@ -84,12 +84,12 @@ class Run:
             raise BatchRunError(f"the topology of a batch run {path} cannot be read ({error}); give --fresh") from None
 
     def replace_topology(self, topology: topology_pb2.Topology) -> None:
-        """Store the topology of a program that was changed since the run began."""
+        """Store the topology of a program that has changed since the run began."""
         write_record(self.folder / _TOPOLOGY, topology.SerializeToString())
 
     @property
     def progress(self) -> Progress:
-        """The last figures of its stages that a keeper wrote; without stages if the file is missing or damaged."""
+        """The figures of the stages that a keeper last wrote; without stages if the file is missing or damaged."""
         record = self.record
         with suppress(OSError, ConfigError, AnswerError):
             return progress_of(read_own(self.folder / PROGRESS, _PROGRESS_MAX))
@@ -109,7 +109,7 @@ class Run:
         return self.record.ledger or f"sqlite:{self.folder / 'ledger.db'}"
 
     def pipeline(self, stage: int) -> str:
-        """The name of a stage's pipeline in the ledger, which other runs may share."""
+        """Return the name of a stage's pipeline in the ledger, which several runs may share."""
         record = self.record
         return f"stage-{stage}-{run_token(record.id)}" if record.ledger else f"stage-{stage}"
 
@@ -123,11 +123,11 @@ class Run:
             )
 
     def table(self, stage: int) -> Path:
-        """The folder with the output of the units of a stage."""
+        """Return the folder with the output of the units of a stage."""
         return self.folder / str(stage)
 
     def list_file(self, stage: int) -> Path:
-        """The file that lists the input of the units of a stage."""
+        """Return the file that lists the input of the units of a stage."""
         return self.folder / "lists" / f"{stage}.jsonl"
 
 
@@ -138,7 +138,7 @@ class Runs:
         self.folder = folder / topology
 
     def numbers(self) -> list[int]:
-        """The numbers of its runs, ascending."""
+        """Return the numbers of the runs, ascending."""
         try:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -146,16 +146,16 @@ class Runs:
         return sorted(int(name) for name in names if name.isdecimal() and (self.folder / name / _RECORD).exists())
 
     def newest(self) -> Run | None:
-        """The newest run."""
+        """Return the newest run; None without runs."""
         numbers = self.numbers()
         return self.of(numbers[-1]) if numbers else None
 
     def of(self, number: int) -> Run:
-        """The run with this number."""
+        """Return the run with this number."""
         return Run(self.folder / str(number))
 
     def named(self, name: str) -> Run:
-        """The run with this name, such as visits/3; TopologyError if it does not exist."""
+        """Return the run with this name, such as visits/3. Raises TopologyError if the run does not exist."""
         found = _RUN.fullmatch(name)
         if found is None or found[1] != self.folder.name or int(found[2]) not in self.numbers():
             known = ", ".join(f"{self.folder.name}/{number}" for number in self.numbers())
@@ -164,7 +164,8 @@ class Runs:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the runs while a command chooses and prepares one; TopologyError if another command holds the lock."""
+        """Lock the runs while a command chooses and prepares a run. Raises TopologyError if another command has the
+        lock."""
         check_root(self.folder.parent, "the folder of batch runs")
         make_folders(self.folder)
         descriptor = open_private(self.folder / _LOCK, os.O_RDWR)
@@ -180,11 +181,11 @@ class Runs:
             os.close(descriptor)
 
     def begin(self, record: RunRecord, topology: topology_pb2.Topology) -> Run:
-        """Make the folder of a new run; the number of `record` becomes the next one."""
+        """Make the folder of a new run; the number in `record` becomes the next number."""
         names = [int(name) for name in os.listdir(self.folder) if name.isdecimal()]
         for left in map(self.of, {*names} - {*self.numbers()}):
             if time.time() - left.folder.lstat().st_mtime > _LEFT_S:
-                self.remove(left)  # a command died while it made or removed it
+                self.remove(left)  # a command died while creating or removing it
         run = self.of(max(names, default=0) + 1)
         make_folders(run.folder / "lists")
         write_record(run.folder / _TOPOLOGY, topology.SerializeToString())
@@ -199,7 +200,8 @@ class Runs:
 
 
 def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
-    """TopologyError if the newest run began after a time and has left no savepoint: the latest one is older."""
+    """Raise TopologyError if the newest run began after this time and has no savepoint: the latest savepoint is
+    older."""
     newest = Runs(folder, topology).newest()
     if newest is None:
         return
@@ -214,7 +216,8 @@ def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
 
 
 def run_folders(folder: Path, topology: str = "") -> Iterator[tuple[RunRecord, Path]]:
-    """All readable runs below a folder of runs, or those of one topology; the newest of each topology first."""
+    """Return all readable runs below a folder of runs, or the runs of one topology; the newest of each topology
+    first."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(folder)) if not topology else [topology]:
             runs = Runs(folder, name)

@@ -1,4 +1,4 @@
-"""The spouts of a stage: each turns its input into tuples, in steps between which the worker stays reachable."""
+"""The spouts of a stage. Each turns its input into tuples in steps, so that the worker can answer requests."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from heronpy.plan.emit_rules import Columns
 from heronpy.proto import components_of
 from heronpy.task.user_code import columns_of, emit_columns, emit_one
 
-#: Lines, or tuples of a split, of a step.
+#: Number of lines, or of tuples of a split, in one step.
 CHUNK = 1024
-#: Longest pause of a step, and pause after a call that emitted nothing and did not say when to call again.
+#: Longest pause of a step, and pause after a call that emitted nothing and requested no time for the next call, in s.
 _PAUSE_S, _DRY_S = 0.01, 0.001
 
 
@@ -37,7 +37,7 @@ class EndlessSpoutError(EndlessError):
 
 
 class SpoutCell(ObjectCell):
-    """A spout; the tuples that it emits count as acked at once."""
+    """A cell with a spout; emitted tuples count as acked at once."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -90,7 +90,7 @@ class SpoutCell(ObjectCell):
         self._call_on = fd
 
     def calls(self) -> Iterator[None]:
-        """Call the spout until it says that its input has ended."""
+        """Call the spout until it declares the end of its input."""
         self._began_at = self._active_at = time.monotonic()
         self.guard(self.user.object.activate)
         while not self._has_ended:
@@ -102,7 +102,7 @@ class SpoutCell(ObjectCell):
             yield
 
     def check_end(self) -> bool:
-        """Whether it has emitted since the last call; raises EndlessSpoutError if it may be endless."""
+        """Whether the spout has emitted since the last call. Raises EndlessSpoutError if the spout may be endless."""
         now, limit_s = time.monotonic(), self.place.spout_end_s
         before, self._emitted = self._emitted, self.emitter.emitted()
         if before != self._emitted:
@@ -115,7 +115,7 @@ class SpoutCell(ObjectCell):
         return before != self._emitted
 
     def _rests(self) -> bool:
-        """Whether it is too early for the next call, as the spout has requested; waits only a moment."""
+        """Whether it is too early for the next call, which the spout has postponed; wait only for a moment."""
         if not self._call_at and self._call_on < 0:
             return False
         left_s = self._call_at - time.monotonic() if self._call_at else math.inf
@@ -142,7 +142,7 @@ class SpoutCell(ObjectCell):
                     context.invoke_hook_spout_ack(tup_id, 0.0)
 
     def told(self, result: Any) -> None:
-        """What `ack` has returned."""
+        """Handle the result of `ack`."""
 
     def end(self) -> None:
         super().end()
@@ -150,7 +150,7 @@ class SpoutCell(ObjectCell):
 
 
 class AsyncSpoutCell(SpoutCell):
-    """A spout with `async def run`; the following cells wait while it runs."""
+    """A cell with a spout with `async def run`; the following cells wait while it runs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -204,10 +204,10 @@ class AsyncSpoutCell(SpoutCell):
 
 
 class LinesCell(SpoutCell):
-    """A `TextFileSpout`, whose lines come from a unit: its object is not used."""
+    """A cell for a `TextFileSpout`. The lines come from a unit, so no object of the class is used."""
 
     def begin(self) -> None:
-        """Its class is not used."""
+        """Create no object: the class is not used."""
         self.guard(self.user.prepare_groupings)
         self.guard(self.user.context.invoke_hook_prepare)
 
@@ -236,11 +236,11 @@ class LinesCell(SpoutCell):
 
 
 class SplitsCell(SpoutCell):
-    """A `SplitSpout`, which reads the splits of a unit."""
+    """A cell with a `SplitSpout`, which reads the splits of a unit."""
 
     def prepare(self) -> None:
         super().prepare()
-        # The splits of the run are listed already.
+        # The splits of the run are already listed.
         self.user.object.splits = _no_splits
 
     def saved(self) -> Iterator[Saved]:

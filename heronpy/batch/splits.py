@@ -1,4 +1,4 @@
-"""How many buckets the stages of a batch run have, and the tasks of its plan. Pure.
+"""The number of buckets of each stage of a batch run, and the tasks of its plan. Pure.
 
 A component of a stage has a task for each bucket, so groupings and key groups work as in a stream.
 """
@@ -10,28 +10,28 @@ from collections.abc import Mapping, Sequence
 from heronpy.batch.stages import Stage
 from heronpy.proto import plan_pb2, topology_pb2
 
-#: Bytes of input for each bucket, and the largest number of buckets.
+#: Number of input bytes per bucket, and the largest number of buckets.
 BUCKET_BYTES, BUCKETS_MAX = 4 << 20, 256
-#: Target number of units, made of neighbouring buckets, of a weight within these bounds.
+#: Target number of units, which consist of neighbouring buckets and have a weight within these bounds.
 UNITS, UNIT_MIN_BYTES, UNIT_MAX_BYTES = 16, 8 << 20, 64 << 20
 
 
 def buckets_of(stages: Sequence[Stage], input_bytes: int, key_groups: int) -> dict[int, int]:
-    """The number of tasks by stage; `key_groups` is 0 without checkpoints."""
+    """Return the number of tasks by stage; `key_groups` is 0 without checkpoints."""
     most = min(BUCKETS_MAX, key_groups or BUCKETS_MAX)
     by_data = max(1, min(input_bytes // BUCKET_BYTES, most))
     return {stage.number: stage.tasks or by_data for stage in stages}
 
 
 def bucket_unit_bytes(size: int) -> int:
-    """The weight of a unit of a stage that reads this number of bytes of buckets; it depends on the data only."""
+    """Return the weight of a unit in a stage whose buckets have this number of bytes; it depends only on the data."""
     return min(UNIT_MAX_BYTES, max(UNIT_MIN_BYTES, size // UNITS))
 
 
 def run_plan(
     topology: topology_pb2.Topology, stages: Sequence[Stage], buckets: Mapping[int, int]
 ) -> plan_pb2.PhysicalPlan:
-    """The plan of the run: each component has a task for each bucket of its stage, in one container."""
+    """Return the plan of the run: each component has a task for each bucket of its stage, in one container."""
     plan = plan_pb2.PhysicalPlan(topology=topology, version=1)
     for stage in stages:
         for component in stage.components:

@@ -1,9 +1,9 @@
-"""Divides a topology into the stages of a batch run, or says what cannot run as a batch. Pure.
+"""Divides a topology into the stages of a batch run, or reports why it cannot run as a batch. Pure.
 
 A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Otherwise it begins a
-stage, and its inputs are *exchanges*: files that the stage reads. A bolt with saved State begins a stage as well,
-because its State belongs to one task. So does a bolt of one task that emits when the input ends: its result is that of
-all tuples. Stages run one after the other, so a stage comes after all stages that it reads.
+stage, and its inputs are *exchanges*: files that the stage reads. A bolt with saved State also begins a stage,
+because its State belongs to one task. So does a bolt with one task that emits when the input ends, because its result
+is computed from all tuples. Stages run one after the other, so a stage comes after all stages that it reads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from heronpy.plan.logical import ComponentDef, LogicalPlan
 from heronpy.proto import components_of, topology_pb2
 
 SHUFFLED = frozenset((topology_pb2.SHUFFLE, topology_pb2.NONE))
-#: Groupings whose user code names tasks, so that there must be as many as declared.
+#: Groupings whose user code names tasks, so that the declared number of tasks must exist.
 NAMED = frozenset((topology_pb2.DIRECT, topology_pb2.CUSTOM))
-#: Spouts whose input is cut into units.
+#: Spouts whose input is divided into units.
 CUT = frozenset(("TextFileSpout", "SplitSpout"))
 
 
@@ -35,7 +35,7 @@ class Exchange(Struct, frozen=True):
     stream: str
     consumer: str
     grouping: int
-    #: Numbers of stages.
+    #: The numbers of the writing and of the reading stage.
     producing: int
     consuming: int
 
@@ -44,27 +44,28 @@ class Stage(Struct, frozen=True):
     """Components that run together in one process."""
 
     number: int
-    #: After all that feed them; the first is the spout, or the bolt that reads the exchanges.
+    #: The components, each after all that feed it. The first is the spout, or the bolt that reads the exchanges.
     components: tuple[str, ...]
-    #: What its units consist of: "lines" of text, "splits" of a SplitSpout, tasks of another "spout", or "buckets".
+    #: The content of its units: "lines" of text, "splits" of a SplitSpout, tasks of another "spout", or "buckets".
     source: str
     inputs: tuple[Exchange, ...]
     outputs: tuple[Exchange, ...]
-    #: Components whose class has `unit_output`.
+    #: The components whose class has `unit_output`.
     sinks: tuple[str, ...]
-    #: How many tasks each of its components has; 0: the data decides.
+    #: The number of tasks of each component; 0: the data decides.
     tasks: int
-    #: Why none of its units is processed twice at the same time; "" if that may happen.
+    #: Why two attempts at one unit must not run at the same time; "" if they may.
     no_backups: str
 
     @property
     def spout(self) -> str:
-        """Its spout; "" if it reads exchanges."""
+        """The name of the spout; "" if the stage reads exchanges."""
         return "" if self.source == "buckets" else self.components[0]
 
 
 def divide(topology: topology_pb2.Topology) -> tuple[Stage, ...]:
-    """The stages in the order in which they run; raises BatchRefusedError for a topology that cannot run as a batch."""
+    """Return the stages in the order of their run. Raises BatchRefusedError for a topology that cannot run as a
+    batch."""
     plan = LogicalPlan.from_topology(topology)
     traits = {name: frozenset(part.comp.traits) for name, part in components_of(topology).items()}
     for problem in _problems(plan, traits):
@@ -86,13 +87,13 @@ def _keeps_state(traits: frozenset[str], saves: bool) -> bool:
 
 
 def _ends_whole(bolt: ComponentDef, traits: frozenset[str]) -> bool:
-    """Whether a bolt has one task, which may emit a result of all tuples when the input ends."""
+    """Whether a bolt has only one task, which may emit a result of all tuples when the input ends."""
     shuffled = all(item.grouping in SHUFFLED for item in bolt.inputs)
     return shuffled and bolt.parallelism == 1 and bool(traits & {"finish", "TransformBolt"})
 
 
 def _joined(bolt: ComponentDef, head_of: dict[str, str]) -> str:
-    """The head of the stage that a bolt belongs to: its own name if it begins one."""
+    """Return the head of the stage that a bolt belongs to: the bolt's own name if it begins a stage."""
     heads = {head_of[item.component] for item in bolt.inputs}
     shuffled = all(item.grouping in SHUFFLED for item in bolt.inputs)
     return heads.pop() if shuffled and len(heads) == 1 else bolt.name
@@ -142,13 +143,13 @@ def _source(head: ComponentDef, traits: frozenset[str]) -> str:
 
 
 def _tasks(head: ComponentDef, traits: frozenset[str], saves: bool) -> int:
-    """How many tasks a stage with this head has; 0: the data decides."""
+    """Return the number of tasks of a stage with this head; 0: the data decides."""
     if head.is_spout:
         return 1 if CUT & traits else head.parallelism
     groupings = {item.grouping for item in head.inputs}
     if groupings == {topology_pb2.LOWEST}:
         return 1
-    # Where each task gets all tuples, each may emit for all of them.
+    # If each task gets all tuples, each task may emit a result for all of them.
     repeated = groupings <= {topology_pb2.ALL, topology_pb2.LOWEST}
     declared = repeated or _keeps_state(traits, saves) or _ends_whole(head, traits) or groupings & NAMED
     return head.parallelism if declared else 0
@@ -162,7 +163,7 @@ def _no_backups(plan: LogicalPlan, members: Iterable[str], sinks: Sequence[str])
 
 
 def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[str]:
-    """The reasons why it cannot run, one clause for each, which names component and fix."""
+    """Return the reasons why the topology cannot run as a batch; each clause names the component and the fix."""
     cycle = plan.cycle()
     if cycle is not None:
         yield f"the components {' -> '.join(cycle)} form a cycle; break the cycle, or use --mode stream"

@@ -48,7 +48,7 @@ from heronpy.views.progress import PROGRESS, StageProgress, progress_of
 
 _PREPARED = "prepared.json"
 _PROGRESS_MAX = 1 << 20
-#: How long a run remembers deleted files: for its whole life.
+#: Days for which a run remembers deleted files: its whole life.
 _DAYS = 36_500.0
 
 
@@ -56,9 +56,9 @@ class Prepared(Struct, frozen=True):
     """The decisions that are made before the first stage begins."""
 
     input_bytes: int
-    #: Buckets by stage, as text.
+    #: Number of buckets by stage (as text).
     buckets: dict[str, int]
-    #: The input in words.
+    #: Description of the input.
     boundary: str
 
 
@@ -70,17 +70,17 @@ class Step(Struct, frozen=True):
 
     @property
     def is_list(self) -> bool:
-        """Whether its units come from a list; otherwise from files of lines."""
+        """Whether the units come from a list; otherwise they come from files of lines."""
         return self.stage.source != "lines"
 
     @property
     def name(self) -> str:
-        """The stage in a sentence."""
+        """The words for the stage in a sentence."""
         return f"{self.stage.number} ({', '.join(self.stage.components)})"
 
 
 def files_of(run: Run, stage: Stage) -> list[KnownFile]:
-    """The files that a stage of a run reads, with their sealed ends."""
+    """Return the files that a stage of a run reads, with their sealed ends."""
     who = Who(f"files-{uuid4()}", str(uuid4()), Kind.COMMAND)
     found: list[KnownFile] = []
     with closing(Reached.existing(run.ledger, run.pipeline(stage.number), who)) as ledger:
@@ -98,7 +98,7 @@ class Steps:
     def __init__(
         self, run: Run, launch: LaunchSpec | None = None, on_unfit: Callable[[str, str], None] | None = None
     ) -> None:
-        """`on_unfit(sink, why)` hears of rows that do not fit their sink."""
+        """`on_unfit(sink, why)` is called for rows that do not fit their sink."""
         run.refuse_unshared()
         self.run, self.on_unfit = run, on_unfit
         self.launch = launch or LaunchSpec.load(os.environ["HERON_LAUNCH"])
@@ -106,7 +106,7 @@ class Steps:
         self.topology = run.topology
         self.stages = divide(self.topology)
         self._record = run.record
-        #: The run whose input this one takes; None: that of now.
+        #: The run whose input this run takes; None: the current input.
         self._like = Run(run.folder.parent / like.rpartition("/")[2]) if (like := self._record.like) else None
         #: Whether state is kept for a savepoint.
         self.saves = self._record.saves
@@ -144,12 +144,12 @@ class Steps:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """The decisions of a keeper."""
+        """Return the decisions that a keeper has recorded."""
         return msgspec.json.decode(read_own(self.run.folder / _PREPARED, 1 << 20), type=Prepared)
 
     @cached_property
     def buckets(self) -> dict[int, int]:
-        """The number of buckets of each stage."""
+        """Return the number of buckets of each stage."""
         return {int(number): count for number, count in self.prepared.buckets.items()}
 
     def _sizes(self, stage: Stage) -> list[int]:
@@ -160,23 +160,23 @@ class Steps:
         return [entry.size for entry in Scanner(patterns).look().files]
 
     def _like_stage(self, stage: Stage) -> Stage:
-        """The stage of the same spout in the run whose input this one takes."""
+        """Return the stage of the same spout in the run whose input this run takes."""
         assert self._like is not None
         return next(one for one in divide(self._like.topology) if one.spout == stage.spout)
 
     def text_of(self, stage: Stage) -> TextFileOptions:
-        """The options of a stage that reads files of lines."""
+        """Return the options of a stage that reads files of lines."""
         return TextFileOptions.from_config(component_config(self.topology, stage.spout, load=True), stage.spout)
 
     def spout_of(self, stage: Stage) -> SplitSpout:
-        """The spout of a stage that reads splits, to list them."""
+        """Create the spout of a stage that reads splits, to list the splits."""
         part = components_of(self.topology)[stage.spout]
         made = load_class(part.comp.class_name, self.launch)(delegate=Delegate())
         assert isinstance(made, SplitSpout)
         return made
 
     def _split_lines(self, stage: Stage) -> list[tuple[bytes, int]]:
-        """The splits of a spout, which is asked once: the list of the stage is written then."""
+        """Return the splits of a spout. The spout is called once, and the list of the stage is then written."""
         path = self.run.list_file(stage.number)
         if self._like is not None and not path.exists():
             content = self._like.list_file(self._like_stage(stage).number).read_bytes()
@@ -197,14 +197,14 @@ class Steps:
 
     # ---- stages -------------------------------------------------------------------------------
     def present(self) -> Step | None:
-        """The first stage whose end is not recorded; None at the end of the run."""
+        """Return the first stage whose end is not recorded; None at the end of the run."""
         for stage in self.stages:
             if not Stages(str(self.run.table(stage.number))).has_ended(RUN):
                 return self._step(stage)
         return None
 
     def is_last(self, step: Step) -> bool:
-        """Whether no stage comes after this one."""
+        """Whether this stage is the last one."""
         return step.stage.number == self.stages[-1].number
 
     def _step(self, stage: Stage) -> Step:
@@ -231,7 +231,7 @@ class Steps:
         failed: Callable[[str, int], None],
         metrics: RunMetrics,
     ) -> StageRows:
-        """The function of a stage's units; see `StageRows`."""
+        """Return the function that processes a stage's units; see `StageRows`."""
         settings = Resolved(self.launch.settings, component_settings=self._record.component_settings)
         return StageRows(
             self.topology,
@@ -250,7 +250,7 @@ class Steps:
         )
 
     def lines_of(self, step: Step) -> list[tuple[bytes, int]]:
-        """The list of a stage that does not read files of lines, with the weight of each line."""
+        """Return the list of a stage that does not read files of lines, with the weight of each line."""
         stage = step.stage
         if stage.source == "splits":
             return self._split_lines(stage)
@@ -266,7 +266,7 @@ class Steps:
         return lines
 
     def given_input(self, step: Step) -> Iterator[EnterList | TakeFiles]:
-        """The requests that make the units of a list, or that take the files of another run."""
+        """Yield the requests that make the units of a list, or that take the files of another run."""
         if step.is_list:
             path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
             if lines:
@@ -283,7 +283,7 @@ class Steps:
 
     # ---- figures for people -------------------------------------------------------------------
     def note(self, stage: StageProgress, rate: float, now: float) -> None:
-        """Write the figures of a stage; the figures of other stages stay. On a full disk the old figures stay."""
+        """Write the figures of a stage, and keep those of other stages. On a full disk, all old figures stay."""
         path = self.run.folder / PROGRESS
         record = self.run.record
         try:
@@ -295,7 +295,7 @@ class Steps:
 
     # ---- the end ------------------------------------------------------------------------------
     def fail_unit(self, step: Step, unit: int, error: str) -> GaveUpError:
-        """The same as `fail` for a unit that has failed."""
+        """Record that the run has failed because of a failed unit; see `fail`."""
         told = f"unit {unit} of stage {step.name} has failed: {error}"
         if "MemoryError" in error or "ended: oom" in error:
             told += "; it needs more memory than there is"
@@ -305,7 +305,7 @@ class Steps:
     def fail(
         self, cause: str, cure: str = "fix it, and repeat the command: it continues with the finished units"
     ) -> GaveUpError:
-        """Record that the run has failed, unless the disk is full; returns the error that ends the topology."""
+        """Record that the run has failed, unless the disk is full; return the error that ends the topology."""
         record = self.run.record
         if not record.has_ended:
             record = replace(record, state=RunState.FAILED, cause=cause, ended_at=time.time())

@@ -22,21 +22,21 @@ from heronpy.connectors.spark.requirements import DISPATCH_KEY, RUN_HOME, spark_
 from heronpy.plan.component_config import config_of, keys_without_effect, reliability_mode
 from heronpy.proto import components_of, topology_pb2
 
-if TYPE_CHECKING:  # a tracker reads of runs, and packs nothing
+if TYPE_CHECKING:  # a tracker reads runs, but packs nothing
     from heronpy.packing.demand import Demand
 
 WORKER, KEEPER = "batch", "batch-keeper"
-#: The configuration of both: the folder of the run.
+#: Configuration key of workers and keepers: the folder of the run.
 RUN_KEY: Final = "batch.run"
 _KEEPERS: Final = 2
-#: How long a keeper may take for one step, such as `splits()`, or the savepoint and the publication at the end.
+#: Seconds that a keeper may take for one step, such as `splits()`, or the savepoint and the publication at the end.
 _HANG_KEY, _STEP_S = "heron.instance.hang_timeout_s", 3600
-#: Keys of the user's components or of modes that a run does not have.
+#: Keys of the user's components, or keys of modes, that do not apply to a run.
 _MAPS: Final = (TOPOLOGY_COMPONENT_CPUMAP, TOPOLOGY_COMPONENT_RAMMAP, TOPOLOGY_COMPONENT_DISKMAP)
 _DROPPED: Final = frozenset({TOPOLOGY_AUTO_TASK_HOOKS, *_MAPS})
-#: Settings of a component that its worker takes, because they are about a process; 0 is without limit.
+#: Settings of a component that apply to its worker, because they are about a process; 0 means no limit.
 _OF_WORKER: Final = ("memory_limit_bytes", "memory_soft_limit_bytes", "hang_timeout_s")
-#: Those that it has inside its worker.
+#: Settings that apply to the component inside its worker.
 _OF_CELL: Final = frozenset(
     "allow_pickle batch_tuples batch_bytes tuple_max_bytes ready_timeout_s async_concurrency route_memo_keys".split()
 )
@@ -45,9 +45,9 @@ ComponentSettings = Mapping[str, Mapping[str, SettingValue]]
 
 
 def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]:
-    """The largest request of any component, because all components run in each worker.
+    """Return the largest request of any component, because all components run in each worker.
 
-    `settings`: what components override in `heron.instance`.
+    `settings`: the settings of `heron.instance` that components override.
     """
     config: dict[str, Any] = {}
     for dimension, key in enumerate((TOPOLOGY_COMPONENT_CPU, TOPOLOGY_COMPONENT_RAM)):
@@ -63,7 +63,7 @@ def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]
 
 
 def left_out(settings: ComponentSettings, origins: Mapping[str, str]) -> str:
-    """A sentence about settings of components that a run ignores; "" if it ignores none."""
+    """Return a sentence about settings of components that a run ignores; "" without such settings."""
     names = [
         f"heron.instance.{name} of '{component}'"
         for component, values in settings.items()
@@ -81,16 +81,16 @@ def run_topology(
     worker: Mapping[str, Any] | None = None,
     publishes: bool = True,
 ) -> topology_pb2.Topology:
-    """The workers and keepers of a run in this folder, with the name and the configuration of the topology.
+    """Return the topology of the workers and keepers of a run in this folder, with the user's name and configuration.
 
-    `worker`: the configuration of the workers, see `worker_config`. A run that `publishes` needs Spark if a sink does.
-    A backup runs in another container, so there are at least two containers.
+    `worker`: the configuration of the workers, see `worker_config`. `publishes`: the run needs Spark if a sink does.
+    There are at least two containers, because a backup runs in another container.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
     given, mode = config_of(topology), "ATMOST_ONCE"
     containers = max(int(given.get(TOPOLOGY_STMGRS, 1)), min(2, workers))
     own = {TOPOLOGY_RELIABILITY_MODE: mode, TOPOLOGY_STMGRS: str(containers)}
-    # Nobody is warned of keys that only this mode ignores.
+    # No warning for keys that only this mode ignores.
     idle = keys_without_effect(given, mode) - keys_without_effect(given, reliability_mode(topology))
     dropped = _DROPPED | idle | own.keys()
     kept = [pair for pair in topology.topology_config.kvs if pair.key not in dropped]
@@ -109,6 +109,6 @@ def run_topology(
 
 
 def run_folder(topology: topology_pb2.Topology) -> str:
-    """The folder of the run that the topology works on; "" for another topology."""
+    """Return the folder of the run that the topology works on; "" for a topology that is not a batch run."""
     configs = map(config_of, components_of(topology).values())
     return next((str(config[RUN_KEY]) for config in configs if RUN_KEY in config), "")

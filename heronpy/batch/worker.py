@@ -21,11 +21,11 @@ from heronpy.ingest.figures import WORK, Counters
 from heronpy.ingest.ledger.requests import Idle
 from heronpy.ingest.worker import LogWorker
 
-#: Counter of rows that do not fit their sink and are left out; its label is the sink.
+#: Counter of rows that do not fit their sink and are left out, labelled by sink.
 UNFIT: Final = "batch-rows-unfit"
-#: Counter of tuples that a bolt fails, which no one repeats; its label is the component.
+#: Counter of tuples that a bolt failed, which are not replayed, labelled by component.
 FAILED: Final = "batch-tuples-failed"
-#: Interval at which it looks whether a keeper has prepared the run.
+#: Seconds between two checks whether a keeper has prepared the run.
 READY_S = 0.05
 
 
@@ -41,7 +41,7 @@ class BatchWorker(LogWorker):
     """A worker that works on one stage after the other: it leaves a stage when the end of the stage is recorded."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Finds the current stage, and reports how the previous process of this task ended."""
+        """Find the current stage, and report how the previous process of this task ended."""
         self._context = context
         self._counters = Counters(context, WORK)
         self._unfit, self._failed = MultiCountMetric(), MultiCountMetric()
@@ -54,7 +54,7 @@ class BatchWorker(LogWorker):
         self._ended = False
 
     def next_tuple(self) -> None:
-        """Sends one request, or processes one slice of an attempt."""
+        """Send one request, or process one slice of an attempt."""
         if self._step_now is None and not self._ended and not self._enter():
             self.wait(READY_S)
             return
@@ -65,7 +65,7 @@ class BatchWorker(LogWorker):
             self.end_of_input()
 
     def _enter(self) -> bool:
-        """Join the pipeline of the current stage; False if no keeper has prepared the run yet."""
+        """Join the pipeline of the current stage; return False if no keeper has prepared the run yet."""
         if not self._steps.are_prepared:
             return False
         with failing(self._steps):
@@ -91,36 +91,36 @@ class BatchWorker(LogWorker):
         self._enter()
 
     def _count_unfit(self, sink: str, why: str) -> None:
-        """A row was left out; the attempts of a unit count separately."""
+        """Count a row that was left out, separately for each attempt at a unit."""
         if sink not in self._unfit.value:
             self.report_error(UnfitRowError(f"rows do not fit sink '{sink}' and are left out; the first one: {why}"))
         self._unfit.incr(sink)
 
     def _count_failed(self, component: str, tuples: int) -> None:
-        """A bolt has failed tuples; the attempts of a unit count separately."""
+        """Count tuples that a bolt has failed, separately for each attempt at a unit."""
         if component not in self._failed.value:
             self.report_error(FailedTupleError(f"bolt '{component}' fails tuples; a batch run does not repeat them"))
         self._failed.incr(component, tuples)
 
     def close(self) -> None:
-        """Returns its unit."""
+        """Return the unit to the ledger, and close."""
         if self._step_now is not None:
             super().close()
             self._stage_rows.close()
 
     def backlog(self) -> Any:
-        """Bytes that the workers of the stage have yet to process."""
+        """Return the number of bytes that the workers of the stage have yet to process."""
         return super().backlog() if self._step_now is not None else None
 
     def _fail(self, unit: int, error: str) -> None:
-        """A unit has failed, so the run has: raises GaveUpError."""
+        """Fail the run because of a failed unit: raise GaveUpError."""
         assert self._step_now is not None
         raise self._steps.fail_unit(self._step_now, unit, error)
 
     def _blamed(self, cause: BaseException) -> None:
-        """A damaged file is not the fault of the unit that reads it, and a spout without an end has none the next time.
+        """Raise errors for which the unit is not to blame: a damaged input file, or a spout that may be endless.
 
-        When the run has ended, files are removed.
+        Ignored after the end of the run, which removes files.
         """
         if isinstance(cause, (DamagedExchangeError, EndlessError)) and not self._steps.run.record.has_ended:
             with failing(self._steps):
