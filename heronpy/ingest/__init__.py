@@ -1,4 +1,4 @@
-"""Work units: growing log files, each byte processed once (after Google's Ubiq)."""
+"""Work units: process each byte of growing log files once (after Google's Ubiq)."""
 
 from __future__ import annotations
 

@@ -24,18 +24,19 @@ _Spans = dict[_File, list[Bytes]]
 
 
 def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
-    """Why ledgers lack units that their table has, as a clause; "" if they do not.
+    """Return, as a clause, why ledgers lack units that their table contains; "" if they lack none.
 
     `given`: the ids that each ledger has handed out; `newest`: the highest generation of the table; `units`: generation
     and id of the published units, both read before the requests to the ledgers. An id is handed out before its unit is
-    published, even across a power cut. So a published id that the ledger has yet to hand out shows an older ledger.
+    published, even across a power cut. So a published id that the ledger has not handed out yet proves that the ledger
+    is older than the table.
     """
     nexts = {}
     for one in given:
         if one.generation < newest:
             return f"generation {newest} has begun in the table, and the ledger has generation {one.generation}"
         nexts[one.generation, one.next_unit // PART] = one.next_unit
-    # Ids of a ledger that gets no requests any more belong to an unknown part.
+    # Ids of a ledger that no longer gets requests belong to an unknown part.
     later = [(one, unit) for one, unit in units if unit >= nexts.get((one, unit // PART), unit + 1)]
     if not later:
         return ""
@@ -45,10 +46,10 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
 
 
 def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequence[Lineage]) -> list[str]:
-    """One sentence for each difference between a ledger and the lineage of its table.
+    """Return one sentence for each difference between a ledger and the lineage of its table.
 
     `rows`: the rows of one or several ledgers, each beginning with its `Pipeline`. `earlier` was read before the rows
-    of the ledger and `later` after them, so that a pipeline may run meanwhile: units published earlier are done in the
+    of the ledger and `later` after them, so that the pipeline may keep running: units published earlier are done in the
     ledger (or about to be), and units done in the ledger are published later.
     """
     found = [problem for part in _parts(rows) for problem in validate(part)]
@@ -68,8 +69,8 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
 def contradictions(
     lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]] = (), rows: Iterable[Row] = ()
 ) -> list[str]:
-    """One sentence for each file for which units, records of bad ranges or a ledger name different beginnings. These
-    are different files, which two generations of a ledger gave one name.
+    """Return one sentence for each file for which units, records of bad ranges or a ledger name different beginnings.
+    These are different files that got the same name in two generations of a ledger.
 
     The first line of a file never changes. More of its first bytes become known over time; only equal lengths are
     compared.
@@ -98,7 +99,7 @@ def contradictions(
 
 
 def _parts_of(heads: Mapping[str, list[str]]) -> list[list[str]]:
-    """Sources grouped by the beginning that they name; one group if all agree."""
+    """Return the sources grouped by the beginning that they name; one group if all agree."""
     by_line: dict[str, list[str]] = {}
     by_bytes: dict[tuple[str, str], list[str]] = {}
     for head, sources in heads.items():
@@ -114,13 +115,13 @@ def _parts_of(heads: Mapping[str, list[str]]) -> list[list[str]]:
 
 
 def waiting_bytes(rows: Iterable[Row]) -> int:
-    """Bytes that the ledger knows and that are neither done nor bad."""
+    """Return the number of bytes that the ledger knows and that are neither done nor bad."""
     in_none = sum(row.size - row.cut for row in rows if isinstance(row, File))
     return in_none + sum(row.end - row.begin for row in rows if isinstance(row, Span) and row.state is SpanState.UNIT)
 
 
 def bad_bytes(rows: Iterable[Row]) -> int:
-    """Bytes of bad ranges, which are in no unit and in no row of the table."""
+    """Return the number of bytes of bad ranges, which are in no unit and in no row of the table."""
     return sum(row.end - row.begin for row in rows if isinstance(row, Span) and row.state is SpanState.BAD)
 
 
@@ -134,7 +135,7 @@ def _parts(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -> tuple[FoundFile, ...]:
-    """The content of a table and its records of bad ranges, by file.
+    """Return the content of a table and its records of bad ranges, by file.
 
     Raises KeyError, TypeError or ValueError for an invalid record.
     """
@@ -143,7 +144,7 @@ def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -
     for lineage in lineages:
         for chunk in lineage.chunks:
             name = chunk.key, chunk.generation
-            # The longest known beginning is that of the present file.
+            # The longest known beginning belongs to the current file.
             heads[name] = max(heads.get(name, ""), chunk.head, key=_head_bytes)
             done.setdefault(name, []).append(FoundRange(chunk.begin, chunk.end, _unit(lineage)))
     wrong: dict[_File, list[FoundRange]] = {}
@@ -152,7 +153,7 @@ def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -
         begin, end = int(record["begin"]), int(record["end"])
         Range(*name, begin, end, "")  # raises ValueError for an invalid record
         heads[name] = max(heads.get(name, ""), str(record["head"]), key=_head_bytes)
-        # After a fix the bytes may have been processed since.
+        # After a fix, the bytes may have been processed.
         ranges = [(one.begin, one.end) for one in done.get(name, ())]
         for first, last in subtract([(begin, end)], ranges):
             wrong.setdefault(name, []).append(
@@ -165,7 +166,7 @@ def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -
 
 
 def _apart(ranges: Iterable[FoundRange]) -> tuple[FoundRange, ...]:
-    """The ranges without overlaps: a retry may have made a second record for a part of the first."""
+    """Return the ranges without overlaps: a retry may have written a second record for a part of the first."""
     kept: list[FoundRange] = []
     for one in sorted(ranges, key=lambda one: (one.begin, -one.end)):
         left = subtract([(one.begin, one.end)], [(other.begin, other.end) for other in kept])
@@ -179,7 +180,7 @@ def _head_bytes(head: str) -> int:
 
 
 def _of_ledger(rows: Sequence[Row]) -> tuple[_Spans, _Spans]:
-    """The done ranges, and the done and committed ranges, by file."""
+    """Return the done ranges, and the done and committed ranges, by file."""
     names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
     committed = {row.id for row in rows if isinstance(row, Unit) and row.state is UnitState.COMMITTED}
     done: _Spans = {}
@@ -205,7 +206,7 @@ class _Forgotten:
         }
 
     def has(self, lineage: Lineage, chunk: Range) -> bool:
-        """Whether the ledger has forgotten the file of a unit's range."""
+        """Whether the ledger has forgotten the file of this range."""
         if (chunk.key, chunk.generation) in self._files:
             return False
         generation, following = self._next.get(lineage.unit // PART, (0, 0))
@@ -222,7 +223,7 @@ def _of_lineage(lineages: Iterable[Lineage], besides: _Forgotten | None = None) 
 
 
 def overlaps(lineages: Iterable[Lineage]) -> list[str]:
-    """Bytes that belong to two units, so that their rows are in the table twice."""
+    """Return the number of bytes that belong to two units, so that their rows are in the table twice."""
     owned: dict[_File, list[tuple[int, int, str]]] = {}
     for lineage in lineages:
         for chunk in lineage.chunks:

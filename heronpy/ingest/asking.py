@@ -1,4 +1,4 @@
-"""A process's connection to the ledger: its identity, its signs of life, and waiting for an unreachable ledger."""
+"""A process's connection to the ledger: it identifies the process, sends signs of life, and waits if needed."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class ReplacedLedgerError(LedgerError):
         )
 
 
-#: First pause before an unreachable ledger is asked again; it doubles each time.
+#: First pause in seconds before a request to an unreachable ledger is repeated; each further pause is twice as long.
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
-#: A ledger that is unreachable for this long is reported.
+#: Seconds after which an unreachable ledger is reported.
 TELL_S = 5.0
-#: How long the end of the process waits for the thread that sends signs of life.
+#: Seconds that the end of the process waits for the thread that sends signs of life.
 BEAT_END_S = 2.0
 #: Interval of the signs of life of a worker with an attempt, and how long an attempt that no longer counts may
 #: continue.
@@ -52,7 +52,7 @@ class Asking:
     def __init__(self, options: UnitOptions, kind: Kind, context: TopologyContext, spout: Spout) -> None:
         self._spout = spout
         task = f"{context.get_topology_name()}/{context.get_component_id()}-{context.get_task_id()}"
-        # Each site runs a topology of this name.
+        # Each site runs a topology with this name.
         task = f"{options.site}/{task}" if options.site else task
         self.who = Who(task, str(uuid.uuid4()), kind, options.site, str(context.process.container))
         self._text, self._pipeline, self._config = options.ledger, options.pipeline, options.config
@@ -115,7 +115,6 @@ class Asking:
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether the running attempt no longer counts."""
         return self._attempt is not None and self._attempt is self._in_vain
 
     def show_alive(self, silent_s: float) -> None:
@@ -135,7 +134,7 @@ class Asking:
                 continue
             if attempt is not None and attempt is self._in_vain:
                 if now >= told_at + STOP_S:
-                    # User code is busy with one row for a long time: another process takes the next unit sooner.
+                    # User code takes long for one row: another process takes the next unit sooner.
                     log.warning("unit %d: this attempt is in vain and does not stop, so its process ends", attempt.unit)
                     leave(exit_codes.TERMINATED)
                 continue
@@ -154,7 +153,8 @@ class Asking:
         ledger.close()
 
     def leave(self) -> None:
-        """End gracefully: return the units of this process, so that no one waits for them, and close."""
+        """End gracefully: return the units of this process, so that other processes can take them at once, and
+        close."""
         self._stop_beating()
         try:
             if self._ledger is not None:
@@ -166,11 +166,11 @@ class Asking:
     def _stop_beating(self) -> None:
         self._closed.set()
         if self._beating is not None:
-            # A late sign of life would bring the process back.
+            # A sign of life after this request would register the process again.
             self._beating.join(BEAT_END_S)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection; idempotent."""
         self._closed.set()
         if self._ledger is not None:
             self._ledger.close()

@@ -15,12 +15,12 @@ from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit, MovedError, SuspectPage
 
-#: Maximum number of rows that are taken at once, and the time that taking them should need.
+#: Maximum number of rows that are taken at once, and the target time for taking them, in seconds.
 MANY_MAX, MANY_S = 512, 0.005
 
 
 class RowError(Exception):
-    """User code or one of its rows is at fault; `__cause__` has the error, and `line` the place if known."""
+    """User code or one of its rows is at fault; `__cause__` is the error, and `line` the place, if known."""
 
     def __init__(self, line: Line | None) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class RowError(Exception):
 
 
 class Attempt:
-    """One attempt at a unit. It works in slices, so that the task stays reachable while a unit takes long."""
+    """One attempt at a unit. It works in slices, so that the task can answer requests during a long unit."""
 
     def __init__(self, work: Work, options: UnitOptions, rows: Rows, stages: Stages, page: SuspectPage) -> None:
         self.work = work
@@ -53,9 +53,9 @@ class Attempt:
         return self._count
 
     def go_on(self, until: float) -> Commit | None:
-        """Work until this time (monotonic) or the end; returns the commit request at the end.
+        """Work until this time (monotonic) or the end; return the commit request at the end.
 
-        Raises RowError, MovedError, and OSError of the table's disk (never an OSError of the function).
+        Raises RowError, MovedError, and OSError for the table's disk, but never an OSError of the function.
         """
         if self._writer is None:
             self._stages.refuse_other_ledger(self.work.ledger)
@@ -72,7 +72,7 @@ class Attempt:
                 raise
             except Exception as error:
                 if self._exact:
-                    # Many rows come from many lines.
+                    # Many rows usually come from many lines.
                     of_many = bool(rows) and getattr(rows[0], "num_rows", 1) != 1
                     raise RowError(None if of_many else self._unit.suspect) from error
                 self._begin_anew()
@@ -92,7 +92,7 @@ class Attempt:
             raise RowError(None) from error
 
     def _taken(self) -> list[object]:
-        """The next rows of the function; empty after the last row."""
+        """Return the next rows of the function; an empty list after the last row."""
         try:
             if self._rows is None:
                 self._rows = iter(rows_of(self._rows_of(self._unit)))
@@ -114,7 +114,7 @@ class Attempt:
             self._stages.discard(self._stage)
 
     def _begin_anew(self) -> None:
-        """Start over, row by row, to find the row that cannot be written."""
+        """Restart the attempt row by row, to find the row that cannot be written."""
         self.discard()
         self._writer = self._rows = None
         self._count, self._exact, self._many = 0, True, 1
@@ -139,7 +139,7 @@ class Attempt:
 
 
 def unit_of(work: Work, options: UnitOptions, page: SuspectPage) -> LogUnit:
-    """The unit of an attempt. The first attempt does not write lines into the page."""
+    """Create the unit of an attempt. The first attempt does not record its lines in the page of memory."""
     return LogUnit(
         work,
         options.files.root,
@@ -152,26 +152,27 @@ def unit_of(work: Work, options: UnitOptions, page: SuspectPage) -> LogUnit:
 
 
 def _next_many(many: int, took_s: float) -> int:
-    """How many rows to take at once: few enough to stay reachable, and bounded."""
+    """Return the number of rows to take at once: small enough that the task can answer requests."""
     if took_s > MANY_S * 4:
         return max(1, many // 4)
     return min(many * 2, MANY_MAX) if took_s < MANY_S else many
 
 
 def rows_of(rows: object) -> Iterable[object]:
-    """Check that the function's result can be rows; raises TypeError."""
+    """Return the function's result as an iterator of rows. Raises TypeError if it cannot contain rows."""
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         raise TypeError(f"rows(unit) must return rows, such as a generator or a list, not {type(rows).__name__}")
     return rows
 
 
 def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
-    """The error to report for an error of the user's function: its own, or a read error that it may have caught."""
+    """Return the error to report for an error of the user's function: that error, or a read error that it may have
+    caught."""
     try:
         unit.check()
     except MovedError as moved:
         return moved
     except HeronError:
         pass
-    # A function that works ahead of its reads marks the error: no line is more suspect than others.
+    # A function that works ahead of its reads marks the error, because no line is more suspect than the others.
     return RowError(None if getattr(error, "of_many", False) else unit.suspect)

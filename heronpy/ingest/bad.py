@@ -22,23 +22,23 @@ from heronpy.ingest.ledger.requests import Bad, Chunk, Line
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import MovedError, opened
 
-#: Most bytes kept of a range, from its beginning.
+#: Maximum number of bytes kept from the beginning of a range.
 BYTES_MAX = 64 * 1024
 RECORD_MAX = 1 << 20
 
 
 log = logging.getLogger("heron.ingest")
 
-#: Most characters kept of a traceback, from its end; also in the records of bad ranges.
+#: Maximum number of characters kept from the end of a traceback, also in the records of bad ranges.
 TRACEBACK_MAX = 16 * 1024
 _SIZE_MAX = 1 << 20
-#: How long a keeper may take to write the records that a worker has omitted.
+#: Seconds that a keeper may take to write the records that a worker has omitted.
 KEPT_S = 300.0
 
 
 class Tries:
-    """Tracebacks of failed tries, kept until it is known whether their bytes are bad, which another process may find
-    out.
+    """Tracebacks of failed tries. They are kept until it is known whether the bytes are bad, which another process
+    may find out.
 
     One small file per unit whose last try has failed, in the folder of the stages.
     """
@@ -57,7 +57,7 @@ class Tries:
             log.warning("the traceback of unit %d is not kept: %s", unit, error)
 
     def of(self, generation: int, found: Line) -> str:
-        """The traceback of the last try of the smallest unit with these bytes; "" if unknown."""
+        """Return the traceback of the last try of the smallest unit with these bytes; "" if unknown."""
         best, trace = None, ""
         for number, _, path in self._all():
             if number != generation:
@@ -75,7 +75,7 @@ class Tries:
         return trace
 
     def units(self, generation: int) -> tuple[int, ...]:
-        """Units with a kept traceback."""
+        """Return the units with a kept traceback."""
         return tuple(unit for number, unit, _ in self._all() if number == generation)
 
     def forget(self, generation: int, live: Iterable[int]) -> None:
@@ -87,7 +87,7 @@ class Tries:
                     path.unlink()
 
     def _all(self) -> Iterator[tuple[int, int, Path]]:
-        """Generation, unit and path of each traceback."""
+        """Yield generation, unit and path of each traceback."""
         for path in sorted(self._folder.glob("g*-u*.json")):
             generation, _, unit = path.stem.removeprefix("g").partition("-u")
             if generation.isdecimal() and unit.isdecimal():
@@ -95,7 +95,7 @@ class Tries:
 
 
 def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
-    """The beginning of a bad range, and whether it could be read.
+    """Return the beginning of a bad range, and whether it could be read.
 
     The last line is complete, even if it ends in the next range.
     """
@@ -108,8 +108,8 @@ def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
 
 
 def line_end(root: str, chunk: Chunk, end: int) -> int:
-    """Where the line ends that continues after the end of a range. Returns `end` if no line continues, or the file is
-    missing."""
+    """Return the offset at which a line ends that continues after the end of a range; `end` if no line continues there,
+    or the file is missing."""
     try:
         with opened(root, chunk) as descriptor:
             if os.pread(descriptor, 1, end - 1) == b"\n":
@@ -135,7 +135,7 @@ def bad_record(
     known: bool,
     trace: str,
 ) -> tuple[str, str]:
-    """Name and JSON of a record; equal ranges have equal names."""
+    """Return the name and the JSON of a record; equal ranges have equal names."""
     record = {
         "pipeline": pipeline,
         "generation": generation,
@@ -156,12 +156,12 @@ def bad_record(
 
 
 def record_name(generation: int, found: Line) -> str:
-    """The name of the record of a bad range."""
+    """Return the name of the record of a bad range."""
     return f"g{generation}-f{found.file}-{found.begin}-{found.end}"
 
 
 class BadRecord(Struct, frozen=True):
-    """The record of a bad range, for display. `data` is None if the bytes could not be read; `cut` tells whether `data`
+    """The record of a bad range, for display. `data` is None if the bytes could not be read; `cut`: whether `data`
     is only the beginning.
     """
 
@@ -172,7 +172,7 @@ class BadRecord(Struct, frozen=True):
 
 
 class BadRecords:
-    """The records of a pipeline, by range, because the numbers of a rebuilt ledger differ from those of the records."""
+    """The records of a pipeline, by range: unit numbers in records may differ from those in a rebuilt ledger."""
 
     def __init__(self, place: str) -> None:
         """`place`: the folder of the table, or its substitute; "" if unknown."""
@@ -180,7 +180,7 @@ class BadRecords:
         self._known: dict[tuple[str, int], list[tuple[int, int, BadRecord]]] | None = None
 
     def of(self, one: BadRange) -> BadRecord | None:
-        """The record of a range; None if this host has none."""
+        """Return the record of a range; None if this host has no record."""
         if self._known is None:
             self._known = {}
             for key, generation, begin, end, record in self._read():
@@ -197,7 +197,7 @@ class BadRecords:
             try:
                 yield _record_of(path)
             except (OSError, HeronError, ValueError, TypeError, KeyError, RecursionError):
-                continue  # `heron units rebuild` names a damaged one
+                continue  # `heron units rebuild` names a damaged record
 
 
 def _record_of(path: Path) -> tuple[str, int, int, int, BadRecord]:

@@ -1,4 +1,4 @@
-"""Where a stream continues after a batch run: behind the ends of the files that the run has processed. Pure.
+"""The state from which a stream continues after a batch run: at the ends of the processed files. Pure.
 
 Both states are partitioned, so any number of tasks may continue: each takes the files or lanes that it owns.
 """
@@ -22,8 +22,8 @@ State = dict[tuple[str, int], Any]
 
 
 def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0) -> State:
-    """The partitioned state `TextFileSpout.FOLLOWED` of a spout that follows the files of a sealed pipeline: it reads
-    each of them from its sealed end on, and new files from their beginnings."""
+    """Return the partitioned state `TextFileSpout.FOLLOWED` of a spout that follows the files of a sealed pipeline: it
+    reads each file from its sealed end on, and new files from their beginnings."""
     table = Table()
     for one in files:
         file, copy = one.file, next(iter(one.copies), None)
@@ -43,7 +43,8 @@ def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0)
 
 
 def read_state(files: Iterable[KnownFile], root: str, block_bytes: int) -> State:
-    """The partitioned state `TextFileSpout.LANES` of a spout that does not follow: these files are read."""
+    """Return the partitioned state `TextFileSpout.LANES` of a spout that does not follow files: these files are
+    read."""
     names = ((copy.path for copy in one.copies[:1]) for one in files)
     paths = [join(root, path) for found in names for path in found]
     return {key: place for path in paths for key, place in read_lanes(path, block_bytes).items()}

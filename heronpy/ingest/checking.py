@@ -43,13 +43,13 @@ class Checked(Struct, frozen=True):
     bytes: int
     #: Bytes that could not be compared, because their file is not where a keeper last saw it;
     bytes_gone: int
-    #: because the ledger has no place for it: it is gone, or no keeper has scanned since the ledger was made;
+    #: bytes not compared because the ledger has no place for their file (it is gone, or was not scanned again yet);
     bytes_unseen: int
-    #: or because it was replaced by another file, or cannot be read.
+    #: bytes not compared because their file was replaced by another file, or cannot be read.
     bytes_other: int
     #: Bytes that are not in the table yet, so the comparison may be incomplete.
     bytes_waiting: int
-    #: Files that are not read, because a keeper considers them copies of others.
+    #: Files that are not read, because a keeper considers them copies of other files.
     copies: int = 0
     #: Bytes of bad ranges, which are not in the table.
     bad_bytes: int = 0
@@ -66,7 +66,7 @@ class _Bytes(Enum):
 
 
 def command_of(ledger: str, pipeline: str) -> Reached:
-    """A ledger for a command; raises NoPipelineError if it does not have the pipeline."""
+    """Open a ledger for a command. Raises NoPipelineError if the ledger does not contain the pipeline."""
     return Reached.existing(ledger, pipeline, _command())
 
 
@@ -131,7 +131,7 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
     stages, about = _about(table, pipeline)
     if not is_home(stages.home):
         return _rebuild(ledger, pipeline, table, stages, about)
-    # Nothing is published meanwhile, and earlier decisions are not published later.
+    # Nothing is published during the rebuild, and earlier decisions are not published later.
     lock = lock_out_gateways(stages.home)
     try:
         finish_decided(stages.home)
@@ -143,7 +143,7 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
 
 
 def _about(table: str, pipeline: str) -> tuple[Stages, About]:
-    """The stages of a table's units, and the pipeline that owns them."""
+    """Return the stages of a table's units, and the pipeline that owns them."""
     _refuse_missing(table)
     stages = Stages(table)
     about = stages.pipeline()
@@ -172,8 +172,8 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
         files, highest = _found(table, pipeline, stages)
         generation = reached.ask(Rebuild(config, files, highest + 1, trial=True)).generation
         while True:
-            # First, and even if no worker was seen: a process may hold the file of a removed ledger. Stages of older
-            # generations can no longer be published, so the table is complete then.
+            # First, and even if no worker was seen: a process may hold the file of a removed ledger. Afterwards, stages of
+            # older generations can no longer be published, so the table is complete.
             stages.begin(generation)
             stages.drop_older(generation)
             files, _ = _found(table, pipeline, stages)
@@ -182,11 +182,12 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
             if answer.generation == generation:
                 stages.claim(replace(about, config=config, ledger=ledger), rebuilt=True)
                 return answer
-            generation = answer.generation  # another rebuild came in between
+            generation = answer.generation  # another rebuild was faster
 
 
 def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, ...], int]:
-    """A table's content by file, and its highest generation; raises LedgerError if it contradicts itself."""
+    """Return a table's content by file, and its highest generation. Raises LedgerError for a contradiction in the
+    table."""
     lineages = _lineages(table, pipeline)
     try:
         bad = list(_bad_records(stages))
@@ -218,7 +219,7 @@ def _lineages(table: str, pipeline: str) -> list[Lineage]:
 
 
 def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]]]:
-    """Site and path of each copy, by key and generation."""
+    """Return the site and path of each copy, by key and generation."""
     names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
     found: dict[tuple[str, int], list[tuple[str, str]]] = {}
     for row in rows:
@@ -234,7 +235,7 @@ def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
     except (MovedError, OSError):
         if not os.path.lexists(os.path.join(root, chunk.path)):
             return _Bytes.GONE
-    # This is the ledger's file, but not the file of the unit: they are different files.
+    # This is the ledger's file but not the unit's file.
     with suppress(MovedError, OSError), opened(root, replace(chunk, head=head)) as descriptor:
         if not file_matches(chunk.head, descriptor):
             return _Bytes.DIFFER
@@ -242,7 +243,8 @@ def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
 
 
 def _digest(root: str, chunk: Chunk) -> str:
-    """The digest of the range; raises MovedError, also for another site's lagging copy and for a truncated file."""
+    """Return the digest of the range. Raises MovedError, also for another site's lagging copy and for a truncated
+    file."""
     digest = sha256()
     with opened(root, chunk) as descriptor:
         try:
@@ -254,7 +256,7 @@ def _digest(root: str, chunk: Chunk) -> str:
 
 
 def _rows_of(folder: Path, lineage: Lineage) -> Iterator[str]:
-    """Compare the number of rows in a unit's files with its lineage, if the kind of file is known."""
+    """Compare the number of rows in a unit's files with its lineage, if the type of the files is known."""
     counted = 0
     for path in sorted(folder.iterdir()):
         if path.suffix == ".parquet":

@@ -1,7 +1,7 @@
-"""The keeper's side of Spark: it requests dispatches, hands them to the gateway, and reports outcomes to the ledger.
+"""The keeper's part of dispatches to Spark: it requests them, hands them to the gateway, and reports their outcomes.
 
-All keepers do this concurrently, and each step may be repeated. A dispatch and its units are in the ledger before it is
-handed over, so all keepers hand over the same dispatch. The gateway decides its fate once.
+All keepers do this concurrently, and each step may be repeated. A dispatch and its units are in the ledger before the
+dispatch is handed over, so all keepers hand over the same dispatch. The gateway decides its outcome once.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from heronpy.storage.objects.port import ObjectsError
 
 A = TypeVar("A")
 
-#: Intervals at which the ledger is asked for dispatches, and the gateway is reminded.
+#: Intervals in seconds between requests for dispatches to the ledger, and between reminders to the gateway.
 LOOK_S, REMIND_S = 0.5, 5.0
-#: Pause after the home could not be written or read.
+#: Pause in seconds after the home folder could not be written or read.
 DISK_S = 2.0
 _UNIT_MAX = 4 << 20
 
@@ -43,7 +43,7 @@ class DispatchError(HeronError):
 
 
 class Ask(Protocol):
-    """The ledger."""
+    """A function that sends a request to the ledger."""
 
     def __call__(self, request: Request[A]) -> A: ...
 
@@ -67,13 +67,13 @@ class Dispatcher:
         self._function = output.aggregate, output.options
         self._is_written = False
         self._link = _link(safe_name(component), context.get_task_id())
-        #: Id to handed-over dispatch.
+        #: Maps the id of each handed-over dispatch to the dispatch.
         self._open: dict[int, tuple[str, OpenDispatch]] = {}
         self._told: set[int] = set()
         self._look_at = self._remind_at = 0.0
 
     def turn(self, ask: Ask, generation: int, now: float) -> bool | None:
-        """Do what is due; returns whether a dispatch ended, or None if the ledger has a new generation."""
+        """Do the work that is due. Return whether a dispatch ended, or None if the ledger has a new generation."""
         try:
             if not self._is_written:
                 self._folder.write_function(*self._function)
@@ -95,13 +95,13 @@ class Dispatcher:
         return ended
 
     def close(self) -> None:
-        """Ends the connection to the gateway."""
+        """End the connection to the gateway."""
         if self._link is not None:
             self._link.close()
 
     # ---- steps ------------------------------------------------------------------------------
     def _take(self, found: tuple[OpenDispatch, ...], generation: int) -> None:
-        """Hand over new dispatches; dispatches that the ledger no longer names have ended."""
+        """Hand over new dispatches; end the dispatches that the ledger no longer lists."""
         self._open = {one.id: self._open[one.id] for one in found if one.id in self._open}
         for one in found:
             if one.id in self._open:
@@ -169,7 +169,7 @@ class Dispatcher:
 
 
 def token_of(pipeline: str, dispatch: OpenDispatch) -> int:
-    """A digest of a dispatch's content, equal for every keeper and site (pure)."""
+    """Return a digest of a dispatch's content, equal for every keeper and site (pure)."""
     units = [
         [one.generation, one.unit, one.winner, one.rows, [[c.key, c.generation, c.begin, c.end] for c in one.chunks]]
         for one in dispatch.units
@@ -192,6 +192,6 @@ def _lineage_of(stages: Stages, unit: Finished, dispatch: int) -> Lineage:
 
 
 def _link(component: str, task: int) -> GatewayLink | None:
-    """The link to the gateway; None outside of a submitted topology."""
+    """Return the link to the gateway; None outside of a submitted topology."""
     launch = os.environ.get("HERON_LAUNCH")
     return link_to_gateway(LaunchSpec.load(launch), component, task, 0) if launch else None

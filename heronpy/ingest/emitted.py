@@ -1,4 +1,4 @@
-"""One attempt at a unit whose rows go to bolts: each row is emitted with an id, and again on failure, until acked."""
+"""One attempt at a unit whose rows go to bolts. Each row is emitted with an id, and again after a fail, until acked."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from heronpy.ingest.ledger.requests import Commit, Work
 from heronpy.ingest.options import Rows, UnitOptions
 from heronpy.ingest.unit import SuspectPage
 
-#: Pause before a failed row is emitted again; it doubles each time.
+#: Pause in seconds before a failed row is emitted again; each further pause is twice as long.
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0
-#: How long to wait for acks; an ack or a fail ends the wait.
+#: Longest wait for acks in seconds; an ack or a fail ends the wait.
 REST_S = 1.0
-#: A row and its unit are given up after this many consecutive failures. The higher limit applies while no row of the
+#: A row and its unit are given up after this number of consecutive fails. The higher limit applies while no row of the
 #: attempt was acked, because then the bolts may be broken, and not the row.
 ROW_FAILS, ROW_FAILS_ALONE = 5, 100
 
@@ -27,7 +27,7 @@ _IDS = count(1)
 
 
 class RefusedRowError(HeronError):
-    """Bolts repeatedly fail a row."""
+    """Bolts have failed a row too often."""
 
 
 class EmittedAttempt:
@@ -51,14 +51,14 @@ class EmittedAttempt:
         self._rows: Iterator[object] | None = None
         self._is_read = False
         self._count = 0
-        #: Unacked rows that are not given up, with their number of failures.
+        #: Unacked rows that are not given up, with their numbers of fails.
         self._pending: dict[int, tuple[Sequence[Any], int]] = {}
         self._acked = 0
-        #: Why a row was given up; "" if none was.
+        #: Why a row was given up; "" if no row was.
         self._refused = ""
-        #: When failed rows are emitted again.
+        #: The times at which failed rows are emitted again.
         self._again: list[tuple[float, int]] = []
-        #: Seconds without anything to emit; 0 if the last call has emitted.
+        #: Seconds without anything to emit; 0 if the last call has emitted a row.
         self.rest_s = 0.0
 
     @property
@@ -67,7 +67,7 @@ class EmittedAttempt:
         return self._count
 
     def go_on(self, until: float) -> Commit | None:
-        """Emit a row; returns the commit request once all rows are acked. Raises RowError and MovedError."""
+        """Emit a row; return the commit request once all rows are acked. Raises RowError and MovedError."""
         self.rest_s = 0.0
         if self._refused:
             # The line of a row is unknown: `rows` may have read many lines before it returned the first row.
@@ -118,7 +118,7 @@ class EmittedAttempt:
         self._unit.close()
 
     def _next(self) -> Sequence[Any] | None:
-        """The values of the next row; None after the last row."""
+        """Return the values of the next row; None after the last row."""
         try:
             if self._rows is None:
                 self._rows = iter(rows_of(self._rows_of(self._unit)))
@@ -134,7 +134,7 @@ class EmittedAttempt:
 
 
 def values_of(row: object, fields: Sequence[str]) -> Sequence[Any]:
-    """The values of a row in field order; raises TypeError or ValueError if the row does not fit the fields."""
+    """Return the values of a row in field order. Raises TypeError or ValueError if the row does not fit the fields."""
     if isinstance(row, Mapping):
         if row.keys() != set(fields):
             raise ValueError(f"a row has {sorted(map(str, row))}, but the stream has the fields {list(fields)}")

@@ -1,4 +1,4 @@
-"""The figures of a pipeline as metrics: its keepers' figures from the ledger, and this task's own counts."""
+"""The figures of a pipeline as metrics: the ledger's figures, from keepers, and the counts of this task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.ledger.requests import Settled
 from heronpy.ingest.ledger.types import UnitState
 
-#: Gauges of keepers. Each keeper reports for the whole pipeline, so the largest value counts.
+#: Gauges of keepers. Each keeper reports for the whole pipeline, so the largest value is shown.
 BACKLOG, WAITING, OLDEST = "units-backlog-bytes", "units-waiting-bytes", "units-oldest-seconds"
 UNFINISHED, BAD_BYTES, BAD_RANGES = "units-unfinished-bytes", "units-bad-bytes", "units-bad-ranges"
 STATES = {
@@ -18,11 +18,11 @@ STATES = {
     UnitState.FAILED: "units-failed",
 }
 GAUGES = (BACKLOG, WAITING, OLDEST, UNFINISHED, BAD_BYTES, BAD_RANGES, *STATES.values())
-#: Gauges by site; their label is the pipeline and the site, separated by /.
+#: Gauges by site, labelled by pipeline and site with a "/" in between.
 SITE_GAUGES = ("units-site-bytes", "units-site-workers", "units-site-leased", "units-site-silent-seconds")
-#: Counters of keepers,
+#: Counters of keepers.
 PUBLISHED = ("units-published", "units-published-bytes", "units-published-rows")
-#: and of workers.
+#: Counters of workers.
 ATTEMPTS, TRIES_FAILED, IN_VAIN = "units-attempts", "units-tries-failed", "units-attempts-in-vain"
 BACKUPS, BACKUPS_WON = "units-backups", "units-backups-won"
 WORK = (ATTEMPTS, TRIES_FAILED, IN_VAIN, BACKUPS, BACKUPS_WON)
@@ -31,7 +31,7 @@ _COLLECT_S = 1.0
 
 
 class Counters:
-    """Counters of one task; their label is the pipeline, which `count_for` names first."""
+    """Counters of one task; labelled by the pipeline, which `count_for` must set first."""
 
     def __init__(self, context: TopologyContext, names: tuple[str, ...]) -> None:
         self._pipeline = ""
@@ -46,12 +46,12 @@ class Counters:
             metric.add_key(pipeline)
 
     def add(self, name: str, by: int = 1) -> None:
-        """Count."""
+        """Add to a counter."""
         self._metrics[name].incr(self._pipeline, by)
 
 
 class KeeperFigures:
-    """The figures that a keeper reports; `count_for` names their pipeline first."""
+    """The figures that a keeper reports; `count_for` must set their pipeline first."""
 
     def __init__(self, context: TopologyContext) -> None:
         self._pipeline = ""
@@ -82,13 +82,13 @@ class KeeperFigures:
 
 
 def backlog_of(figures: Figures) -> int:
-    """Bytes that workers have yet to process (pure)."""
+    """Return the number of bytes that workers have yet to process (pure)."""
     states = (UnitState.READY, UnitState.LEASED)
     return figures.waiting_bytes + sum(figures.units.get(state.value, (0, 0))[1] for state in states)
 
 
 def values_of(figures: Figures, unfinished_bytes: int) -> dict[str, float]:
-    """The gauges by name (pure)."""
+    """Return the gauges by name (pure)."""
     in_units = sum(size for state, (_, size) in figures.units.items() if state != UnitState.FAILED)
     return {
         BACKLOG: figures.waiting_bytes + in_units,

@@ -1,4 +1,4 @@
-"""The fingerprints of a file's content that a ledger keeps, as text (pure except for one read)."""
+"""The fingerprints of a file's content that a ledger stores, as text (pure except for one read)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from heronpy.growing.identity import HEAD_BYTES, Fingerprint, digest
 
 
 def head_text(fingerprint: Fingerprint) -> str:
-    """The fingerprint of a file's beginning: digests of its first line and of its first bytes."""
+    """Return the fingerprint of a file's beginning as text: digests of its first line and of its first bytes."""
     return f"{fingerprint.first}:{fingerprint.head_bytes}:{fingerprint.head}"
 
 
 def tail_text(fingerprint: Fingerprint) -> str:
-    """The bytes before the cut."""
+    """Return the fingerprint of the bytes before the cut as text."""
     return f"{fingerprint.cut}:{fingerprint.before}"
 
 
 def fingerprint_from(head: str, tail: str) -> Fingerprint:
-    """The fingerprint of two texts; raises ValueError for invalid texts."""
+    """Return the fingerprint that the two texts describe. Raises ValueError for invalid texts."""
     first, size, beginning = head.split(":")
     cut, _, before = tail.partition(":")
     return Fingerprint(first, int(size), beginning, int(cut), before)
 
 
 def file_matches(head: str, descriptor: int, tail: str = "") -> bool:
-    """Whether an open file begins as `head` says, even if the beginning has grown since, and has the bytes of `tail`,
-    if given, because a truncated and rewritten file may begin as before."""
+    """Whether an open file begins as `head` describes, even if the beginning has grown since then. If `tail` is given,
+    the file must also contain its bytes, because a truncated and rewritten file may begin as before."""
     try:
         known = fingerprint_from(head, tail or "0:")
     except ValueError:

@@ -31,13 +31,13 @@ from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
 
-#: Intervals: looking for committed units, with and without known units; and removal of files that are not needed.
+#: Intervals in seconds: looking for committed units, with and without known units, and removing unneeded files.
 PUBLISH_S, QUIET_S, CLEAN_S = 0.1, 0.5, 60.0
-#: After a cut or a publication, units may exist for at least this long.
+#: Seconds after a cut or a publication during which the keeper expects units.
 LIVELY_S = 10.0
-#: Interval of the figures, which read all rows. The end of a bounded run is detected by the figures.
+#: Interval of the figures in seconds. Computing the figures reads all rows, and detects the end of a bounded run.
 FIGURES_S, BOUNDED_S = 5.0, 0.5
-#: How long the end of a bounded run waits for unreadable bytes of bad ranges.
+#: Seconds that the end of a bounded run waits for unreadable bytes of bad ranges.
 RECORDS_S = 10.0
 
 
@@ -45,7 +45,7 @@ class LogFileError(HeronError):
     """Bytes of log files are lost or not processed."""
 
 
-#: Pause before a missing stage is looked for again, in case it is restored; it doubles each time.
+#: Pause in seconds before a missing stage is looked for again, in case it is restored; each further pause is twice
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0
 #: Maximum number of units that are skipped at the same time, and the interval at which new ones are reported.
 GONE_MAX, TELL_S = 512, 10.0
@@ -59,15 +59,15 @@ class _Gone(Struct):
 class Publisher:
     """Makes committed units visible. Times are monotonic.
 
-    A unit whose stage is missing is skipped, looked for again with growing pauses, and reported once, so that it
-    neither delays the others nor fills the log.
+    A unit with a missing stage is skipped, retried with growing pauses, and reported once. So it neither delays
+    other units nor fills the log.
     """
 
     def __init__(self, publish: Callable[[requests.Finished], Any], report: Callable[[Exception], Any]) -> None:
         """`publish` makes one unit visible, or raises StageGoneError."""
         self._publish, self._report = publish, report
         self._gone: dict[int, _Gone] = {}
-        #: Unit to the reason why it cannot be published, until reported.
+        #: Maps a unit to the reason why it cannot be published, until the reason is reported.
         self._untold: dict[int, StageGoneError] = {}
         self._tell_at = float("-inf")
 
@@ -76,7 +76,7 @@ class Publisher:
         return tuple(unit for unit, one in self._gone.items() if now < one.due)
 
     def publish(self, units: Iterable[requests.Finished], now: float) -> list[int]:
-        """Publish the listed units; returns the units that are now visible."""
+        """Publish the listed units; return the units that are now visible."""
         units = list(units)
         listed, done = {one.unit for one in units}, []
         for number in [unit for unit, one in self._gone.items() if now >= one.due and unit not in listed]:
@@ -115,18 +115,18 @@ class Publisher:
 
 
 class LogKeeper(Spout):
-    """See `heronpy.ingest.LogUnits`, which makes its specification."""
+    """The keeper of a pipeline; `heronpy.ingest.LogUnits` specifies it."""
 
     outputs: list[Any] = []
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Joins the pipeline."""
+        """Join the pipeline."""
         self._context = context
         self._figures = KeeperFigures(context)
         self._join(options_here(config))
 
     def _join(self, options: UnitOptions) -> None:
-        """Keep a pipeline from now on."""
+        """Become a keeper of a pipeline."""
         self._options, context = options, self._context
         self._run = self._options.run or context.get_topology_id()
         #: The run's id in the ledger; "" for an endless run.
@@ -144,7 +144,7 @@ class LogKeeper(Spout):
             if isinstance(output, SparkBatches)
             else None
         )
-        #: A time of the ledger before the next scan; None if unknown.
+        #: The ledger's time before the next scan; None if unknown.
         self._looking_since: float | None = None
         self._lively_until = 0.0
         self._clean_at = self._show_at = 0.0
@@ -154,7 +154,7 @@ class LogKeeper(Spout):
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
-        """Do the work that is due. Waits for an unreachable ledger; every step may be repeated."""
+        """Do the work that is due. Wait if the ledger is unreachable; every step may be repeated."""
         if self._ended:
             return
         try:
@@ -164,24 +164,24 @@ class LogKeeper(Spout):
             self._asking.wait(error)
             return
         except (OlderGenerationError, OtherLedgerError, MovedLedgerError):
-            # The ledger says whether it still has this generation, name or map; the keeper then continues with it.
+            # The ledger reports whether it still has this generation, name and map; the keeper then adopts new values.
             self._watch = None
             wait_s = PUBLISH_S
         self.wait(wait_s)
 
     def close(self) -> None:
-        """Leaves the pipeline."""
+        """Leave the pipeline."""
         if self._dispatcher is not None:
             self._dispatcher.close()
         self._asking.leave()
 
     # ---- a round ----------------------------------------------------------------------------
     def _round(self, now: float) -> float:
-        """Do everything that is due; returns the seconds until the next round."""
+        """Do everything that is due; return the seconds until the next round."""
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
-            # Before any cut: otherwise a process that holds the file of a removed ledger would not notice.
+            # Before any cut, because otherwise a process with the file of a removed ledger would not notice.
             self._stages.refuse_older(self._generation)
             self._look(self._watch, now)
         busy = self._publish()
@@ -198,12 +198,12 @@ class LogKeeper(Spout):
         if busy:
             self._lively_until = now + LIVELY_S
             return 0.0
-        # In small steps, so that units cut by another keeper are found soon.
+        # In small steps, so that units cut by another keeper are soon found.
         return PUBLISH_S if self._dispatcher is not None or now < self._lively_until else QUIET_S
 
     def _open(self) -> Watch:
         self._looking_since = None
-        # Before the ledger is asked, because units that others hand out and publish meanwhile are newer.
+        # Before the request to the ledger, because units that others hand out and publish in the meantime are newer.
         newest, units = self._stages.highest(), self._stages.published_units()
         opened = self._asking.ask(self._asking.opening())
         # First, because a table of another pipeline has its own stages.
@@ -262,7 +262,7 @@ class LogKeeper(Spout):
                 break
             report = requests.ReportScan(seen, gone, self._generation, watch.made, self._bounded_run)
             if not watch.answered(self._asking.ask(report)):
-                # Another keeper was faster: start from the ledger's content.
+                # Another keeper was faster: reload the ledger's content.
                 self._watch = None
                 break
         for notice in watch.notices():
@@ -298,7 +298,7 @@ class LogKeeper(Spout):
         return bool(done)
 
     def _make_visible(self, unit: requests.Finished) -> None:
-        """Publish a unit; rows that went to bolts have no stage."""
+        """Publish a unit; if the rows went to bolts, there is no stage."""
         self._stages.refuse_other_ledger(unit.ledger)
         if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
             self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
@@ -329,7 +329,7 @@ class LogKeeper(Spout):
     def _complete_records(self, watch: Watch, at_once: bool = False) -> bool:
         """Write missing records of bad ranges: a worker may have died before it wrote them, or lacked the bytes.
 
-        Returns whether all ranges have a record; with `at_once`, records are written even without their bytes.
+        Returns whether all ranges have a record. With `at_once`, writes records even without their bytes.
         """
         complete = True
         ranges: list[commands.BadRange] = []
@@ -339,7 +339,7 @@ class LogKeeper(Spout):
             page = self._asking.ask(commands.ListBad(last.file, last.begin) if last is not None else commands.ListBad())
             ranges, more = list(page.ranges), page.more
             for one in ranges:
-                # A range without a unit comes from a record, when the ledger was rebuilt.
+                # A range without a unit comes from a record, after the ledger was rebuilt.
                 if one.span.unit and one.span.tries:
                     complete &= self._complete_record(watch, one, at_once)
         return complete
@@ -377,14 +377,14 @@ class LogKeeper(Spout):
         self.end_of_input()
 
     def _looked(self, figures: commands.Figures) -> None:
-        """A hook: what a subclass does with the figures."""
+        """Use the figures; a hook for subclasses."""
 
     def _conclude(self) -> None:
         """Record the end of a bounded run, because all of its units are published."""
         self._stages.mark_end(self._run)
 
     def _is_recorded(self, watch: Watch) -> bool:
-        """Whether all bad ranges have records; a bounded run does not end before."""
+        """Whether all bad ranges have records; a bounded run does not end before then."""
         now = time.monotonic()
         if self._records_by is None:
             self._records_by = now + RECORDS_S

@@ -1,4 +1,4 @@
-"""Configuration keys that describe a pipeline of work units without loading its code."""
+"""Configuration keys that describe a pipeline of work units, so that its code need not be loaded."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Final
 from heronpy.plan.component_config import config_of
 from heronpy.proto import components_of, topology_pb2
 
-#: The options and, for a worker, its function.
+#: The options of the pipeline, and the function of a worker.
 OPTIONS_KEY: Final = "ingest.options"
 ROWS_KEY: Final = "ingest.rows"
-#: A submit reads it: the ledger, and whether it is the default, which the settings may replace; the table and the
+#: Keys that a submit reads: the ledger; whether it is the default, which the settings may replace; the table and the
 #: pattern.
 LEDGER_KEY: Final = "ingest.ledger"
 DEFAULT_KEY: Final = "ingest.ledger.default"
 TABLE_KEY: Final = "ingest.table"
 LOGS_KEY: Final = "ingest.logs"
-#: The pipeline; the pipelines that it waits for, separated by commas; the site, which the submit sets when the settings
+#: The pipeline; the pipelines that it waits for, separated by commas; the site, which the submit sets if the settings
 #: name it; and folders of copies.
 PIPELINE_KEY: Final = "ingest.pipeline"
 AFTER_KEY: Final = "ingest.after"
 SITE_KEY: Final = "ingest.site"
 REPLICAS_KEY: Final = "ingest.replicas"
-#: "now" or "forever"; a submit with --mode batch sets it.
+#: "now" or "forever"; a submit with --mode batch sets "now".
 UNTIL_KEY: Final = "ingest.until"
 NOW: Final = "now"
 
@@ -33,18 +33,18 @@ def has_units(topology: topology_pb2.Topology) -> bool:
 
 
 def pipelines_of(topology: topology_pb2.Topology) -> tuple[str, ...]:
-    """The names of the pipelines of work units in a topology, sorted."""
+    """Return the names of the pipelines of work units in a topology, sorted."""
     configs = (config_of(part) for part in components_of(topology).values())
     return tuple(sorted({str(config[PIPELINE_KEY]) for config in configs if PIPELINE_KEY in config}))
 
 
 def has_only_units(topology: topology_pb2.Topology) -> bool:
-    """Whether all input of a topology comes by pipelines of work units."""
+    """Whether all input of a topology comes from pipelines of work units."""
     return bool(topology.spouts) and all(LEDGER_KEY in config_of(spout) for spout in topology.spouts)
 
 
 def until_now(topology: topology_pb2.Topology) -> topology_pb2.Topology:
-    """The same topology, but its pipelines of work units process the current bytes and end."""
+    """Return the topology, changed so that its pipelines of work units process the current bytes and end."""
     made = topology_pb2.Topology()
     made.CopyFrom(topology)
     for spout in made.spouts:

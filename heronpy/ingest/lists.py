@@ -1,5 +1,5 @@
-"""A list: a file in which each line represents more work than its own bytes, such as a split or a bucket. Its
-units are made at once, with the weights of their lines.
+"""A list: a file in which each line represents more work than its own bytes, such as a split or a bucket. All its
+units are made together, with the weights of their lines.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Weighed = tuple[bytes, int]
 
 
 def packed(lines: Sequence[Weighed], goal: int) -> tuple[Share, ...]:
-    """Units of neighbouring lines, each of about `goal` bytes. Pure: the same lines give the same units."""
+    """Return units of neighbouring lines, each of about `goal` bytes. Pure: the same lines give the same units."""
     shares: list[Share] = []
     begin = end = weight = 0
     for line, more in lines:
-        # End the unit before a line that would make it more than half too big, instead of after that line.
+        # End the unit before a line that would make the unit more than half too big, instead of after that line.
         if weight and weight + more > goal + goal // 2:
             shares.append(Share(begin, end, weight))
             begin, weight = end, 0
@@ -38,14 +38,14 @@ def packed(lines: Sequence[Weighed], goal: int) -> tuple[Share, ...]:
 
 
 def write_list(path: Path, lines: Sequence[Weighed]) -> None:
-    """Write a list that survives a power failure; raises StateError if there is another list already."""
+    """Write a list that survives a power failure. Raises StateError if there is already another list."""
     data = b"".join(line for line, _ in lines)
     if not make_record(path, data) and path.read_bytes() != data:
         raise StateError(f"{path} lists different units of work than before; give --fresh to begin another run")
 
 
 def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterList:
-    """The request that makes units of a written list, for a pipeline with this path as its pattern."""
+    """Return the request that makes units of a written list, for a pipeline with this path as its pattern."""
     if not lines:
         return EnterList(run)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

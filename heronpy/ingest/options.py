@@ -25,7 +25,7 @@ from heronpy.plan.launch import LaunchSpec
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 #: Placeholder for the name of the site in the folders of a pattern.
 SITE_MARK = "{site}"
-#: Between the patterns of a pipeline with several.
+#: Separator between the patterns of a pipeline with several patterns.
 SEPARATOR = "\n"
 
 
@@ -40,11 +40,11 @@ class UnitOptions(Struct, frozen=True):
     """The options; `LogUnits.specs` describes them."""
 
     pipeline: str
-    #: Absolute, with wildcards; several patterns with `SEPARATOR` between.
+    #: Absolute pattern with wildcards; several patterns have `SEPARATOR` between them.
     logs: str
     #: The URL of the ledger, or several ledgers in the format of `reaching`.
     ledger: str
-    #: None if the rows go to bolts.
+    #: The output; None if the rows go to bolts.
     output: Output | None
     config: Config
     #: Whether only the files and bytes that exist at the start are processed.
@@ -54,24 +54,24 @@ class UnitOptions(Struct, frozen=True):
     line_bytes_max: int = 32 << 20
     #: Name of the site; "" for a pipeline without sites.
     site: str = ""
-    #: Folders for copies of each stage until it is published.
+    #: Folders in which each stage has a copy until it is published.
     replicas: tuple[str, ...] = ()
     scan_interval_s: float = 0.5
     #: Without an output: the fields of the stream, and the folder for records of bad bytes.
     fields: tuple[str, ...] = ()
     home: str = ""
-    #: Names of options, including numbers in `config`, that the program gives; settings determine all others.
+    #: Names of the options that the program sets, including numbers in `config`; settings determine all others.
     given: frozenset[str] = frozenset()
-    #: The name of a bounded run that may go on in another topology; "": the id of the topology.
+    #: The name of a bounded run that may continue in another topology; "": the id of the topology.
     run: str = ""
-    #: Lines at the beginning of each file that are not read.
+    #: Number of lines at the beginning of each file that are not read.
     header_lines: int = 0
-    #: Whether files are read once as they are: an unfinished last line counts, and no file is taken for a copy.
+    #: Whether files are read once as they are: an unfinished last line counts, and no file is considered a copy.
     whole: bool = False
 
     @property
     def files(self) -> Logs:
-        """The files on this site."""
+        """The files of the patterns on this site."""
         return logs_at(self.logs, self.site)
 
     @property
@@ -80,24 +80,24 @@ class UnitOptions(Struct, frozen=True):
         return self.output.table if self.output is not None else self.home
 
     def stages(self) -> Stages:
-        """The stages in `place`, which is private unless it is a table."""
+        """The stages in `place`, which is a private folder unless it is a table."""
         if self.output is None:
             make_folders(Path(self.home))
         return Stages(self.place, self.replicas)
 
     def decoder(self) -> LineDecoder:
-        """Decodes the lines."""
+        """The decoder of the lines."""
         return LineDecoder(self.encoding, self.decode_errors)
 
 
 def logs_at(logs: str, site: str) -> Logs:
-    """The files of patterns on a site; raises ValueError if a pattern cannot name a file."""
+    """Return the files of patterns on a site. Raises ValueError if a pattern cannot name a file."""
     patterns = tuple(parse(one) for one in logs.replace(SITE_MARK, site).split(SEPARATOR))
     return Logs(patterns, os.path.commonpath([one.root for one in patterns]))
 
 
 def site_problem(site: object) -> str:
-    """Why this cannot be the name of a site; "" if it can."""
+    """Return why this cannot be the name of a site; "" if it can."""
     if isinstance(site, str) and _SITE.fullmatch(site):
         return ""
     return f"site {site!r} is not a valid name: begin with a letter, and use only letters, digits, - and _"
@@ -108,17 +108,17 @@ Rows = Callable[[Any], Any]
 
 
 def default_ledger() -> str:
-    """The URL of the ledger of this user on this machine."""
+    """Return the URL of the ledger of this user on this machine."""
     return f"sqlite:{heron_home() / 'ledger' / 'units.db'}"
 
 
 def default_home(pipeline: str) -> str:
-    """The folder of a pipeline without a table."""
+    """Return the folder of a pipeline without a table."""
     return str(heron_home() / "units" / pipeline)
 
 
 def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
-    """The options completed by the settings (pure); the submit determines site and ledger."""
+    """Return the options, completed by the settings (pure); the submit determines site and ledger."""
     names = IngestSettings.described.keys() - {"site", "ledger"} - options.given
     free = {name: getattr(settings, name) for name in names}
     numbers = {*Config.__struct_fields__}
@@ -127,7 +127,7 @@ def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
 
 
 def options_of(config: Mapping[str, Any]) -> UnitOptions:
-    """The options in a component's configuration, with the site, ledger and end that the submit determined."""
+    """Return the options in a component's configuration, with the site, ledger and end that the submit determined."""
     options: UnitOptions = config[OPTIONS_KEY]
     site, ledger = config.get(SITE_KEY, options.site), config.get(LEDGER_KEY, options.ledger)
     bounded = options.bounded or config.get(UNTIL_KEY) == NOW
@@ -135,7 +135,7 @@ def options_of(config: Mapping[str, Any]) -> UnitOptions:
 
 
 def options_here(config: Mapping[str, Any]) -> UnitOptions:
-    """The options of a component in this process, completed by the settings of its topology."""
+    """Return the options of a component in this process, completed by the settings of its topology."""
     launch = os.environ.get("HERON_LAUNCH")
     settings = settings_for(LaunchSpec.load(launch), IngestSettings) if launch else IngestSettings()
     return settled(options_of(config), settings)

@@ -48,14 +48,14 @@ from heronpy.ingest.worker import LogWorker, RowWorker
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 UNTIL = ("forever", "now")
 ON_BAD = ("split", "fail")
-#: The end of a sentence that begins with the component's name.
+#: The end of an error sentence that begins with the component's name.
 _WHY_ACKS = (
     "gives rows of work units to bolts and relies on acks: no checkpoint could undo what the ledger has committed"
 )
 
 
 class LogUnits:
-    """Turns growing log files into a table, with each line once: in the table, or in the list of bad ranges.
+    """Turns growing log files into a table. Each line is processed once, or is in the list of bad ranges.
 
         def rows(unit):
             for line in unit.lines():
@@ -100,13 +100,13 @@ class LogUnits:
         site: str = "",
         replicas: Sequence[str] = (),
     ) -> list[HeronComponentSpec]:
-        """The components of a pipeline: `<name>-worker` and `<name>-keeper`.
+        """Return the components of a pipeline: `<name>-worker` and `<name>-keeper`.
 
         name: name of the pipeline in its ledger and in `heron units`.
         logs: absolute path with wildcards (`*`, `?`, `[...]`, `**` for folders). Links are not followed. `{site}` in
             its folders before the first wildcard stands for the site.
         rows: function(unit) that returns the rows of a `LogUnit`, as a generator or a list.
-        output: `ParquetTable`, `LineFiles` or `SparkBatches`, or your own `Output`. Without an output, rows go to bolts
+        output: `ParquetTable`, `LineFiles` or `SparkBatches`, or another `Output`. Without an output, rows go to bolts
         at least once: the worker is a spout, a unit is done when all its rows are acked, and the topology must be
         ATLEAST_ONCE.
         fields: without an output, the fields of the stream; a row is then a list, tuple or dict of their values.
@@ -121,7 +121,7 @@ class LogUnits:
             (10 s with `SparkBatches`).
         bytes_per_s: limit for handing out bytes; 0: no limit.
         tries_max: tries before bytes count as bad and are cut out. bad_max: most bad ranges of one unit; a unit with
-            more has failed, because the fault is not in the bytes.
+            more bad ranges fails, because the bytes are probably not the cause.
         on_bad: "split" cuts out bad bytes; "fail" ends the topology as FAILED, with file, offset and error.
         days: how long deleted files are remembered; files that are older when first seen are refused.
         after: pipelines of the same ledger that must have published everything older than a unit before it is
@@ -165,7 +165,7 @@ class LogUnits:
             output = output.of_pipeline(name)
             unit_wait_s = output.unit_wait_s if unit_wait_s is None else unit_wait_s
         if isinstance(output, SparkBatches):
-            # Its rows wait in one folder for one Spark, in the order of one ledger.
+            # The rows wait in one folder for one Spark, in the order of one ledger.
             several = text.lstrip().startswith("[")
             for what, present in (("the site", site), ("replicas", replicas), ("several ledgers", several)):
                 if present:
@@ -207,7 +207,7 @@ class LogUnits:
             given=frozenset([*given, *(("line_bytes_max",) if line_bytes_max is not None else ())]),
         )
         try:
-            # If the site is not known yet, any name will do.
+            # If the site is not known yet, any name works.
             logs_at(logs, site or "site")
             if SITE_MARK in "/".join(parse(logs).parts):
                 raise ValueError(
@@ -243,7 +243,7 @@ class LogUnits:
 
 def _refuse_own(options: UnitOptions) -> None:
     """Refuse a pipeline that would read its own output, which would never end."""
-    # If the site is not known yet, it may be any site.
+    # The site is not known yet, so any site is possible.
     logs = options.logs.replace(SITE_MARK, options.site or "*")
     roots = {parse(logs).root, os.path.realpath(parse(logs).root)}
     for what, place in (("table", options.place), *(("replica", one) for one in options.replicas)):

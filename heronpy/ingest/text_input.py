@@ -14,9 +14,9 @@ from heronpy.ingest.outputs.base import Output
 def text_options(
     pipeline: str, given: TextFileOptions, ledger: str, output: Output, config: Config, run: str
 ) -> UnitOptions:
-    """The options of the pipeline that reads the files of a spout up to their current ends.
+    """Return the options of the pipeline that reads the files of a spout up to their current ends.
 
-    Raises ValueError if a pattern names a folder. All patterns are one pipeline, because a file may match several.
+    Raises ValueError if a pattern names a folder. All patterns form one pipeline, because a file may match several.
     """
     for path in given.paths:
         parse(path)

@@ -1,7 +1,7 @@
 """A work unit for `rows(unit)`: ranges of files, read as complete lines.
 
-It records the line that was handed out last, so that an error can be assigned to it, and the digest of the bytes, for
-the lineage.
+The unit records the line that it returned last, so that an error can be assigned to that line, and the digest of the
+bytes, for the lineage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heronpy.growing.patterns import join
 from heronpy.ingest.fingerprints import file_matches
 from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
 
-#: How many bytes after a place are searched for the next line end at once.
+#: Number of bytes after a place that are searched for the next line end at once.
 _LOOK_BYTES = 64 * 1024
 
 
@@ -59,7 +59,7 @@ class Suspect(NamedTuple):
 
 
 class SuspectPage:
-    """A page of memory with the line that a worker is processing, which its successor reads if the worker dies.
+    """A page of memory with the line that a worker is processing. If the worker dies, its successor reads the page.
 
     It is a small mapped file: its content survives the process but not the machine. An attempt writes it only if the
     unit has failed before, because each line costs a write.
@@ -76,7 +76,7 @@ class SuspectPage:
             os.close(descriptor)
 
     def read(self) -> Suspect | None:
-        """The predecessor's line; None if no line is suspect."""
+        """Return the predecessor's line; None if no line is suspect."""
         unit, attempt, file, begin, end = _FORM.unpack_from(self._map)
         return Suspect(unit, attempt, Line(file, begin, end)) if unit and begin < end else None
 
@@ -120,7 +120,7 @@ class LogUnit:
         self._header_lines, self._whole = header_lines, whole
         self._blocks = self._read()
         self._digests: list[str] = []
-        # The block whose lines are handed out, their offsets once requested, and the last line: by its
+        # The block whose lines are being returned, their offsets once requested, and the last line: by its
         # index, or by the number of lines left.
         self._chunk: Chunk | None = None
         self._block: Block | None = None
@@ -141,13 +141,13 @@ class LogUnit:
         return f"LogUnit({self.id}, attempt {self.attempt}, {self.bytes} bytes)"
 
     def lines(self) -> Iterator[str]:
-        """The lines without their line ends, in file order."""
+        """Yield the lines without their line ends, in file order."""
         for texts in self.texts():
             yield from texts if self._left is None else self._left
 
     def texts(self) -> Iterator[list[str]]:
-        """The lines of a block together. After a failure, or if a line of the block cannot be decoded, each line comes
-        alone, so that an error belongs to it; otherwise errors cannot be assigned to a line.
+        """Yield the lines of a block together. After a failure, or if a line of the block cannot be decoded, each line
+        is yielded separately, so that an error belongs to it; otherwise errors cannot be assigned to a line.
         """
         for block in self._blocks:
             key, offset, data = block
@@ -176,7 +176,7 @@ class LogUnit:
             self._blame_nothing()
 
     def located(self) -> Iterator[tuple[str, str, int]]:
-        """The lines with the paths of their files, and the offsets of their first bytes."""
+        """Yield the lines with the paths of their files, and the offsets of their first bytes."""
         block, path = None, ""
         for text in self.lines():
             assert self._block is not None and self._chunk is not None
@@ -187,7 +187,7 @@ class LogUnit:
             yield text, path, self._offsets[self._last]
 
     def blocks(self) -> Iterator[Block]:
-        """Complete lines as bytes, in blocks of about 256 KiB; errors cannot be assigned to a line then."""
+        """Yield complete lines as bytes, in blocks of about 256 KiB; then errors cannot be assigned to a line."""
         for block in self._blocks:
             self._blame_nothing()
             yield block
@@ -195,9 +195,9 @@ class LogUnit:
     # ---- for the worker ---------------------------------------------------------------------
     @property
     def suspect(self) -> Line | None:
-        """The part of the last handed-out line that lies in the unit.
+        """Return the part of the last returned line that lies in the unit.
 
-        None if blocks were handed out, or if a line after the last one of a block was requested. The function then has
+        None if blocks were returned, or if a line after the last line of a block was requested. The function then has
         several lines, and the last one is not more suspect than the others.
         """
         if self._chunk is None or self._block is None:
@@ -215,7 +215,7 @@ class LogUnit:
 
     @property
     def _last(self) -> int:
-        """The index in its block of the line that was handed out last."""
+        """Return the index, in its block, of the line that was returned last."""
         return self._index if self._left is None else self._count - length_hint(self._left) - 1
 
     def _note(self, page: SuspectPage) -> None:
@@ -239,7 +239,8 @@ class LogUnit:
         self._blocks.close()
 
     def digests(self) -> list[str]:
-        """The digest of the lines of each chunk; reads lines that `rows` has not read. Raises the errors of `check`."""
+        """Return the digest of the lines of each chunk; read lines that `rows` has not read. Raises the errors of
+        `check`."""
         for _ in self._blocks:
             pass
         self.check()
@@ -279,7 +280,7 @@ class LogUnit:
 
 
 def _header_end(descriptor: int, lines: int) -> int:
-    """The offset after the header of a file; after its known beginning if the header is longer."""
+    """Return the offset after the header of a file, or after its known beginning if the header is longer."""
     beginning, offset = os.pread(descriptor, BLOCK_BYTES, 0), 0
     for _ in range(lines):
         offset = beginning.find(b"\n", offset) + 1
@@ -290,7 +291,7 @@ def _header_end(descriptor: int, lines: int) -> int:
 
 @contextmanager
 def opened(root: str, chunk: Chunk) -> Iterator[int]:
-    """A descriptor of a chunk's file; raises MovedError if the file has been replaced, or is replaced meanwhile."""
+    """Open a chunk's file for reading. Raises MovedError if the file was replaced, or is replaced during the read."""
     try:
         descriptor = open_below(root, chunk.path)
     except (OSError, UnfitFileError) as error:
@@ -307,7 +308,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
 
 
 def middle(work: Halve, root: str) -> tuple[int, int] | None:
-    """File and offset of the line start nearest to the middle of all bytes, except the first; None without one.
+    """Return file and offset of the line start nearest to the middle of all bytes, except the first; None without any.
 
     Raises MovedError if a file cannot be read.
     """
@@ -323,7 +324,7 @@ def middle(work: Halve, root: str) -> tuple[int, int] | None:
 
 
 def _starts_near(root: str, chunk: Chunk, goal: int) -> Iterator[int]:
-    """The beginning of the chunk, and the line starts next to a place, if they are in the chunk."""
+    """Yield the beginning of the chunk, and the line starts next to a place, if they are in the chunk."""
     yield chunk.begin
     if not chunk.begin <= goal < chunk.end:
         return
@@ -342,7 +343,7 @@ def _starts_near(root: str, chunk: Chunk, goal: int) -> Iterator[int]:
         at = goal
         while at > chunk.begin:
             start = max(chunk.begin, at - _LOOK_BYTES)
-            # Not the end of the line before `goal` itself, which was found above.
+            # Not the line end before `goal` itself, which was found above.
             found = os.pread(descriptor, at - start, start).rfind(b"\n") + 1
             if found:
                 if start + found > chunk.begin:

@@ -1,8 +1,8 @@
-"""A keeper's view of the files of a pattern, and how it differs from the ledger.
+"""A keeper's view of the files of a pattern, and the differences from the ledger.
 
-`Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files stay the same). This
-module translates its answers into the ledger's terms: key, generation, and sizes that end at a line end. The view is
-rebuilt from the ledger when a keeper starts, or when another keeper was faster.
+`Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files keep their identity).
+This module translates its answers into the ledger's terms: key, generation, and sizes that end at a line end. The view
+is rebuilt from the ledger when a keeper starts, or when another keeper was faster.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Known(Struct):
     inode: str = ""
     mutated: bool = False
     gone: bool = False
-    #: State of the file when it was last compared, and found to agree with the ledger.
+    #: State of the file when its content last agreed with the ledger.
     settled: tuple[object, ...] | None = None
 
 
@@ -85,7 +85,7 @@ class Watch:
         self._known: dict[int, _Known] = {}
         self._generations: dict[str, int] = {}
         self._asked: list[tuple[_Known, SeenFile | GoneFile]] = []
-        #: Ids of files that this watch knows, and the id up to which it knows all.
+        #: Ids of files that this watch knows, and the id up to which the watch knows all files.
         self._ids: set[int] = set()
         self._made = tuple(made)
         self._unfinished = 0
@@ -103,7 +103,7 @@ class Watch:
 
     @property
     def due(self) -> float:
-        """Time of the next scan (monotonic)."""
+        """The time of the next scan (monotonic)."""
         return self._pace.due
 
     @property
@@ -137,13 +137,13 @@ class Watch:
                 self._unfinished += file.size - file.fingerprint.cut
         self.has_all_readable = self.is_complete
         self.is_complete &= not unreadable
-        # The CPU time of the scan counts, and not its waiting time; but a slow disk also gets a rest.
+        # The pause depends on the CPU time of the scan and not on its waiting time; but a slow disk also gets a rest.
         self._pace.looked(now, max(time.thread_time() - begun_cpu, (time.monotonic() - begun) / COST_FACTOR))
         if moving:
             self._pace.sooner(now, 0.05)
 
     def changes(self, limit: int) -> tuple[tuple[SeenFile, ...], tuple[GoneFile, ...]]:
-        """Changes that the ledger does not know yet, for at most `limit` files; call `answered` afterwards."""
+        """Return changes that the ledger does not know yet, for at most `limit` files; call `answered` afterwards."""
         self._asked = []
         for file in self._table:
             if len(self._asked) == limit:
@@ -151,7 +151,7 @@ class Watch:
             known = self._known.get(file.number)
             now = file.path, file.fingerprint, file.device, file.inode, file.mutated
             if known is not None and not known.gone and known.settled == now and self._finder.is_here(file):
-                continue  # most files, most of the time
+                continue  # the usual case
             change = self._change(file)
             if change is not None:
                 self._asked.append((self._known[file.number], change))
@@ -162,7 +162,7 @@ class Watch:
         return seen, gone
 
     def answered(self, answer: Reported) -> bool:
-        """Record the ledger's answer; False if it decided differently, so that a new `Watch` is needed."""
+        """Record the ledger's answer; return False if it decided differently, so that a new `Watch` is needed."""
         if answer.stale:
             return False
         ids = {(one.file.key, one.file.generation): one.file for one in answer.known}
@@ -186,7 +186,7 @@ class Watch:
         return True
 
     def place_of(self, key: str, generation: int) -> tuple[str, str]:
-        """Path and head of a file as recorded in the ledger; ("", "") if unknown."""
+        """Return path and head of a file as recorded in the ledger; ("", "") if unknown."""
         for known in self._known.values():
             if (known.key, known.generation) == (key, generation):
                 return known.path, known.head
@@ -198,11 +198,11 @@ class Watch:
         return (key, generation, False) in names
 
     def notices(self) -> list[Notice]:
-        """Notices since the last call."""
+        """Return the notices since the last call."""
         return self._notices.taken()
 
     def unfinished_bytes(self) -> int:
-        """Bytes of unfinished last lines at the last scan."""
+        """Return the bytes of unfinished last lines at the last scan."""
         return self._unfinished
 
     def copies(self) -> int:
@@ -220,7 +220,7 @@ class Watch:
         except ValueError:
             return  # written by another release; the file then gets a new generation
         if copy is None:
-            # Known from another site: only the beginning of its content counts until it is found here.
+            # Known from another site: only the beginning of its content counts until it is found on this site.
             device, inode, fingerprint, path = 0, 0, fingerprint._replace(cut=0, before=digest(b"")), row.key
         else:
             place, _, number = copy.inode.partition(":")
@@ -237,7 +237,7 @@ class Watch:
             known.gone = True
 
     def _measure(self, file: Followed) -> bool:
-        """Extend the fingerprint of a file to its last line end; False if the file has moved."""
+        """Extend the fingerprint of a file to its last line end; return False if the file has moved."""
         fingerprint = file.fingerprint
         try:
             with self._places.open(file.path) as descriptor:
@@ -268,7 +268,7 @@ class Watch:
         if path is None or (known is None and not file.fingerprint.cut):
             return None
         if known is None:
-            # Later files of a name may be forgotten while an earlier one still exists.
+            # Later files of a name may be forgotten while an earlier file still exists.
             generation = max(self._generations.get(path, 0), self._seen_before) + 1
             self._generations[path] = generation
             known = self._known[file.number] = _Known(path, generation)

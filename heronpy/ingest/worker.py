@@ -1,7 +1,7 @@
 """The worker of a pipeline: leases a unit, stages its rows, commits it, and takes the next unit.
 
-It holds no state: the ledger knows its unit, so the death of a worker costs only the attempt. One request to the ledger
-is open at a time, and it is repeated until it is answered.
+The worker has no state: the ledger knows its unit, so the death of a worker costs only the attempt. One request to
+the ledger is open at a time, and it is repeated until it is answered.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from heronpy.ingest.options import Rows, UnitOptions, options_here
 from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
 from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 
-#: How long it works before the task handles other requests.
+#: Seconds that the worker works before the task handles other requests.
 SLICE_S = 0.05
-#: Pause after a file has moved or the table's disk failed.
+#: Pause in seconds after a file has moved or the table's disk has failed.
 MOVED_S, DISK_S = 0.5, 2.0
-#: How the error of a unit begins whose worker has ended.
+#: Beginning of the error of a unit whose worker process has ended.
 ENDED = "the worker ended: "
-#: Interval at which unreadable logs are reported.
+#: Interval in seconds at which unreadable logs are reported.
 TELL_S = 30.0
-#: Interval at which the first worker asks the ledger for the backlog, between two units.
+#: Interval in seconds at which the first worker asks the ledger for the backlog, between two units.
 BACKLOG_S = 5.0
 #: Exit reasons of a process that its unit may have caused.
 OWN_FAULT = frozenset({"crashed", "oom", "hung", "user_exception"})
@@ -55,18 +55,18 @@ class BadBytesError(HeronError):
 
 
 class LogWorker(Spout):
-    """See `heronpy.ingest.LogUnits`, which makes its specification."""
+    """The worker of a pipeline; `heronpy.ingest.LogUnits` specifies it."""
 
     outputs: list[Any] = []
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Joins the pipeline, and reports how its predecessor ended."""
+        """Join the pipeline, and report how the predecessor process ended."""
         self._context = context
         self._counters = Counters(context, WORK)
         self._join(options_here(config), config[ROWS_KEY], context.process.after)
 
     def _join(self, options: UnitOptions, rows: Rows, after: str = "") -> None:
-        """Join a pipeline from now on; `after`: how the predecessor of this process ended."""
+        """Join a pipeline; `after`: how the predecessor of this process ended."""
         self._options, self._rows, context = options, rows, self._context
         if self._options.output is not None:
             self._options.output.load()
@@ -96,7 +96,7 @@ class LogWorker(Spout):
         self._asking.show_alive(self._options.config.silent_s)
 
     def backlog(self) -> Backlog:
-        """Bytes that the workers of the pipeline have yet to process; the first worker reports them for all.
+        """Return the bytes that the workers of the pipeline have yet to process; the first worker reports them for all.
 
         The value comes from its last request to the ledger, between two units.
         """
@@ -125,7 +125,7 @@ class LogWorker(Spout):
                 self._moved = False
             answer = self._asking.ask(self._request)
         except MovedLedgerError:
-            self._moved = True  # the same request is repeated then
+            self._moved = True  # then the same request is repeated
             return
         except LedgerAwayError as error:
             self._asking.wait(error)
@@ -149,7 +149,7 @@ class LogWorker(Spout):
             self._asking.leave()
 
     def _farewell(self, after: str) -> requests.GiveBack:
-        """The request that reports the predecessor's unit, and whether the unit may have killed it."""
+        """Return the request that reports the predecessor's unit, and whether the unit may have killed the process."""
         suspect = self._page.read() if after in OWN_FAULT else None
         error = f"{ENDED}{after}" if after else ""
         unit, line = (suspect.unit, suspect.line) if suspect is not None else (0, None)
@@ -207,7 +207,7 @@ class LogWorker(Spout):
         self._generation = generation
 
     def _count_end(self, request: requests.Request[Any], lost: requests.Lost | None) -> None:
-        """Count an attempt that succeeded, or that another one made unnecessary."""
+        """Count an attempt that succeeded, or that another attempt made unnecessary."""
         if lost is not None:
             if isinstance(request, requests.Commit | requests.TryFailed):
                 self._counters.add(IN_VAIN)
@@ -243,7 +243,7 @@ class LogWorker(Spout):
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
             data, known = dead_bytes(self._options.files.root, chunk, found)
-            # A keeper writes the record of a file that was rotated since it was read, because it knows the new place.
+            # If a file was rotated since it was read, a keeper writes the record, because it knows the new place.
             if known:
                 trace = self._tries.of(generation, found)
                 name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
@@ -271,13 +271,13 @@ class LogWorker(Spout):
             self._asking.end()
 
     def _step(self, attempt: Attempt | EmittedAttempt) -> None:
-        """Work for a moment; the result is the next request."""
+        """Work for a moment; return the next request."""
         work = attempt.work
         try:
             self._request = attempt.go_on(time.monotonic() + SLICE_S)
         except MovedError as error:
             self._discard()
-            # A file that has merely moved is found at once.
+            # A file that has only moved is found at once.
             if isinstance(error, UnreadError) and time.monotonic() >= self._tell_at:
                 self._tell_at = time.monotonic() + TELL_S
                 self.report_error(error)
@@ -300,12 +300,12 @@ class LogWorker(Spout):
             self.report_error(error)
             self._give_back(str(error), DISK_S)
         except MemoryError:
-            # Only a new process frees the memory of this one.
+            # Only a new process frees the memory of this process.
             self._breaks = True
             raise
 
     def _blamed(self, cause: BaseException) -> None:
-        """A hook: what a subclass does first about an error of the function."""
+        """React to an error of the user's function before it is reported; a hook for subclasses."""
 
     def _discard(self) -> None:
         self._asking.end()
@@ -320,7 +320,8 @@ class LogWorker(Spout):
 
 
 class RowWorker(LogWorker):
-    """The worker of a pipeline whose rows go to bolts: emits the rows of its unit, and commits it when all are acked.
+    """The worker of a pipeline whose rows go to bolts. It emits the rows of its unit, and commits the unit when all are
+    acked.
 
     At least once: if the worker ends or the function raises, the whole unit is emitted again.
     """

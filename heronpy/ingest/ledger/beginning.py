@@ -1,4 +1,4 @@
-"""The beginning of a ledger: with a pipeline's numbers, or from its output and its bad records. Pure."""
+"""The first rows of a ledger: from a pipeline's configuration, or from its output and its bad records. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from heronpy.ingest.ledger.store import View
 from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pipeline, Span, SpanState
 
 PARTS_MAX = 1 << 20
-#: Most contradictions that one sentence names.
+#: Maximum number of contradictions that one sentence names.
 PROBLEMS_MAX = 100
-#: A file of a rebuilt ledger does not count as gone before this time.
+#: Seconds before which a file of a rebuilt ledger does not count as gone.
 SCANNED_S = 3_600.0
 
 
 def other_files(known: str, given: str) -> str:
-    """Why a pipeline cannot continue with the files of another pattern."""
+    """Return why a pipeline cannot continue with the files of another pattern."""
     return (
         f"the ledger has this pipeline with the files {known!r}, not {given!r}; give the pipeline another"
         " name, or use another ledger"
@@ -55,7 +55,7 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
 
 
 def keys_of(view: View) -> Iterator[str]:
-    """The keys of all files."""
+    """Return the keys of all files."""
     last, page = 0, policy.LOOKED_AT_MAX
     while files := view.files(last, page):
         yield from (file.key for file in files)
@@ -70,7 +70,7 @@ def _new(now: float, config: str, generation: int, part: int, ledger: str) -> Pi
 
 
 def _checked(config: Config) -> Config:
-    """Raise LedgerError for invalid numbers."""
+    """Return the configuration; raise LedgerError if its numbers are invalid."""
     if not config.pattern:
         raise LedgerError("a pipeline needs a pattern of files")
     positive = {
@@ -145,7 +145,7 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
 
 
 def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[int, int]:
-    """The rows of one file; its holes are added. Returns the bytes that are done and bad."""
+    """Add the rows of one file and its holes; return the numbers of done and of bad bytes."""
     done = found.done
     pipeline, now = draft.pipeline, draft.now
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))
@@ -153,7 +153,7 @@ def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[in
     spans: list[Span] = []
     covered = ranges.union((one.begin, one.end) for one in done)
     spans.extend(Span(number, begin, end, SpanState.DONE, 0) for begin, end in covered)
-    # A range that was retried with success is done, even if an old record says otherwise.
+    # A range that a retry has processed is done, even if an old record calls it bad.
     for bad in found.bad:
         for begin, end in ranges.subtract([(bad.begin, bad.end)], covered):
             spans.append(Span(number, begin, end, SpanState.BAD, bad.root, bad.tries, shortened(bad.error)))
@@ -162,7 +162,7 @@ def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[in
     holes.extend((number, begin, end) for begin, end in ranges.subtract([(0, cut)], covered))
     for span in spans:
         draft.put(span)
-    # Until a scan has seen the file, no site has it, and all sites get time to report it.
+    # Until a scan has seen the file, it is on no site, and all sites get time to report it.
     gone = now + SCANNED_S
     draft.put(File(number, found.key, found.generation, now, found.head, cut, cut, FileState.LIVE, None, gone))
     sizes = {state: sum(one.end - one.begin for one in spans if one.state is state) for state in SpanState}
@@ -180,6 +180,6 @@ def _refuse_overlaps(files: Iterable[FoundFile]) -> None:
 
 
 def joined(problems: Sequence[str]) -> str:
-    """The problems as one clause, cut to the first ones."""
+    """Return the problems as one clause, cut to the first ones."""
     more = f"; and {len(problems) - PROBLEMS_MAX} more" if len(problems) > PROBLEMS_MAX else ""
     return f"{'; '.join(problems[:PROBLEMS_MAX])}{more}"

@@ -17,7 +17,8 @@ A = TypeVar("A")
 class Ledger:
     """One process's connection to a pipeline's ledger; threads take turns.
 
-    A request that ended in LedgerAwayError keeps its number: repeated before any other, it is not carried out twice.
+    A request that ended in LedgerAwayError keeps its number. If it is repeated before any other, it has no second
+    effect.
     """
 
     def __init__(self, store: Store, pipeline: str, who: Who) -> None:
@@ -29,11 +30,12 @@ class Ledger:
         self._turn = threading.Lock()
 
     def follow(self, version: int) -> None:
-        """Use this version of the partition map from now on."""
+        """Use this version of the partition map for further requests."""
         self._who = replace(self._who, partitions=version)
 
     def ask(self, request: Request[A]) -> A:
-        """The answer; raises LedgerError for an invalid request, and LedgerAwayError if the ledger does not answer."""
+        """Return the answer. Raises LedgerError for an invalid request, and LedgerAwayError if the ledger does not
+        answer."""
         if isinstance(request, machine.UNNUMBERED):
             return self._transact(request, 0)
         with self._turn:

@@ -9,10 +9,10 @@ from heronpy.ingest.ledger.types import Config, DispatchState, Span, UnitState
 
 
 class SiteView(Struct, frozen=True):
-    """A site: its files and safe bytes, its recently seen processes, and its leased units."""
+    """A site, with its files and safe bytes, its recently seen processes, and its leased units."""
 
     name: str
-    #: "up"; "down" if a user has taken it down; "silent" if no worker of it was seen for 30 s.
+    #: "up"; "down" if a user has taken it down; "silent" if none of its workers was seen for 30 s.
     state: str
     files: int
     bytes: int
@@ -26,7 +26,7 @@ class SiteView(Struct, frozen=True):
 class AfterView(Struct, frozen=True):
     """A pipeline for which units wait: for older bytes or, if `whole`, for everything that existed when both had begun.
 
-    `waits`: why units wait now, as a clause; "" if they do not.
+    `waits`: why units wait now, as a clause; "" if they do not wait.
     """
 
     pipeline: str
@@ -40,13 +40,13 @@ class Figures(Struct, frozen=True):
     generation: int
     paused: bool
     files: dict[str, int]
-    #: Bytes of all files together.
+    #: Total number of bytes of all files.
     known_bytes: int
     waiting_bytes: int
     done_bytes: int
     bad_bytes: int
     bad_ranges: int
-    #: State to number of units, and to their bytes.
+    #: Number of units by state, and number of their bytes by state.
     units: dict[str, tuple[int, int]]
     #: Age of the oldest unpublished byte; None if all bytes are published.
     oldest_s: float | None
@@ -57,16 +57,16 @@ class Figures(Struct, frozen=True):
     dispatches_open: int
     dispatches_failed: int
     sites_down: tuple[str, ...]
-    #: Empty for a pipeline without sites.
+    #: The sites; empty for a pipeline without sites.
     sites: tuple[SiteView, ...] = ()
-    #: Committed units in failed dispatches.
+    #: Number of committed units in failed dispatches.
     units_held: int = 0
-    #: The pipelines for which this one waits.
+    #: The pipelines for which this pipeline waits.
     after: tuple[AfterView, ...] = ()
     #: See `Config`.
     rows_to: str = "table"
     place: str = ""
-    #: Since the ledger was made or rebuilt: published units, and those won by a backup.
+    #: Number of published units since the ledger was made or rebuilt, and number of those that a backup won.
     published_units: int = 0
     backups_won: int = 0
     #: See `Tally`.
@@ -76,14 +76,14 @@ class Figures(Struct, frozen=True):
     preempted: int = 0
     tries_failed: int = 0
     in_vain: int = 0
-    #: Slow containers, and how many times as slow as usual they are.
+    #: Slow containers, and the factor by which each is slower than usual.
     slow: dict[str, float] = {}
-    #: Duration of attempts at recent units; None if no unit was committed yet.
+    #: Duration of recent attempts, by units; None if no unit was committed yet.
     p50_s: float | None = None
     p99_s: float | None = None
-    #: Bytes of unfinished last lines, as seen by keepers.
+    #: Number of bytes in unfinished last lines, as seen by keepers.
     unfinished_bytes: int = 0
-    #: Files that are not read because they are considered copies of others.
+    #: Number of files that are not read because they are considered copies of others.
     copies: int = 0
     #: The pattern of the files.
     logs: str = ""
@@ -108,7 +108,7 @@ class UnitView(Struct, frozen=True):
     site: str
     error: str
     chunks: tuple[Chunk, ...]
-    #: What the unit waits for, one clause each.
+    #: Reasons why the unit waits, one clause each.
     waits: tuple[str, ...] = ()
 
 
@@ -117,7 +117,7 @@ class Units(Struct, frozen=True):
 
 
 class ListUnits(Request[Units], frozen=True):
-    """Live units of a state, oldest first."""
+    """Request the live units of a state, oldest first."""
 
     state: UnitState
     limit: int = 100
@@ -143,8 +143,8 @@ class ListDispatches(Request[Dispatches], frozen=True):
 
 
 class BadRange(Struct, frozen=True):
-    """`key`: the name of the file when it was first seen. `head`: the file's beginning. `places`: sites and paths below
-    the root of the pattern where it was last seen; empty if it is gone."""
+    """`key`: the name of the file when it was first seen. `head`: the file's beginning. `places`: the sites and paths,
+    below the root of the pattern, where it was last seen; empty if the file is gone."""
 
     key: str
     generation: int
@@ -170,7 +170,7 @@ class ListBad(Request[BadRanges], frozen=True):
 
 # ---- acting ----------------------------------------------------------------------------------
 class Retried(Struct, frozen=True):
-    """`more`: repeat the request. `dispatches`: the new dispatches with the units of failed ones."""
+    """`more`: whether to repeat the request. `dispatches`: the new dispatches with the units of failed ones."""
 
     units: tuple[int, ...]
     more: bool
@@ -196,7 +196,7 @@ class RetryFailed(Request[Retried], frozen=True):
 
 
 class SiteSet(Struct, frozen=True):
-    """`freed`: number of units that others may take at once."""
+    """`freed`: number of units that other sites may take at once."""
 
     freed: int
 
@@ -209,7 +209,7 @@ class SetSite(Request[SiteSet], frozen=True):
 
 
 class SiteForgotten(Struct, frozen=True):
-    """`more`: repeat the request."""
+    """`more`: whether to repeat the request."""
 
     files: int
     more: bool
@@ -226,7 +226,7 @@ class ForgetSite(Request[SiteForgotten], frozen=True):
 
 
 class Pause(Request[Alive], frozen=True):
-    """Stop or resume cuts and leases; leased units are still committed and published."""
+    """Stop or resume cuts and leases; units that are already leased are still committed and published."""
 
     paused: bool
 
@@ -253,7 +253,7 @@ class FoundFile(Struct, frozen=True):
 
 
 class Rebuilt(Struct, frozen=True):
-    """`units`: number of units made of the holes. From now on, output names begin with this generation."""
+    """`units`: number of units made from the holes. New output names begin with this generation."""
 
     generation: int
     files: int
@@ -266,7 +266,7 @@ class Rebuild(Request[Rebuilt], frozen=True):
     """Replace the content of the ledger by the found ranges; the only transaction as large as the ledger.
 
     `at_least`: above the highest found generation. Raises LedgerError while workers are active, or if two published
-    ranges overlap (it names both units). `trial`: only check, and return the new generation, without changes.
+    ranges overlap (it names both units). `trial`: only check and return the new generation.
     """
 
     config: Config
@@ -274,6 +274,6 @@ class Rebuild(Request[Rebuilt], frozen=True):
     at_least: int = 1
     part: int = 0
     trial: bool = False
-    #: See `Pipeline`: the random name of what is made, and its partition map.
+    #: See `Pipeline`: the random name of the new ledger, and its partition map.
     ledger: str = ""
     partitions: str = ""

@@ -1,4 +1,4 @@
-"""The pending changes of one transaction, on top of the rows that it has read. Pure."""
+"""The pending changes of one transaction, in addition to the rows that it has read. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Draft:
 
     # ---- rows -------------------------------------------------------------------------------
     def get(self, kind: type[R], *key: int | str) -> R | None:
-        """The row with this primary key, as it is now."""
+        """Return the row with this primary key, with pending changes."""
         if (kind, key) in self._rows:
             return cast("R | None", self._rows[kind, key])
         return None if self._wipe and kind not in KEPT else self.view.get(kind, *key)
@@ -88,7 +88,7 @@ class Draft:
             ) from None
 
     def count(self, **by: int) -> None:
-        """Add to the counts of the pipeline."""
+        """Add to the tally of the pipeline."""
         known = self.get(Tally) or Tally()
         self.put(replace(known, **{name: getattr(known, name) + more for name, more in by.items()}))
 
@@ -101,13 +101,13 @@ class Draft:
     def make_unit(
         self, pieces: Iterable[Piece], since: float, like: Unit | None = None, tries: int = 0, weight: int = 0
     ) -> int:
-        """Make a ready unit of these ranges; `like`: the unit that it was split from."""
+        """Create a ready unit from these ranges; `like`: the unit that it was split from."""
         pieces = list(pieces)
         number, size = self.next_unit(), total(pieces)
         root, made, error = number, self.now, ""
         if like is not None:
             root, made, error = like.root, like.made, like.error
-            # The ledger does not read the list, so the lines count as equally heavy by their bytes.
+            # The ledger does not read the list, so it assumes that all bytes of lines have the same weight.
             weight = like.weight and max(1, like.weight * size // like.bytes)
         self.put(Unit(number, root, UnitState.READY, size, since, made, tries=tries, error=error, weight=weight))
         for file, begin, end in pieces:
@@ -115,7 +115,7 @@ class Draft:
         return number
 
     def pieces_of(self, unit: int) -> list[Piece]:
-        """The chunks of a unit that this transaction has not changed."""
+        """Return the chunks of a unit that this transaction has not changed."""
         return [(span.file, span.begin, span.end) for span in self.view.spans_of_unit(unit)]
 
     def make_bad(self, pieces: Iterable[Piece], root: int, tries: int, error: str) -> None:
@@ -145,7 +145,7 @@ class Draft:
             self.put(span)
 
     def chunks(self, unit: int, site: str) -> tuple[Chunk, ...]:
-        """The chunks of a unit, with the paths on a site."""
+        """Return the chunks of a unit, with their paths on a site."""
         files = {file.id: file for file in self.view.files_of_unit(unit)}
         places = {copy.file: (copy.path, copy.tail) for copy in self.view.copies_of_unit(unit, site)}
         spans = self.view.spans_of_unit(unit)
@@ -169,5 +169,5 @@ class Draft:
 
 
 def shortened(text: str) -> str:
-    """The text, cut so that every store can keep it."""
+    """Return the text, cut so that every store can keep it."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()[:TEXT_MAX]

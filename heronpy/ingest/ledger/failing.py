@@ -1,4 +1,4 @@
-"""The consequence of a failed attempt: another try, a bad line, halves, or the end of the unit. Pure."""
+"""Decides what follows a failed attempt: another try, a bad line, halves, or the end of the unit. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def try_failed(draft: Draft, request: requests.TryFailed, who: requests.Who) -> 
 
 
 def died(draft: Draft, unit: Unit, error: str, line: requests.Line | None, memory: bool) -> requests.Judged:
-    """The holder of a leased unit crashed, hung, or ran out of memory; a first try does not know the line."""
+    """Handle the crash, hang or memory exhaustion of a unit's holder; on a first try, the line is unknown."""
     told = line is not None or unit.tries > 0
     tries_max = min(policy.MEMORY_TRIES, draft.config.tries_max) if memory else draft.config.tries_max
     return _judge(draft, unit, error, line, unit.attempt, told, tries_max=tries_max, died=True)
@@ -44,8 +44,8 @@ def _judge(
     tries_max: int = 0,
     died: bool = False,
 ) -> requests.Judged:
-    """`told`: whether the attempt could name its line; `proven`: whether lines before it became rows; `tries_max`: 0
-    for that of the pipeline; `died`: whether the unit may be too big for one process."""
+    """Decide about a unit. `told`: whether the attempt could name its line; `proven`: whether lines before it became
+    rows; `tries_max`: 0 means that of the pipeline; `died`: whether the unit may be too big for one process."""
     config = draft.config
     draft.count(tries_failed=1)
     named = _text_of(line) if told else ""
@@ -60,8 +60,8 @@ def _judge(
             draft.put(unit)  # a backup is still working on it
             return requests.Again(unit.tries)
         rested = draft.now + policy.try_again_s(unit.tries)
-        # Without any row, something that the function needs may be unavailable. Bytes before the line prove nothing
-        # then, because a unit may begin inside a line, and a function may read many lines before it returns the first
+        # Without any row, something that the function needs may be unavailable. Then bytes before the line prove nothing,
+        # because a unit may begin inside a line, and a function may read many lines before it returns the first
         # row.
         if line is not None and proven and _has_room(draft, unit):
             cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
@@ -82,7 +82,7 @@ def _judge(
             if not before and not behind:
                 return _bad(draft, unit, [suspect])
             return _alone(draft, unit, before, suspect, behind, config.tries_max - 1)
-    # The next holder finds the middle, because this module does not read bytes.
+    # The next holder finds the middle, because this module reads no bytes.
     draft.put(replace(_rested(unit, draft.now), halve=True))
     return requests.Again(unit.tries)
 
@@ -100,7 +100,7 @@ def split_at(draft: Draft, request: requests.SplitAt, who: requests.Who) -> requ
     if halves is None:
         raise LedgerError(f"unit {unit.id} cannot be split at byte {request.begin} of file {request.file}: not inside")
     draft.drop(unit)
-    # The whole unit has failed often enough, so each half gets one try.
+    # The whole unit has failed often enough, so each half gets only one try.
     tries = draft.config.tries_max - 1
     return requests.Taken(tuple(draft.make_unit(half, unit.since, unit, tries) for half in halves))
 
@@ -124,10 +124,10 @@ def _alone(
     tries: int,
     rested: float = 0.0,
 ) -> requests.Taken:
-    """Make the line at which tries have failed a separate unit with the remaining tries: it is bad if it fails alone.
-    The other lines do not wait for it.
+    """Make a separate unit, with the remaining tries, of the line at which tries have failed: if it fails alone, it is
+    bad. The other lines do not wait for it.
 
-    A function that holds several lines, such as a batch, fails at the last one, even if another line is at fault.
+    If a function holds several lines, such as a batch, it fails at the last line even if another line is at fault.
     """
     draft.drop(unit)
     alone = draft.make_unit([suspect], unit.since, unit, tries)
@@ -160,7 +160,7 @@ def _fail(draft: Draft, unit: Unit, error: str) -> requests.Failed:
 
 
 def _place(draft: Draft, unit: Unit, line: requests.Line | None) -> str:
-    """The place of a failure: the line if it is known, otherwise the unit."""
+    """Return the place of a failure: the line if it is known, otherwise the unit."""
     pieces = [(line.file, line.begin, line.end)] if line is not None else draft.pieces_of(unit.id)
     number, begin, end = pieces[0]
     file = draft.get(File, number)

@@ -1,4 +1,4 @@
-"""How a unit ends: the record that decides which attempt counts, and its publication. Pure."""
+"""The end of a unit: the commit, which decides which attempt counts, and the publication. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from heronpy.ingest.ledger import policy, requests
 from heronpy.ingest.ledger.draft import Draft, shortened
 from heronpy.ingest.ledger.types import Dispatch, DispatchState, Pace, Unit, UnitState
 
-#: Units that one dispatch takes; `unpublished_units` is the lower limit in practice.
+#: Maximum number of units in one dispatch; in practice `unpublished_units` is a lower limit.
 DISPATCH_UNITS_MAX = 256
 
 
 def in_vain(draft: Draft, number: int, attempt: int, generation: int) -> requests.Lost | Unit:
-    """The unit of an attempt, or why the attempt no longer counts."""
+    """Return the unit of an attempt, or why the attempt no longer counts."""
     if generation != draft.pipeline.generation:
         return requests.Lost.GENERATION
     unit = draft.get(Unit, number)
@@ -30,7 +30,7 @@ def in_vain(draft: Draft, number: int, attempt: int, generation: int) -> request
 
 
 def commit(draft: Draft, request: requests.Commit, who: requests.Who) -> requests.Committed:
-    """See `Commit`; a late attempt wins if no other attempt has."""
+    """Answer a `Commit`. A late attempt wins if no other attempt has won."""
     unit = in_vain(draft, request.unit, request.attempt, request.generation)
     if isinstance(unit, requests.Lost):
         return requests.Committed(unit)
@@ -122,7 +122,7 @@ def dispatch_failed(draft: Draft, request: requests.DispatchFailed, who: request
 
 
 def dispatch_again(draft: Draft, failed: Dispatch) -> int:
-    """Put the units of a failed dispatch into a new one; the old one stays void outside the ledger."""
+    """Put the units of a failed dispatch into a new one; the old dispatch remains invalid outside the ledger."""
     pipeline = draft.pipeline
     new = Dispatch(pipeline.next_dispatch, failed.units, DispatchState.OPEN)
     draft.put(replace(pipeline, next_dispatch=pipeline.next_dispatch + 1))
@@ -136,7 +136,7 @@ def dispatch_again(draft: Draft, failed: Dispatch) -> int:
 
 
 def units_held(draft: Draft) -> int:
-    """Committed units that wait for the user because their dispatch has failed."""
+    """Return the number of committed units that wait for the user because their dispatch has failed."""
     return sum(len(one.units) for one in draft.view.dispatches() if one.state is DispatchState.FAILED)
 
 

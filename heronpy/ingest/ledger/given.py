@@ -9,12 +9,12 @@ from heronpy.ingest.ledger import ranges, requests
 from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.types import REPORT_MAX, Copy, File, FileState, Seal, Span, SpanState
 
-#: Units of one list.
+#: Maximum number of units of one list.
 SHARES_MAX = 100_000
 
 
 def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> requests.Entered:
-    """See `EnterList`."""
+    """Answer an `EnterList`."""
     if draft.view.files(0, 1) or draft.get(Seal, who.site) is not None:
         return requests.Entered(0)
     draft.put(Seal(who.site, request.run, draft.now))
@@ -37,7 +37,7 @@ def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> 
 
 
 def take_files(draft: Draft, request: requests.TakeFiles, who: requests.Who) -> requests.Entered:
-    """See `TakeFiles`."""
+    """Answer a `TakeFiles`."""
     if len(request.files) > REPORT_MAX:
         raise LedgerError(f"more than {REPORT_MAX} files at once are refused; make several requests")
     new = 0
@@ -56,7 +56,7 @@ def take_files(draft: Draft, request: requests.TakeFiles, who: requests.Who) -> 
 
 
 def _new_file(draft: Draft, given: File) -> File:
-    """The row of a file under the next id."""
+    """Add the row of a file under the next id."""
     pipeline = draft.pipeline
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))
     file = replace(given, id=pipeline.next_file)
@@ -65,7 +65,7 @@ def _new_file(draft: Draft, given: File) -> File:
 
 
 def redo(draft: Draft, request: requests.Redo, who: requests.Who) -> requests.Returned:
-    """See `Redo`."""
+    """Answer a `Redo`."""
     again: list[tuple[list[ranges.Piece], int]] = []
     by_file: dict[tuple[str, int], list[requests.FileRange]] = {}
     for wanted in request.ranges:

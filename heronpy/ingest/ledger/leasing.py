@@ -1,4 +1,4 @@
-"""Which process gets which unit: leases, backups, and the leases of ended processes. Pure."""
+"""Decides which process gets which unit: leases, backups, and the leases of ended processes. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heronpy.ingest.ledger.requests import Brake
 from heronpy.ingest.ledger.types import PART, Answer, Client, Kind, Pace, Unit, UnitState
 
 Totals = dict[UnitState, tuple[int, int]]
-#: How much earlier than a silent process a process that has left counts as last seen.
+#: A process that has left counts as last seen this much earlier than a silent process.
 LEFT_S = 1.0
 
 
@@ -52,14 +52,13 @@ def lease(draft: Draft, request: requests.Lease, who: requests.Who) -> requests.
 
 
 def _open(draft: Draft, totals: Totals) -> int:
-    """Units that are neither published nor wait for the user."""
+    """Return the number of units that are neither published nor waiting for the user."""
     found = sum(count for state, (count, _) in totals.items() if state is not UnitState.FAILED)
     return found - units_held(draft) if found else 0
 
 
 def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests.Who) -> bool:
-    """Whether a worker in a slow container gets no unit, because other workers will process the ready units before it
-    would.
+    """Whether a worker in a slow container gets no unit, because other workers will process the ready units sooner.
     """
     view, since = draft.view, draft.now - draft.config.silent_s
     ready, _ = totals.get(UnitState.READY, (0, 0))
@@ -73,7 +72,8 @@ def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests
 
 
 def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], with_backups: bool) -> Iterator[Unit]:
-    """Units whose state permits a lease, bounded: first units without a worker, oldest first, and then late units."""
+    """Yield a bounded number of units that may be leased: first units without a worker, oldest first, then late
+    units."""
     yield from merge(sorted(orphans.values(), key=_age), _ready(draft), key=_age)
     if draft.config.rows_to == "table" and with_backups:
         for unit in draft.view.expired(draft.now, policy.LOOKED_AT_MAX):
@@ -82,7 +82,7 @@ def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], w
 
 
 def _late_at(unit: Unit, paces: Sequence[Pace]) -> float:
-    """When a leased unit may have a backup by the current times; the lease may have begun earlier.
+    """Return when a leased unit may have a backup, judged by current durations.
 
     A unit has one backup, unless the backup is late too.
     """
@@ -107,7 +107,7 @@ def _age(unit: Unit) -> tuple[int, int]:
 def _obstacle(
     draft: Draft, unit: Unit, orphan: bool, who: requests.Who, others: waits.Others, paces: Sequence[Pace]
 ) -> Brake | None:
-    """Why this worker does not get the unit; None if it gets it."""
+    """Return why this worker does not get the unit; None if the worker gets the unit."""
     now, view = draft.now, draft.view
     if unit.state is UnitState.READY and now < unit.until:
         return Brake.LATER
@@ -183,7 +183,8 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
 
 
 def leave(draft: Draft, request: requests.Leave, who: requests.Who) -> requests.Alive:
-    """See `Leave`. The row stays, like that of a silent process, so that its site keeps its units for a while."""
+    """Answer a `Leave`. The client's row stays, like that of a silent process, so that its site keeps its units for a
+    while."""
     give_back(draft, requests.GiveBack(counts=False, error="", own=True), who)
     known = draft.get(Client, who.name)
     if known is not None:

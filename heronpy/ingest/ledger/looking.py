@@ -9,9 +9,9 @@ from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.requests import Cut, Who
 from heronpy.ingest.ledger.types import Config, Scanned, Unfinished
 
-#: A scan is recorded if the last recorded one is this much older.
+#: A scan is recorded if the last recorded scan is older by this number of seconds.
 WRITTEN_S = 0.4
-#: How often the bytes without a line end are recorded while they change.
+#: Interval in seconds at which changing numbers of bytes without a line end are recorded.
 UNFINISHED_S = 5.0
 
 
@@ -30,8 +30,8 @@ def note(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
-    """Record the bytes without a line end, at once when they appear or vanish and otherwise from time to time, and the
-    number of files considered copies."""
+    """Record the number of files considered copies, and the bytes without a line end: at once when they appear or
+    vanish, otherwise from time to time."""
     if request.unfinished is None:
         return
     found = draft.get(Unfinished, who.site)
@@ -44,7 +44,8 @@ def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def arrived(draft: Draft, site: str) -> float:
-    """The earliest time of the bytes that a site reports now: its previous scan, which did not see them.
+    """Return the earliest time of the bytes that a site reports now: the time of its previous scan, which did not see
+    them.
 
     They may be older than a unit of a waiting pipeline that was cut before this scan.
     """
@@ -66,6 +67,6 @@ def is_awaited(draft: Draft) -> bool:
 
 
 def waited_for(config: str) -> tuple[str, ...]:
-    """The pipelines for which a pipeline with this `Pipeline.config` waits."""
+    """Return the pipelines for which a pipeline with this `Pipeline.config` waits."""
     found = msgspec.json.decode(config, type=Config)
     return (*found.after, *found.after_all)

@@ -1,7 +1,7 @@
 """The single entry to a ledger's decisions: `(view, request, now) -> (changes, answer)`. Pure.
 
 Invariants, which `validate` checks: the spans of a file partition `[0, cut)`, and `cut <= size`; a byte is in at most
-one live unit, whose chunks are its spans; one attempt of a unit wins; published bytes are done, and done bytes were
+one live unit, whose chunks are its spans; one attempt of a unit wins; published bytes are done, and done bytes are
 published; counts are derived from rows.
 """
 
@@ -72,21 +72,21 @@ READS: Final[tuple[type[Request[Any]], ...]] = (
     *(requests.ListFiles, requests.ListFinished, requests.WhichLive),
     *(commands.Show, commands.ListUnits, commands.ListBad, commands.ListDispatches),
 )
-#: Idempotent requests with a true answer, which need no number.
+#: Idempotent requests. A repetition gets a true answer, so they need no number.
 UNNUMBERED: Final[tuple[type[Request[Any]], ...]] = (
     *READS,
     *(requests.Open, requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Published),
     *(requests.MakeDispatch, requests.Dispatched, requests.DispatchFailed, requests.Collect, requests.Leave),
     *(requests.EnterList, requests.TakeFiles, requests.Redo),
 )
-#: Requests that a power failure may undo, together with all processes of the host: a later process repeats them, and
-#: nothing outside of the ledger depends on them before a later request, which is on disk with all earlier ones. A lease
+#: Requests that a power failure may undo, together with all processes of the host. A later process repeats them, and
+#: nothing outside the ledger depends on them before a later request, which is on disk with all earlier ones. A lease
 #: stages rows, which count only after `Commit`; a cut and a report are repeated from the files; published units are
 #: found in their place.
 UNDONE: Final[tuple[type[Request[Any]], ...]] = (
     *(requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Lease, requests.Published),
 )
-#: The types of answers that are kept.
+#: The types of answers that are stored.
 _KEPT = {
     kind.__name__: kind
     for kind in (

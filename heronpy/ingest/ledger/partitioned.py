@@ -1,4 +1,4 @@
-"""One pipeline in several ledgers, which may be replaced for later files while it runs (Ubiq's time-ranged partitions).
+"""One pipeline in several ledgers, which may change for later files while it runs (Ubiq's time-ranged partitions).
 
 A file's birth picks the entry, and a stable hash of its key the ledger of the entry. So a file keeps its ledger when
 entries are added, and units never span ledgers. An entry is needed until its ledgers are drained. Ledgers have disjoint
@@ -27,12 +27,12 @@ from heronpy.ingest.ledger.types import PART
 A = TypeVar("A")
 S = TypeVar("S", bound=Struct)
 
-#: How often a newer partition map is followed before this is an error.
+#: How many newer partition maps are followed in one request before this is an error.
 FOLLOWS_MAX: Final = 10
 
 
 class PartitionedLedger:
-    """Used like a `Ledger`; the first request is `Open` or `Rebuild`."""
+    """A pipeline's ledgers, used like one `Ledger`; the first request must be `Open` or `Rebuild`."""
 
     def __init__(
         self,
@@ -51,23 +51,24 @@ class PartitionedLedger:
         self._made: Callable[[str], Ledger] = lambda url: Ledger(opened(url), pipeline, who)
         self._all = dict(known or {})
         self._ledgers = self._of_urls(only if only is not None else self.partitions.urls)
-        #: Ledgers by part of the ids.
+        #: The ledgers by part number of their ids.
         self._parts: dict[int, Ledger] = {}
         self._turn = 0
 
     def ask(self, request: Request[A]) -> A:
-        """See `Ledger.ask`; raises LedgerAwayError if one of the needed ledgers does not answer."""
+        """Return the combined answer; see `Ledger.ask`. Raises LedgerAwayError if one of the needed ledgers does not
+        answer."""
         rule = _RULES.get(type(request))
         if rule is None:
             return self._of(cast(Any, request).unit).ask(request)
         return cast(A, rule(self, request))
 
     def each(self, request: Request[A]) -> dict[str, A]:
-        """The answer of each ledger by URL; an entry is drained if none of its ledgers has open units."""
+        """Return the answer of each ledger by URL; an entry is drained if none of its ledgers has open units."""
         return {url: ledger.ask(request) for url, ledger in self._ledgers.items()}
 
     def _of_urls(self, urls: Iterable[str]) -> dict[str, Ledger]:
-        """One client per ledger, because each ledger counts the requests of this process."""
+        """Return a client for each ledger, because each ledger counts the requests of this process."""
         for url in urls:
             if url not in self._all:
                 self._all[url] = self._made(url)
@@ -104,7 +105,7 @@ class PartitionedLedger:
         raise LedgerAwayError("the partition map of the pipeline keeps changing")
 
     def _open_all(self, request: requests.Open) -> requests.Opened | None:
-        """Open all ledgers; returns None if a ledger has a newer partition map, which is used from now on."""
+        """Open all ledgers. Return None if a ledger has a newer partition map, which this process then uses."""
         if (request.config.after or request.config.after_all) and len(self._ledgers) > 1:
             raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
         generation, name = 1, request.ledger
@@ -145,7 +146,7 @@ class PartitionedLedger:
         generation = request.at_least
         placed = replace(self.partitions, version=max(1, self.partitions.version))
         answers: list[commands.Rebuilt] = []
-        for _ in range(2):  # the first round finds the highest generation, the second gives it to all
+        for _ in range(2):  # the first round finds the highest generation, the second sets it in all
             answers = []
             for url, ledger in self._ledgers.items():
                 files = tuple(
@@ -162,7 +163,7 @@ class PartitionedLedger:
     # ---- files ------------------------------------------------------------------------------
     def _report(self, request: requests.ReportScan) -> requests.Reported:
         if not self._parts:
-            # The map is not in all ledgers yet, so another site may still give files to other ledgers.
+            # The map is not in all ledgers yet, so another site may still put files into other ledgers.
             raise MovedLedgerError("the ledgers of the pipeline are not all open; the task opens them again")
         seen: dict[Ledger, list[int]] = {}
         for index, one in enumerate(request.seen):
@@ -185,7 +186,7 @@ class PartitionedLedger:
         return requests.Reported(tuple(known), tuple(sorted(stale)), tuple(sorted(late)))
 
     def _page(self, request: requests.ListFiles | commands.ListBad) -> requests.KnownFiles | commands.BadRanges:
-        """One page over all ledgers, in the order of their ids."""
+        """Return one page over all ledgers, in the order of their ids."""
         found: list[Any] = []
         more = False
         for ledger in self._in_order():
@@ -198,8 +199,8 @@ class PartitionedLedger:
         return kind(tuple(found), more)
 
     def _cut(self, request: requests.Cut) -> requests.CutUnits:
-        # Each ledger has its own clock, and no pipeline waits for one in several ledgers. Bytes without a line end are
-        # in the files of all ledgers: the first ledger records them.
+        # Each ledger has a separate clock, and no pipeline waits for one in several ledgers. Bytes without a line end
+        # may be in the files of all ledgers: the first ledger records them.
         several = len(self._ledgers) > 1
         first, *others = self._ledgers.values()
         part = requests.Cut(run=request.run, complete=request.complete)
@@ -210,7 +211,7 @@ class PartitionedLedger:
 
     # ---- units ------------------------------------------------------------------------------
     def _lease(self, request: requests.Lease) -> requests.Work | requests.Halve | requests.Idle:
-        """Lease from one ledger after the other, so that none is starved; an unreachable ledger affects only itself."""
+        """Lease from the ledgers in turn, so that none is starved; an unreachable ledger does not affect the others."""
         ledgers = self._in_order()
         self._turn += 1
         idle: list[requests.Idle] = []
@@ -287,13 +288,13 @@ class PartitionedLedger:
 
 
 def _part(url: str) -> int:
-    """The part number of a ledger, from 1 on; 0 is the part of a single ledger."""
+    """Return the part number of a ledger, from 1 on; a single ledger has 0."""
     return 1 + stable_hash(url) % (PARTS_MAX - 1)
 
 
 def _joined(answers: Iterable[S], **how: Callable[[list[Any]], Any]) -> S:
     """Combine the answers of several ledgers: numbers are added, lists are concatenated, and so on; `how` describes
-    other fields."""
+    exceptions."""
     answers = list(answers)
     if len(answers) == 1:
         return answers[0]
@@ -347,7 +348,7 @@ def _sites(values: list[tuple[commands.SiteView, ...]]) -> tuple[commands.SiteVi
 
 
 _STATES: Final = ("up", "silent", "down")
-#: Fields that are not added up, because every process is seen by every ledger, and every keeper asks each of them.
+#: Fields that are not added up, because every ledger sees every process, and every keeper asks every ledger.
 _FIGURES: Final[dict[str, Callable[[list[Any]], Any]]] = {
     **dict.fromkeys(("generation", "workers", "keepers", "pace", "unfinished_bytes", "copies"), max),
     **dict.fromkeys(("oldest_s", "p50_s", "p99_s"), _largest),
@@ -355,7 +356,7 @@ _FIGURES: Final[dict[str, Callable[[list[Any]], Any]]] = {
     "sites_down": lambda names: tuple(sorted({*chain.from_iterable(names)})),
     "slow": lambda found: {name: factor for one in found for name, factor in one.items()},
 }
-#: All other requests name a unit, and go to its ledger.
+#: All other requests name a unit, and go to the ledger of that unit.
 _RULES: Final[dict[type, Callable[[PartitionedLedger, Any], Any]]] = {
     requests.Open: PartitionedLedger._open,
     commands.Rebuild: PartitionedLedger._rebuild,

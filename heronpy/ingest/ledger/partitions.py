@@ -1,8 +1,8 @@
-"""The partition map of a pipeline: which of its ledgers holds which files. Pure.
+"""The partition map of a pipeline, which determines the ledger of each file. Pure.
 
-Each ledger of a pipeline has the map, with a version. A process uses a version only after writing it into all ledgers
-of the map, and a ledger refuses processes that use another version. So two sites never give one file to two ledgers.
-A ledger accepts a newer map only if all files that it knows stay in it.
+Each ledger of a pipeline stores the map, with a version. A process uses a version only after writing it into all
+ledgers of the map, and a ledger refuses processes that use another version. So two sites never give one file to two
+ledgers. A ledger accepts a newer map only if all files that it knows stay in that ledger.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from heronpy.common.errors import LedgerError
 from heronpy.common.hashing import stable_hash
 
-#: Such as 2026-12-01, 20261201-17, 2026/12/01/17 or 2026-12-01T17:30.
+#: Times in file names, such as 2026-12-01, 20261201-17, 2026/12/01/17 or 2026-12-01T17:30.
 _TIME: Final = re.compile(r"(?<!\d)(20\d\d)[-_./]?(\d\d)[-_./]?(\d\d)(?:[-_./T ]?(\d\d)(?:[-_.:]?(\d\d))?)?(?!\d)")
 
 
@@ -31,8 +31,8 @@ class Entry(Struct, frozen=True):
 
 
 def entries_of(setting: object) -> tuple[Entry, ...]:
-    """The entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`; times without a zone
-    are UTC. Raises LedgerError if a file could belong to no entry or to two."""
+    """Return the entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`; times without
+    a zone are UTC. Raises LedgerError if a file could belong to no entry or to two."""
     entries = []
     for one in setting if isinstance(setting, list | tuple) else (setting,):
         if not isinstance(one, Mapping):
@@ -63,7 +63,7 @@ def _seconds(text: object) -> float:
 
 
 def birth_of(key: str) -> float:
-    """The time in a file's key, in seconds since 1970 (UTC); 0 without a time, which selects the first entry.
+    """Return the time in a file's key, in seconds since 1970 (UTC); 0 without a time, which selects the first entry.
 
     It depends only on the key, so all keepers on all sites always give a file the same ledger.
     """
@@ -77,7 +77,7 @@ def birth_of(key: str) -> float:
 
 
 def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
-    """The ledger of a file."""
+    """Return the URL of the ledger of a file."""
     entry = next(one for one in entries if one.until is None or birth < one.until)
     return entry.urls[stable_hash(key) % len(entry.urls)]
 
@@ -90,22 +90,23 @@ class Partitions(Struct, frozen=True):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """All ledgers, each once."""
+        """The URLs of all ledgers, without duplicates."""
         return tuple(dict.fromkeys(url for entry in self.entries for url in entry.urls))
 
     def to_json(self) -> str:
-        """The map in the format of a ledger."""
+        """Return the map in the format of a ledger."""
         return msgspec.json.encode(self).decode()
 
     def setting(self) -> list[dict[str, Any]]:
-        """The map in the format of a setting, see `entries_of`."""
+        """Return the map in the format of a setting; see `entries_of`."""
         times = [{"until": _text(one.until)} if one.until is not None else {} for one in self.entries]
         return [{**time, "urls": list(one.urls)} for time, one in zip(times, self.entries, strict=True)]
 
     def with_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """The next version, in which other ledgers hold the files born at or after a time.
+        """Return the next version, in which other ledgers have the files born at or after a time.
 
-        Raises LedgerError if that time is before `now` (seconds since 1970), because a ledger may have such files.
+        Raises LedgerError if that time is before `now` (seconds since 1970), because a ledger may already have such
+        files.
         """
         begin = _seconds(since)
         if begin <= now:
@@ -125,7 +126,7 @@ def _text(at: float) -> str:
 
 
 def partitions_of(text: str) -> Partitions:
-    """The map of a ledger; raises LedgerError if it is damaged."""
+    """Return the map of a ledger. Raises LedgerError if the map is damaged."""
     try:
         return msgspec.json.decode(text, type=Partitions)
     except msgspec.MsgspecError as error:
@@ -135,7 +136,7 @@ def partitions_of(text: str) -> Partitions:
 
 
 def newest(known: str, given: str, keys: Iterable[str]) -> str:
-    """The new map of a ledger with the files `keys`; "" for no map.
+    """Return the new map of a ledger with the files `keys`; "" for no map.
 
     Raises LedgerError if one of the files would belong to another ledger.
     """

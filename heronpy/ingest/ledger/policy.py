@@ -1,4 +1,4 @@
-"""The numbers for making, handing out and retrying units, after Google's Ubiq. Pure."""
+"""The rules and numbers for making, leasing and retrying units, after Google's Ubiq. Pure."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from msgspec import Struct
 from heronpy.ingest.ledger import ranges
 from heronpy.ingest.ledger.types import Config, Pace, Unit
 
-#: A site loses its units if none of its workers was seen for this many times `silent_s`.
+#: A site loses its units if none of its workers was seen for this multiple of `silent_s`.
 SITE_SILENCES: Final = 2.0
-#: A process that was not seen for this long is forgotten.
+#: Seconds without a sign of life after which a process is forgotten.
 FORGET_S: Final = 3_600.0
-#: A file that no site has for this long will not come back: its unprocessed bytes are bad.
+#: Seconds after which a file that no site has counts as lost: its unprocessed bytes are bad.
 VANISHED_S: Final = 60.0
 #: Number of signs of life that a process sends per `silent_s`. Other requests record it as seen only slightly more
 #: often.
 SHOWN_IN_SILENCE: Final = 3.0
 SEEN_IN_SILENCE: Final = 3.75
-#: Number of committed units from which the time per byte is computed, and the least number for a computation.
+#: Number of committed units from which the time per byte is computed, and the smallest number that suffices.
 PACES: Final = 256
 PACES_MIN: Final = 5
-#: A backup is possible after this many times the expected time of a unit.
+#: A backup is possible after this multiple of the expected time of a unit.
 LATE: Final = 1.5
-#: Bounds of the time until a backup at the first attempt; the second applies while no time is known.
+#: Bounds in seconds of the time until a backup at the first attempt; the second applies while no time is known.
 LEASE_MIN_S: Final = 2.0
 LEASE_MAX_S: Final = 600.0
 LEASE_FIRST_S: Final = 30.0
 #: A container is slow if each of its last units, as many as `SLOW_UNITS`, took `SLOW_FACTOR` times the median per byte.
 SLOW_UNITS: Final = 3
 SLOW_FACTOR: Final = 3.0
-#: A slow container gets one unit after this time without a committed unit, which shows whether it is still slow.
+#: A slow container gets one unit after this number of seconds without a committed unit, to see if it is still slow.
 PROBE_S: Final = 60.0
-#: A backup that takes this many times its lease is followed by another one.
+#: A backup that takes this multiple of its lease is followed by another backup.
 BACKUP_LEASES: Final = 10.0
-#: How often the time of a lease doubles, once with each attempt.
+#: Maximum number of times that a lease's duration doubles, once with each attempt.
 DOUBLINGS: Final = 10
-#: A unit stays on its site for this many times its lease.
+#: A unit stays on its site for this multiple of its lease.
 SITE_LEASES: Final = 10.0
-#: An expired unit may be taken in its own container after no other container has taken it for this long.
+#: Seconds without a taker in another container after which an expired unit may be taken in its own container.
 SAME_CONTAINER_S: Final = 5.0
-#: Tries of a unit whose workers run out of memory, before it is halved.
+#: Number of tries whose workers run out of memory, before a unit is halved.
 MEMORY_TRIES: Final = 2
-#: Pauses before the second and third try.
+#: Pauses in seconds before the second and the third try.
 TRY_AGAIN_S: Final = (1.0, 5.0)
-#: Most ranges in one unit, files that one cut examines, units that it makes, and ready units that one lease examines.
+#: Limits: ranges in one unit, files that one cut examines, units that it makes, and ready units that a lease examines.
 CHUNKS_MAX: Final = 256
 CUT_FILES_MAX: Final = 2_000
 CUT_UNITS_MAX: Final = 64
 LOOKED_AT_MAX: Final = 1_024
-#: How long a worker waits that gets no unit.
+#: Seconds that a worker waits after it got no unit.
 IDLE_S: Final = 0.25
-#: Most rows in one transaction.
+#: Maximum number of rows in one transaction.
 COLLECT_MAX: Final = 500
 
 
 class Waiting(Struct, frozen=True):
-    """Waiting bytes of a file, and the sites that have all of them."""
+    """Waiting bytes of a file, and the sites that have all of these bytes."""
 
     file: int
     begin: int
@@ -76,7 +76,7 @@ class Planned(Struct, frozen=True):
 
 
 def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str, ...]] | None:
-    """The offset up to which a file may be cut, and the sites that have these bytes, by the safe size on each site.
+    """Return the offset up to which a file may be cut, and the sites with these bytes, from the safe size on each site.
 
     Bytes that only a lost site has are not cut until that site is back or another site has them, because in a unit they
     would delay other bytes. If no site works, all sites count.
@@ -89,8 +89,8 @@ def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str,
 
 
 def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int) -> tuple[list[Planned], bool]:
-    """The units to make of the waiting bytes, oldest first, at most `room`; and whether bytes are waiting that are too
-    young.
+    """Return the units to make of the waiting bytes, oldest first, at most `room`; and whether some waiting bytes are
+    too young.
 
     A unit is made when it is full, or its oldest byte has waited long enough. Some site must have all of its bytes.
     """
@@ -113,12 +113,12 @@ def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int
 
 
 def ready_max(config: Config, workers: int) -> int:
-    """No units are cut while this number of units is ready."""
+    """Return the number of ready units at which no more units are cut."""
     return config.ready_per_worker * max(1, workers)
 
 
 def lease_s(paces: Sequence[Pace], size: int, attempt: int) -> float:
-    """How long the `attempt`-th lease of `size` bytes holds before others may take a backup."""
+    """Return the seconds of the `attempt`-th lease of `size` bytes, after which others may take a backup."""
     is_known = len(paces) >= PACES_MIN
     first = LATE * median(one.pace for one in paces) * size if is_known else LEASE_FIRST_S
     return min(max(first, LEASE_MIN_S), LEASE_MAX_S) * float(2 ** min(attempt - 1, DOUBLINGS))
@@ -132,7 +132,7 @@ class Slow(Struct, frozen=True):
 
 
 def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
-    """The slow containers. The list is computed from recent units, so a container leaves it by a unit in usual time."""
+    """Return the slow containers, computed from recent units: one unit in usual time ends a container's slowness."""
     latest = sorted(paces, key=lambda one: one.at)
     if len(latest) < PACES_MIN:
         return {}
@@ -146,7 +146,7 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
 
 
 def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
-    """The containers whose current unit takes at least `SLOW_FACTOR` times as long as expected, with the factor.
+    """Return the containers whose current unit takes at least `SLOW_FACTOR` times as long as expected, with the factor.
 
     A unit that has a backup is in the container of the backup.
     """
@@ -161,13 +161,13 @@ def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -
 
 
 def try_again_s(tries: int) -> float:
-    """How long a unit rests after this number of tries."""
+    """Return the seconds that a unit rests after this number of tries."""
     return TRY_AGAIN_S[min(tries, len(TRY_AGAIN_S)) - 1]
 
 
 def rests_apart(unit: Unit, now: float) -> bool:
-    """Whether a unit that waits for its next try is a separately tried line, which means that it had tries
-    before its first attempt."""
+    """Whether a unit that waits for its next try is a separately tried line: it had tries before its first
+    attempt."""
     return now < unit.until and unit.attempt < unit.tries
 
 

@@ -35,9 +35,9 @@ CONNECT_S: Final = 10
 #: Timeouts of a statement, and of a session that is idle inside a transaction.
 STATEMENT_S: Final = 60
 STOPPED_S: Final = 15
-#: How often a transaction is repeated after a serialisation failure.
+#: Number of times that a transaction is repeated after a serialisation failure.
 RETRIES: Final = 5
-#: Key of the advisory lock for making tables and pipelines.
+#: Key of the advisory lock for creating tables and pipelines.
 _MAKING: Final = 0x68657275
 _SETTINGS: Final = (
     f"-c search_path={SCHEMA} -c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s"
@@ -51,7 +51,7 @@ _MADE: Final = (
 )
 #: Default folders of servers' sockets.
 SOCKET_FOLDERS: Final = ("/var/run/postgresql", "/tmp")
-#: A ledger refuses a superuser's rights, and rows that others may change or have changed.
+#: A ledger refuses a superuser's rights, and rows that other roles may change or have changed.
 _OWN: Final = f"""
     SELECT 'the role ' || current_user || ' is a superuser; give the ledger its own role, which owns nothing else'
       FROM pg_roles WHERE rolname = current_user AND rolsuper
@@ -74,7 +74,7 @@ _of_parents: list[Any] = []
 
 
 def checked(url: str) -> dict[str, Any]:
-    """The parameters of a connection; raises LedgerError if it has a password, or TLS would not be verified."""
+    """Return the parameters of a connection. Raises LedgerError if they contain a password, or TLS is not verified."""
     try:
         given: dict[str, Any] = dict(conninfo.conninfo_to_dict(url))
     except psycopg.Error as error:
@@ -98,7 +98,7 @@ def checked(url: str) -> dict[str, Any]:
                 f"the ledger at {', '.join(hosts)} would be reached with sslmode={mode}, which does not verify the"
                 " server; leave sslmode out, or use verify-full"
             )
-    # An impostor of the server gets neither a password in clear text nor a digest for guessing it.
+    # An impostor of the server gets neither a plain-text password nor a digest for guessing it.
     given.setdefault("require_auth", "!password,!md5")
     if not hosts:
         given["host"] = _default_folder(str(given.get("port", "")))
@@ -109,15 +109,15 @@ def checked(url: str) -> dict[str, Any]:
 
 
 def _default_folder(port: str) -> str:
-    """The folder of the socket if no host is given."""
+    """Return the folder of the socket if no host is given."""
     name = f".s.PGSQL.{port or os.environ.get('PGPORT') or 5432}"
     return next((folder for folder in SOCKET_FOLDERS if os.path.exists(f"{folder}/{name}")), SOCKET_FOLDERS[0])
 
 
 def _peer(folders: Sequence[str]) -> str:
-    """The only user who can make these sockets and so must own the server; "" if no such folder exists.
+    """Return the only user who can create these sockets, and so must own the server; "" if no such folder exists.
 
-    Raises LedgerError if others can make a socket, too.
+    Raises LedgerError if others can also create a socket.
     """
     owners = set()
     for folder in folders:
@@ -150,7 +150,7 @@ def _is_here(host: str) -> bool:
 
 
 class PostgresStore:
-    """See `Store`. It connects at the first call."""
+    """A `Store` in PostgreSQL. It connects at the first call."""
 
     def __init__(self, url: str) -> None:
         self._parameters = checked(url)
@@ -237,7 +237,7 @@ class PostgresStore:
 
 
 def _lock(execute: sql.Execute, pipeline: str) -> None:
-    """Lock this pipeline, or its creation, until the end of the transaction."""
+    """Lock this pipeline, or the creation of pipelines, until the end of the transaction."""
     statement = "SELECT 1 FROM pipelines WHERE pipeline = ? FOR UPDATE"
     if not execute(statement, (pipeline,)):
         execute(f"SELECT pg_advisory_xact_lock({_MAKING})", ())

@@ -10,7 +10,7 @@ Piece = tuple[int, int, int]
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:
-    """The fewest ranges that cover the same bytes, in order."""
+    """Return the fewest ranges that cover the same bytes, in order."""
     merged: list[Range] = []
     for begin, end in sorted(ranges):
         if begin >= end:
@@ -23,7 +23,7 @@ def union(ranges: Iterable[Range]) -> list[Range]:
 
 
 def subtract(ranges: Iterable[Range], minus: Iterable[Range]) -> list[Range]:
-    """The bytes of `ranges` that are not in `minus`."""
+    """Return the bytes of `ranges` that are not in `minus`."""
     left, holes = [], union(minus)
     for begin, end in union(ranges):
         for hole_begin, hole_end in holes:
@@ -40,7 +40,7 @@ def subtract(ranges: Iterable[Range], minus: Iterable[Range]) -> list[Range]:
 
 
 def overlaps(owned: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str, str]]:
-    """The shared bytes of two ranges `(begin, end, owner)`, as `(begin, end, owner, owner)`."""
+    """Yield the bytes shared by two ranges `(begin, end, owner)`, as `(begin, end, owner, owner)`."""
     last: tuple[int, int, str] | None = None
     for one in sorted(owned):
         if last is not None and one[0] < last[1]:
@@ -50,12 +50,12 @@ def overlaps(owned: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, 
 
 
 def total(pieces: Iterable[Piece]) -> int:
-    """Total number of bytes."""
+    """Return the total number of bytes."""
     return sum(end - begin for _, begin, end in pieces)
 
 
 def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], list[Piece]] | None:
-    """The pieces before a byte and from the byte on; None if the byte is not inside, or is the first byte."""
+    """Return the pieces before a byte and from that byte on; None if it is not inside, or is the first byte."""
     for index, (of, begin, end) in enumerate(pieces):
         if of == file and begin <= at < end:
             before = [*pieces[:index], *([(of, begin, at)] if begin < at else [])]
@@ -64,7 +64,7 @@ def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], lis
 
 
 def cut_out(pieces: Sequence[Piece], file: int, begin: int, end: int) -> tuple[list[Piece], Piece, list[Piece]] | None:
-    """The pieces before, inside and after a range. The range ends at the latest with the piece that has its first byte.
+    """Return the pieces before, inside and after a range, which is cut at the end of the piece with its first byte.
     Returns None if no piece has the first byte."""
     for index, (of, first, last) in enumerate(pieces):
         if of == file and first <= begin < last and begin < end:
@@ -76,7 +76,7 @@ def cut_out(pieces: Sequence[Piece], file: int, begin: int, end: int) -> tuple[l
 
 
 def fill(pieces: Iterable[Piece], most_bytes: int, most_pieces: int) -> list[list[Piece]]:
-    """Lists of at most this many bytes and pieces, in order; all lists except the last are full."""
+    """Return lists of at most this number of bytes and of pieces, in order; all lists except the last are full."""
     lists: list[list[Piece]] = [[]]
     room = most_bytes
     for file, begin, end in pieces:

@@ -1,4 +1,4 @@
-"""Opens the ledgers of a setting: one by its URL, or several by entries, as JSON or Python values."""
+"""Opens the ledgers of a setting: one URL, or entries for several ledgers, as JSON or Python values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from heronpy.ingest.ledger.types import Answer, Client, Config, Pipeline, Row, S
 
 A = TypeVar("A")
 
-#: Name of a ledger that has not begun.
+#: Name of a ledger that does not exist yet.
 NEW = "(new)"
 _CLIENTS_MAX = 1 << 20
 #: The user's value: a URL, or the entries of several ledgers.
@@ -35,7 +35,7 @@ Setting = str | Sequence[Mapping[str, Any]]
 
 
 def open_store(url: str, must_exist: bool = False) -> Store:
-    """The store, which connects at its first call; raises LedgerError for an invalid URL.
+    """Return the store, which connects at its first call. Raises LedgerError for an invalid URL.
 
     `must_exist`: raise LedgerError instead of making a new file, for readers.
     """
@@ -59,7 +59,7 @@ def open_store(url: str, must_exist: bool = False) -> Store:
 
 
 def text_of(given: Setting) -> str:
-    """The setting as one text, checked without connecting; raises LedgerError for an invalid setting."""
+    """Return the setting as one text, checked without connecting. Raises LedgerError for an invalid setting."""
     text = given if isinstance(given, str) else json.dumps(list(given), default=str)
     for url in urls_of(text):
         open_store(url).close()  # connects only at its first call
@@ -67,13 +67,13 @@ def text_of(given: Setting) -> str:
 
 
 def urls_of(text: str) -> tuple[str, ...]:
-    """The distinct URLs of all ledgers of a setting."""
+    """Return the distinct URLs of all ledgers of a setting."""
     entries = _entries(text)
     return (text,) if entries is None else tuple(dict.fromkeys(url for entry in entries for url in entry.urls))
 
 
 def _entries(text: str) -> tuple[Entry, ...] | None:
-    """The entries of a setting; None if it is one URL."""
+    """Return the entries of a setting; None if the setting is one URL."""
     if not text.lstrip().startswith("["):
         return None
     try:
@@ -91,8 +91,8 @@ class Reached:
     def __init__(
         self, text: str, pipeline: str, who: Who, only: Mapping[str, Store] | None = None, version: int = 0
     ) -> None:
-        """`text`: a result of `text_of`. It connects at the first request, which is `Open` or `Rebuild`; from then on
-        `text` is the partition map of the ledgers.
+        """`text`: a result of `text_of`. The object connects at the first request, which is `Open` or `Rebuild`; from
+        then on, `text` is the partition map of the ledgers.
 
         `only`: the ledgers that have the pipeline, for a client without `Open`. `version`: the version of the map.
         """
@@ -110,8 +110,8 @@ class Reached:
 
     @classmethod
     def existing(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """Access for reads and repairs. Raises NoPipelineError if no ledger has the pipeline, and LedgerError if there
-        is no ledger. Unused entries are ignored.
+        """Return access for reads and repairs. Raises NoPipelineError if no ledger has the pipeline, and LedgerError if
+        there is no ledger. Unused entries are ignored.
         """
         with ExitStack() as opened:
             names, having, partitions = _having(text, pipeline, opened)
@@ -124,7 +124,7 @@ class Reached:
 
     @classmethod
     def to_rebuild(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """All ledgers of the pipeline, as far as a remaining one of the named ledgers knows them."""
+        """Return access to all ledgers of the pipeline that one of the remaining named ledgers knows."""
         with ExitStack() as opened, suppress(LedgerError):
             _, _, partitions = _having(text, pipeline, opened)
             return cls(_text(partitions) or text, pipeline, who, version=partitions.version)
@@ -132,7 +132,7 @@ class Reached:
 
     @property
     def partitions(self) -> Partitions:
-        """The partition map; version 0 before `Open` if unknown."""
+        """The partition map; version 0 if it is unknown before `Open`."""
         if isinstance(self._ledger, PartitionedLedger):
             return self._ledger.partitions
         return Partitions((Entry((self.text,)),), self._version)
@@ -164,7 +164,7 @@ class Reached:
             if (found := _pipeline_in(store, self._pipeline)) is not None
         )
         opening = Open(config, ledger=os.urandom(16).hex())
-        self.ask(opening)  # all ledgers have the present map
+        self.ask(opening)  # all ledgers have the current map
         changed = self.partitions.with_entry(urls, since, now)
         self._refuse_change(changed)
         PartitionedLedger(changed.entries, self._store, self._pipeline, self._who, version=changed.version).ask(opening)
@@ -191,17 +191,17 @@ class Reached:
         return self._stores[url]
 
     def snapshot(self) -> tuple[Row, ...]:
-        """All rows of the pipeline, ledger by ledger; each ledger begins with its `Pipeline`."""
+        """Return all rows of the pipeline, ledger by ledger; each ledger begins with its `Pipeline`."""
         return tuple(row for store in self._stores.values() for row in store.snapshot(self._pipeline))
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close all ledgers; idempotent."""
         for store in self._stores.values():
             store.close()
 
 
 def not_used(text: str, partitions: str) -> str:
-    """The sentence that a setting is not used; "" if it is used."""
+    """Return a sentence which says that a setting is not used; "" if it is used."""
     given, found = _entries(text) or (Entry((text,)),), partitions_of(partitions)
     if given == found.entries:
         return ""
@@ -212,13 +212,13 @@ def not_used(text: str, partitions: str) -> str:
 
 
 def _text(partitions: Partitions) -> str:
-    """The entries in the format of `text_of`; "" without entries."""
+    """Return the entries in the format of `text_of`; "" without entries."""
     alone = len(partitions.urls) == 1
     return partitions.urls[0] if alone else json.dumps(partitions.setting()) if partitions.urls else ""
 
 
 def _having(text: str, pipeline: str, opened: ExitStack) -> tuple[set[str], dict[str, Store], Partitions]:
-    """The pipelines of the existing ledgers, the ledgers that have this pipeline, and its newest map.
+    """Return the pipelines of the existing ledgers, the ledgers that have this pipeline, and its newest map.
 
     `opened` closes the ledgers. A map may lead to more ledgers than the setting names.
     """
@@ -259,7 +259,7 @@ def _pipeline_in(store: Store, pipeline: str) -> Pipeline | None:
 
 
 def pipelines_of(text: str) -> tuple[str, ...]:
-    """The pipelines of an existing ledger, by name."""
+    """Return the pipelines of an existing ledger, by name."""
     names: set[str] = set()
     for _, store in _existing(text):
         with closing(store):
@@ -281,7 +281,7 @@ def _everything(view: View, now: float) -> tuple[Changes, None]:
 
 
 def afters_of(text: str) -> dict[str, tuple[str, ...]]:
-    """The pipelines for which each pipeline of an existing ledger waits."""
+    """Return the pipelines for which each pipeline of an existing ledger waits."""
     found: dict[str, tuple[str, ...]] = {}
     for _, store in _existing(text):
         with closing(store):
@@ -293,7 +293,7 @@ def afters_of(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def refuse(text: str, pipeline: str, pattern: str) -> str:
-    """Raise LedgerError if this pipeline cannot use a ledger on this host; changes nothing.
+    """Raise LedgerError if this pipeline cannot use a ledger on this host; change nothing.
 
     A ledger on another host reports errors to workers and keepers. Returns the name of the ledger, see
     `Pipeline.ledger`: `NEW` for a new ledger, "" if unknown here.
@@ -314,7 +314,7 @@ def refuse(text: str, pipeline: str, pattern: str) -> str:
 
 
 def _existing(text: str) -> Iterable[tuple[str, Store]]:
-    """The existing ledgers of a setting; raises LedgerError if none exists."""
+    """Return the existing ledgers of a setting. Raises LedgerError if none exists."""
     found, missing = [], None
     for url in urls_of(text):
         try:

@@ -1,8 +1,8 @@
 """Requests of workers, keepers and users to a ledger, and the answers. Pure.
 
-A request names the type of its answer: `Lease` is a `Request[Work | Halve | Idle]`. Every request may be repeated: the
-ledger answers the last numbered request of a process again without acting twice. Fields are plain, so that an answer
-can be kept as JSON. `commands` has the requests of commands.
+A request names the type of its answer: `Lease` is a `Request[Work | Halve | Idle]`. Every request may be repeated: if a
+process repeats its last numbered request, the ledger repeats the answer without acting twice. Fields are plain, so that
+an answer can be stored as JSON. The requests of commands are in `commands`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Who(Struct, frozen=True):
     kind: Kind
     site: str = ""
     container: str = ""
-    #: The version of the partition map that it uses; -1 if it gives no files to a ledger.
+    #: The version of the partition map that the client uses; -1 if the client gives no files to a ledger.
     partitions: int = -1
 
     @property
@@ -39,7 +39,7 @@ class Who(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The container, named differently on each site; "" if it is unknown."""
+        """The container's name, which differs between sites; "" if unknown."""
         return f"{self.site}/{self.container}" if self.site and self.container else self.container
 
 
@@ -52,15 +52,15 @@ class Given(Struct, frozen=True):
 
 
 class Opened(Struct, frozen=True):
-    """`config` applies from now on. `made`: the id of the next file of each ledger. `given`: the progress of each
-    ledger."""
+    """The answer to `Open`. `config` applies from now on. `made`: the id of the next file of each ledger. `given`: the
+    progress of each ledger."""
 
     generation: int
     config: Config
     part: int = 0
     made: tuple[int, ...] = ()
     given: tuple[Given, ...] = ()
-    #: See `Pipeline`; the newest partition map of all ledgers.
+    #: See `Pipeline`; `partitions` is the newest partition map of all ledgers.
     ledger: str = ""
     partitions: str = ""
 
@@ -71,16 +71,16 @@ class Opened(Struct, frozen=True):
 
 
 class Open(Request[Opened], frozen=True):
-    """Create the pipeline, or give it new numbers; the first request of a process.
+    """Create the pipeline, or give it a new configuration. This is the first request of a process.
 
-    Raises LedgerError if the pipeline has another pattern, or for a circle of `after`.
+    Raises LedgerError if the pipeline has another pattern, or if `after` forms a cycle.
     """
 
     config: Config
-    #: The part of a new partitioned ledger, for disjoint ids, and the generation of the other ledgers.
+    #: The part number of a new partitioned ledger, for disjoint ids, and the generation of the other ledgers.
     part: int = 0
     generation: int = 1
-    #: A random name for a ledger without a name: see `Pipeline.ledger`.
+    #: A random name for a ledger that has no name yet: see `Pipeline.ledger`.
     ledger: str = ""
     #: The client's partition map; the ledger adopts it if it is newer than its own.
     partitions: str = ""
@@ -89,9 +89,9 @@ class Open(Request[Opened], frozen=True):
 class Alive(Struct, frozen=True):
     generation: int
     paused: bool
-    #: The part of a partitioned ledger; see `Open`.
+    #: The part number of a partitioned ledger; see `Open`.
     part: int = 0
-    #: Whether the attempt of the request no longer counts, so that it may stop.
+    #: Whether the client's attempt no longer counts, so that it may stop.
     in_vain: bool = False
 
 
@@ -111,7 +111,7 @@ class Leave(Request[Alive], frozen=True):
 
 # ---- files -----------------------------------------------------------------------------------
 class KnownFile(Struct, frozen=True):
-    """A file and its place."""
+    """A file and its place on the client's site."""
 
     file: File
     copies: tuple[Copy, ...]
@@ -135,8 +135,8 @@ class SeenFile(Struct, frozen=True):
     """A file that is new, or has grown, moved or changed on a site.
 
     The scanner identifies the file, because it has the bytes. It names the `File` by key and generation. `compared` is
-    the head of the ledger's row that it has compared with the bytes ("" for a new file), so that the ledger refuses a
-    decision based on an old row.
+    the head of the ledger's row that the scanner has compared with the bytes ("" for a new file), so that the ledger
+    refuses a decision based on an old row.
     """
 
     key: str
@@ -150,7 +150,7 @@ class SeenFile(Struct, frozen=True):
     #: For a new file, seconds since its last change: a file older than the horizon is refused.
     age_s: float = 0.0
     mutated: bool = False
-    #: Birth in seconds since 1970, the same for every keeper; it picks the entry of a partitioned ledger.
+    #: Birth in seconds since 1970, the same for every keeper; it selects the entry of a partitioned ledger.
     birth: float = 0.0
 
 
@@ -162,10 +162,10 @@ class GoneFile(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True):
-    """`known`: the present rows of all files of the report, including `stale` ones.
+    """`known`: the current rows of all files of the report, including `stale` ones.
 
-    `stale`: indices of `seen` that were decided on an old row; decide again with `known`. `late`: indices that were
-    refused because the file is older than the horizon.
+    `stale`: indices of `seen` whose decision was based on an old row; decide again with `known`. `late`: indices that
+    were refused because the file is older than the horizon.
     """
 
     known: tuple[KnownFile, ...]
@@ -178,10 +178,10 @@ class ReportScan(Request[Reported], frozen=True):
     nothing, and sizes never shrink.
 
     `made`: the ids up to which the client knows all files, initially from `Opened`. A client that has missed a file may
-    take it for a new file after a rename, so new files of such a client are stale. () for a client without others, and
-    likewise `generation` 0.
-    `run`: the bounded run of the client. Once it is sealed, files do not grow and new files are not accepted; such
-    files are in no list of the answer.
+    take it for a new file after a rename, so new files of such a client are stale. () for a client without others, with
+    `generation` 0.
+    `run`: the bounded run of the client. Once it is sealed, files do not grow and new files are not accepted; the
+    answer lists no such files.
     """
 
     seen: tuple[SeenFile, ...] = ()
@@ -192,7 +192,7 @@ class ReportScan(Request[Reported], frozen=True):
 
 
 class Brake(StrEnum):
-    """Why nothing is cut or leased now."""
+    """The reason why nothing is cut or leased now."""
 
     #: There is nothing to do.
     NOTHING = "nothing"
@@ -212,8 +212,8 @@ class Brake(StrEnum):
 
 
 class CutUnits(Struct, frozen=True):
-    """`brake`: why no more units were cut. `now`: the time of the ledger, for the next scan. `over`: whether everything
-    in the client's run is published, bad or failed."""
+    """The answer to `Cut`. `brake`: why no more units were cut. `now`: the time of the ledger, for the next scan.
+    `over`: whether everything in the client's run is published, bad or failed."""
 
     units: tuple[int, ...]
     brake: Brake
@@ -225,10 +225,10 @@ class Cut(Request[CutUnits], frozen=True):
     """Make units of waiting bytes.
 
     `looked`: the time of the ledger up to which all bytes of the client's site are reported; None if unknown.
-    `closed`: whether they are also published, and nothing more will come. `unfinished`: bytes of unfinished last lines
-    in all files of the site; None if unknown. `copies`: files considered copies of others.
-    `run`: the bounded run of the client; "" for an endless run. `complete`: whether its last scan found and reported
-    all files of its site, so that the run is sealed.
+    `closed`: whether these bytes are also published, and no more bytes will come. `unfinished`: bytes of unfinished
+    last lines in all files of the site; None if unknown. `copies`: files considered copies of others. `run`: the
+    bounded run of the client; "" for an endless run. `complete`: whether its last scan found and reported all files of
+    its site, so that the run is sealed.
     """
 
     looked: float | None = None
@@ -279,7 +279,7 @@ class ListFinished(Request[FinishedUnits], frozen=True):
 
 
 class Settled(Struct, frozen=True):
-    """Number of units that changed from committed to done, with their bytes and rows."""
+    """The number of units that changed from committed to done, and their bytes and rows."""
 
     units: int
     bytes: int = 0
@@ -287,7 +287,8 @@ class Settled(Struct, frozen=True):
 
 
 class Published(Request[Settled], frozen=True):
-    """These units are visible in the output: their spans are done and their rows go. Unknown ids are ignored."""
+    """Report units that are visible in the output: their spans become done, and their rows are removed. Unknown ids
+    are ignored."""
 
     units: tuple[int, ...]
     generation: int
@@ -299,24 +300,25 @@ class OpenDispatch(Struct, frozen=True):
 
 
 class OpenDispatches(Struct, frozen=True):
-    """All open dispatches, the same for every keeper, until they are dispatched or fail."""
+    """All dispatches that are neither dispatched nor failed; they are the same for every keeper."""
 
     dispatches: tuple[OpenDispatch, ...]
 
 
 class MakeDispatch(Request[OpenDispatches], frozen=True):
-    """Group committed units, if they are large or old enough; the answer has all open dispatches."""
+    """Group committed units, if they are large or old enough; the answer contains all open dispatches."""
 
 
 class Dispatched(Request[Settled], frozen=True):
-    """The dispatch is visible in the output. An unknown id is ignored."""
+    """Report that the dispatch is visible in the output. An unknown id is ignored."""
 
     id: int
     generation: int
 
 
 class DispatchFailed(Request[Settled], frozen=True):
-    """The dispatch has finally failed: its units wait until a user retries them, in a dispatch with another id."""
+    """Report that the dispatch has finally failed: its units wait until a user retries them, in a dispatch with another
+    id."""
 
     id: int
     generation: int
@@ -334,7 +336,8 @@ class WhichLive(Request[Live], frozen=True):
 
 
 class Collected(Struct, frozen=True):
-    """`lost`: bytes of files that were deleted unprocessed, which are now bad. `more`: repeat the request."""
+    """`lost`: bytes of files that were deleted unprocessed, which are now bad. `more`: whether to repeat the
+    request."""
 
     files: int
     lost: int
@@ -348,7 +351,7 @@ class Collect(Request[Collected], frozen=True):
 
 # ---- work ------------------------------------------------------------------------------------
 class Line(Struct, frozen=True):
-    """A range of a file that holds one line with its end."""
+    """A range of a file that contains one line with its end."""
 
     file: int
     begin: int
@@ -356,7 +359,7 @@ class Line(Struct, frozen=True):
 
 
 class Bad(Struct, frozen=True):
-    """These ranges, which are all that is left of their unit, are now bad: record and report them."""
+    """These ranges, the rest of their unit, are now bad: record and report them."""
 
     root: int
     tries: int
@@ -372,7 +375,7 @@ class Buried(Struct, frozen=True):
 
 
 class Returned(Struct, frozen=True):
-    """`failed`: units that have failed by the request. `buried`: bytes that have become bad by it."""
+    """`failed`: units that the request made fail. `buried`: bytes that it made bad."""
 
     units: tuple[int, ...]
     failed: tuple[int, ...] = ()
@@ -380,7 +383,7 @@ class Returned(Struct, frozen=True):
 
 
 class GiveBack(Request[Returned], frozen=True):
-    """End the leases of earlier incarnations of the client's task, or its `own`.
+    """End the leases of earlier incarnations of the client's task, or with `own` the client's leases.
 
     `counts`: whether the process died by itself (crash, hang, memory), so that each lease counts as a try; preemption,
     a lost host or a graceful stop do not count. `line`: the line of `unit` at which it died, if known.
@@ -396,7 +399,7 @@ class GiveBack(Request[Returned], frozen=True):
 
 
 class Work(Struct, frozen=True):
-    """Process these chunks, stage the rows, commit. `until_s`: seconds until another may take a backup."""
+    """Process these chunks, stage the rows, and commit. `until_s`: seconds until another process may take a backup."""
 
     unit: int
     attempt: int
@@ -404,7 +407,7 @@ class Work(Struct, frozen=True):
     bytes: int
     chunks: tuple[Chunk, ...]
     until_s: float
-    #: Number of earlier tries, and whether this attempt is the backup of one that may still be working.
+    #: Number of earlier tries, and whether this attempt is the backup of an attempt that may still be working.
     tries: int = 0
     backup: bool = False
     #: See `Pipeline.ledger`.
@@ -412,8 +415,8 @@ class Work(Struct, frozen=True):
 
 
 class Halve(Struct, frozen=True):
-    """Do not process these chunks, which end their worker or fail without naming a line. Find the line start nearest to
-    the middle of their bytes, and send `SplitAt`.
+    """Do not process these chunks, which killed their worker or failed without naming a line. Find the line start
+    nearest to the middle of their bytes, and send `SplitAt`.
     """
 
     unit: int
@@ -424,7 +427,7 @@ class Halve(Struct, frozen=True):
 
 
 class Idle(Struct, frozen=True):
-    """Nothing to do; ask again after `wait_s`. `open`: number of unpublished units of this pipeline."""
+    """There is nothing to do; ask again after `wait_s`. `open`: number of unpublished units of this pipeline."""
 
     brake: Brake
     wait_s: float
@@ -436,7 +439,7 @@ class Lease(Request[Work | Halve | Idle], frozen=True):
 
 
 class Lost(StrEnum):
-    """Why an attempt is in vain, so that its stage is discarded."""
+    """The reason why an attempt no longer counts, so that its stage is discarded."""
 
     OTHER_WON = "another attempt has won"
     GONE = "the unit is published, or was taken apart"
@@ -450,7 +453,7 @@ class Committed(Struct, frozen=True):
 
 
 class Commit(Request[Committed], frozen=True):
-    """All rows of an attempt are staged and on disk. `seconds`: how long it took."""
+    """Report that all rows of an attempt are staged and on disk. `seconds`: the duration of the attempt."""
 
     unit: int
     attempt: int
@@ -482,8 +485,8 @@ Judged = Again | Bad | Taken | Failed | Committed
 
 
 class TryFailed(Request[Judged], frozen=True):
-    """User code has raised. `line`: the line, or None if it takes whole chunks. `rows`: number of rows before the
-    error.
+    """Report that user code has raised an exception. `line`: the line, or None if it takes whole chunks. `rows`: number
+    of rows before the error.
 
     The answer is `Committed` if the failure does not matter.
     """
@@ -497,7 +500,7 @@ class TryFailed(Request[Judged], frozen=True):
 
 
 class SplitAt(Request[Judged], frozen=True):
-    """The answer to `Halve`: the unit ends before this line start and another begins there.
+    """The reaction to `Halve`: the unit ends before this line start, where another unit begins.
 
     `begin` None: no line starts inside, so the unit's only line is bad.
     """
@@ -527,7 +530,7 @@ class Entered(Struct, frozen=True):
 
 class EnterList(Request[Entered], frozen=True):
     """Make units of a list, the only file of its pipeline, and seal the pipeline for this run. A list without lines has
-    no file. Repeated, it changes nothing."""
+    no file. A repetition changes nothing."""
 
     run: str
     seen: SeenFile | None = None
@@ -545,7 +548,7 @@ class TakeFiles(Request[Entered], frozen=True):
 
 
 class FileRange(Struct, frozen=True):
-    """Bytes of a file; `weight` is, for a list, the bytes that its lines represent."""
+    """Bytes of a file; in a list, `weight` is the bytes that its lines represent."""
 
     key: str
     generation: int

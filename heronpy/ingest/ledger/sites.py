@@ -1,4 +1,4 @@
-"""Sites: which sites work, and which have lost their units to others. Pure."""
+"""Decides which sites work, and which sites have lost their units to others. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_lost(draft: Draft, site: str) -> bool:
 
 
 def live(draft: Draft) -> frozenset[str]:
-    """The working sites: not down, with a recently seen worker."""
+    """Return the working sites: not down, with a recently seen worker."""
     seen = draft.view.worker_sites(draft.now - _silent_s(draft))
     return frozenset(site for site in seen if not is_down(draft, site))
 
@@ -34,7 +34,7 @@ def lose_copy(draft: Draft, file: File, copy: Copy) -> None:
 
 
 def ready_count(draft: Draft, counted: int, sites: frozenset[str]) -> int:
-    """How many of the `counted` ready units a working site can take now or soon.
+    """Return how many of the `counted` ready units a working site can take now or soon.
 
     Lines that rest between their tries must not prevent cuts, because other bytes would wait for them.
 

@@ -1,7 +1,7 @@
 """The tables of a ledger and its queries, the same for SQLite and PostgreSQL.
 
 There is one table per type of row, with the pipeline's name before the row's key. Statements are built from field names
-and have only parameters as values; a dialect says how types and parameters are written.
+and pass all values as parameters; a dialect defines how types and parameters are written.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Table:
         self.converted = [
             (index, convert) for index, one in enumerate(self.types) if (convert := _converter(one)) is not None
         ]
-        #: Value types of rows that were found valid; as many as there are kinds of rows.
+        #: Value types of rows that were found valid; there are as many as kinds of rows.
         self._shapes: set[tuple[type, ...]] = set()
         self.keys = ["pipeline", *self.columns[: kind.KEY]]
         listed = ", ".join(f'"{name}"' for name in self.columns)
@@ -124,14 +124,14 @@ def _damaged(what: str) -> LedgerError:
 
 
 def _text(value: Any) -> str:
-    """A name from a row; raises LedgerError for another type, because SQLite stores any type in any column."""
+    """Return a name from a row. Raises LedgerError for another type, because SQLite stores any type in any column."""
     if not isinstance(value, str):
         raise _damaged(f"{value!r:.100} is not a name")
     return value
 
 
 def _number(kind: Callable[[Any], N], value: Any) -> N:
-    """A count, a time or a state from a row; raises LedgerError for an invalid value."""
+    """Return a count, a time or a state from a row. Raises LedgerError for an invalid value."""
     try:
         return kind(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -152,7 +152,7 @@ def _to_sql(value: Any) -> Any:
 
 
 def _converter(kind: Any) -> Callable[[Any], Any] | None:
-    """The conversion of a database value to a type; None if it needs none."""
+    """Return the conversion of a database value to a type; None if no conversion is needed."""
     if isinstance(kind, type) and issubclass(kind, (StrEnum, bool)):
         return kind
     if kind == tuple[int, ...]:
@@ -175,7 +175,7 @@ _INDEXES: Final = (
 
 
 def statements(dialect: Dialect) -> list[str]:
-    """The statements that make an empty ledger."""
+    """Return the statements that create an empty ledger."""
     return [*(table.create(dialect) for table in _TABLES.values()), *_INDEXES]
 
 
@@ -199,7 +199,7 @@ def apply(changes: Changes, pipeline: str, execute: Execute, many: ExecuteMany) 
 
 
 def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
-    """All rows, by type and key."""
+    """Return all rows, by type and key."""
     rows: list[Row] = []
     for table in _TABLES.values():
         found = [table.row(values) for values in execute(table.select, (pipeline,))]
@@ -208,7 +208,7 @@ def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
 
 
 def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
-    """The condition that one of these sites has uncut bytes of a file, with parameters; empty without sites."""
+    """Return the condition that one of these sites has uncut bytes of a file, with parameters; empty without sites."""
     if not sites:
         return "", []
     marks = ", ".join("?" for _ in sites)

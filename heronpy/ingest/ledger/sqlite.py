@@ -1,7 +1,7 @@
 """A ledger in an SQLite file, for the processes of one host.
 
-A lasting commit is on disk when it returns, with all earlier ones. Other commits may be undone by a power failure,
-which also ends all processes that know of them. Time is the host's time since boot, including sleep. After a reboot,
+A lasting commit is on disk when it returns, with all earlier ones. A power failure may undo other commits, but also
+ends all processes that know of them. Time is the host's time since boot, including sleep. After a reboot,
 time continues from the latest time in the rows, all leases are void, and all processes are forgotten.
 """
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 DIALECT: Final = sql.Dialect("TEXT", " WITHOUT ROWID")
 #: SQLite's application id of a ledger ("heru").
 APPLICATION: Final = 0x68657275
-#: How long a transaction waits for others before the ledger counts as unreachable.
+#: Seconds that a transaction waits for others before the ledger counts as unreachable.
 BUSY_S: Final = 10.0
 #: The write-ahead log is truncated to this size after a checkpoint.
 LOG_BYTES: Final = 16 << 20
@@ -46,15 +46,16 @@ _TIMES: Final = (
 _of_parents: list[sqlite3.Connection] = []
 
 
-#: SQLite does not signal when the file is free, so waiting processes poll. A process polls more often the longer it has
-#: waited, and a newcomer pauses once before its first attempt, so that long waits end soon.
-#: The initial pause between two attempts; it halves after this waiting time, and so on.
+#: SQLite does not signal when the file is free, so waiting processes poll. The longer a process has waited, the more
+#: often it polls, and a new process pauses once before its first attempt, so that no process waits very long.
+#: The initial pause between two attempts in seconds; it halves after each such waiting time.
 TURN_S: Final = (0.0005, 0.003)
 HALVED_S: Final = 0.004
 
 
 def pause_s(waited_s: float, drawn_s: float) -> float:
-    """The next pause after waiting this long, from a pause drawn from `TURN_S`; not below the range's lower end."""
+    """Return the next pause after this waiting time, given a pause drawn from `TURN_S`; at least the range's lower
+    end."""
     return max(TURN_S[0], drawn_s / (1 + waited_s / HALVED_S))
 
 
@@ -79,7 +80,7 @@ class Waiters:
         self._lock(fcntl.LOCK_SH)
 
     def leave(self) -> None:
-        """Stop waiting, after getting the turn or giving up."""
+        """Stop waiting, after the process got its turn or gave up."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -95,7 +96,7 @@ class Waiters:
 
 
 class SqliteStore:
-    """See `Store`. The file is made at the first call, 0600 in a folder of 0700."""
+    """A `Store` in an SQLite file, which is created at the first call with mode 0600, in a folder with mode 0700."""
 
     def __init__(self, path: Path, busy_s: float = BUSY_S) -> None:
         self._path = Path(path).absolute()
@@ -107,7 +108,7 @@ class SqliteStore:
         self._inode: tuple[int, int] | None = None
         #: Whether the connection syncs each commit.
         self._lasting = True
-        #: To be added to the time since boot.
+        #: Seconds to be added to the time since boot.
         self._offset = 0.0
         self._turn = threading.Lock()
 
@@ -133,8 +134,8 @@ class SqliteStore:
             self._close()
 
     def look(self) -> dict[str, tuple[str, str]] | None:
-        """The pipelines of a ledger with configuration and name; None if it is unreachable or of an earlier release.
-        Nothing is created or changed.
+        """Return the pipelines of a ledger with configuration and name; None if it is unreachable or of an earlier
+        release. Nothing is created or changed.
 
         Raises LedgerError for an unusable file: one that others may write, on a network file system, a link, of a later
         release, or not a ledger.
@@ -200,12 +201,12 @@ class SqliteStore:
 
     @staticmethod
     def _has_begun(connection: sqlite3.Connection, begin: str, may_wait: bool) -> bool:
-        """Try to begin; returns False if another process has the turn. Without `may_wait` raises
+        """Try to begin; return False if another process has the turn. Without `may_wait`, raise
         sqlite3.OperationalError instead.
         """
         try:
             connection.execute(begin)
-            # A reader may have to wait, too, while the whole file is recovered or locked.
+            # A reader may also have to wait, while the whole file is recovered or locked.
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
         except sqlite3.OperationalError as error:
             if connection.in_transaction:
@@ -338,7 +339,7 @@ class SqliteStore:
             raise LedgerError(f"others may write the ledger {self._path}; run: chmod 600 {self._path}")
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
-        """Whether it is a ledger of this release; raises LedgerError if another release or program wrote it."""
+        """Whether the file is a ledger of this release. Raises LedgerError if another release or program wrote it."""
         version, application = _marks(connection)
         if application == APPLICATION and version == VERSION:
             return True
@@ -362,7 +363,7 @@ class SqliteStore:
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _void_if_rebooted(self, connection: sqlite3.Connection) -> float:
-        """The offset to add to the time since boot; voids all leases after a reboot."""
+        """Return the offset to add to the time since boot; void all leases after a reboot."""
         boot, offset_s = connection.execute("SELECT boot, offset_s FROM boots").fetchone()
         if boot == this_host().boot:
             return float(offset_s)

@@ -1,8 +1,8 @@
 """The contract of the stores of a ledger. Pure.
 
-A store locks the pipeline, hands `decide` a view of its rows and the time, writes the returned changes, and commits
-atomically. `decide` is pure and may be called again if the database requires it. The view reads only the requested
-rows, in their state before the transaction.
+A store locks the pipeline, passes a view of its rows and the time to `decide`, writes the returned changes, and
+commits atomically. `decide` is pure and may be called again if the database requires it. The view reads only the
+requested rows, in their state before the transaction.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class View(Protocol):
     def name(self) -> str: ...
 
     def get(self, kind: type[R], *key: int | str) -> R | None:
-        """The row with this primary key."""
+        """Return the row with this primary key."""
 
     # ---- files ------------------------------------------------------------------------------
     def files(self, after: int, limit: int) -> Sequence[File]:
@@ -107,10 +107,11 @@ class View(Protocol):
         """Ready units of which a site has all bytes, ordered by id."""
 
     def totals(self) -> dict[UnitState, tuple[int, int]]:
-        """The number of units in each state, and their bytes."""
+        """Return the number of units in each state, and their bytes."""
 
     def oldest_open(self, pipeline: str) -> float | None:
-        """When the oldest unpublished byte of a pipeline of this ledger began to wait; None if all are published.
+        """Return when the oldest unpublished byte of a pipeline of this ledger began to wait; None if all are
+        published.
 
         -inf: this ledger has no such pipeline yet.
         """
@@ -132,16 +133,17 @@ class View(Protocol):
         """The number of processes of that kind that were seen after that time."""
 
     def last(self, kind: Kind) -> Client | None:
-        """The process of that kind that was seen last; None without one."""
+        """Return the process of that kind that was seen last; None if there is no such process."""
 
     def site_seen(self, site: str) -> float:
-        """When a worker of a site was last seen; -inf: never."""
+        """Return when a worker of a site was last seen; -inf: never."""
 
     def worker_sites(self, after: float) -> Sequence[str]:
         """The sites whose workers were seen since that time, ordered by name."""
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
-        """Figures of each site that has files or processes. Only for users, because it reads all copies."""
+        """Return the figures of each site that has files or processes. It reads all copies, so use it only for
+        users."""
 
     def has_other(self, site: str, container: str, after: float) -> bool:
         """Whether a worker of that site in another container was seen since that time."""
@@ -156,7 +158,7 @@ class View(Protocol):
         """The unfinished lines of all sites, ordered by site."""
 
     def sums(self) -> Sums:
-        """Counts over all rows. Only for users, because it reads all rows."""
+        """Return counts over all rows. It reads all rows, so use it only for users."""
 
     def configs(self) -> dict[str, str]:
         """The configuration of each pipeline of this ledger."""
@@ -179,9 +181,9 @@ class SiteSums(Struct, frozen=True):
     bytes: int = 0
     workers: int = 0
     keepers: int = 0
-    #: When one of them was last seen; -inf: never.
+    #: When one of its processes was last seen; -inf: never.
     seen: float = float("-inf")
-    #: Units that its workers hold.
+    #: Number of units that its workers hold.
     leased: int = 0
 
 
@@ -193,7 +195,7 @@ class SiteScan(Struct, frozen=True):
     seen: float
 
 
-#: Rows that a wipe leaves.
+#: The types of rows that a wipe keeps.
 KEPT: Final = (Client, Answer, Site)
 
 
@@ -207,26 +209,26 @@ class Changes(Struct, frozen=True):
     wipe: bool = False
 
 
-#: A pure function of a view and the time.
+#: A pure function from a view and the time to changes and an answer.
 Decide = Callable[[View, float], tuple[Changes, T]]
 
 
 class Store(Protocol):
-    """The place of the rows. Calls block and may come from several threads, one at a time."""
+    """The storage of the rows. Calls block and may come from several threads, one at a time."""
 
     def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
-        """Carry out one transaction; LedgerAwayError when the database does not answer: then it is unknown whether the
-        transaction was carried out, and the same numbered request may be repeated.
+        """Carry out one transaction. Raises LedgerAwayError if the database does not answer: then it is unknown whether
+        the transaction was carried out, and the same numbered request may be repeated.
 
-        A `lasting` transaction survives an event that ends all clients at once, and makes all earlier transactions
-        last. Other transactions may be undone by such an event, starting with the latest.
+        A `lasting` transaction survives an event that ends all clients at once, and so do all earlier
+        transactions. Such an event may undo other transactions, starting with the latest.
         """
 
     def pipelines(self) -> tuple[str, ...]:
-        """The pipelines of the store, ordered by name."""
+        """Return the pipelines of the store, ordered by name."""
 
     def snapshot(self, pipeline: str) -> tuple[Row, ...]:
-        """All rows at one time, for `validate` and `check`, ordered by type and key."""
+        """Return all rows at one time, for `validate` and `check`, ordered by type and key."""
 
     def close(self) -> None:
         """Close the store; idempotent. The next call opens it again."""

@@ -25,7 +25,7 @@ from heronpy.ingest.ledger.types import (
     UnitState,
 )
 
-#: Most bytes of a file, so that sums still fit.
+#: Maximum number of bytes of a file, so that sums still fit.
 SIZE_MAX = 1 << 50
 VANISHED = "the file was gone before it was processed"
 MUTATED = "bytes of the file were changed after they had been read"
@@ -109,7 +109,7 @@ def _knows_all(draft: Draft, request: requests.ReportScan) -> bool:
 def _file_of(
     draft: Draft, seen: requests.SeenFile, new: dict[tuple[str, int], int], knows_all: bool, sealed: bool
 ) -> File | _Refused:
-    """The row of a seen file, or why it has none. `new`: ids that this report has created."""
+    """Return the row of a seen file, or why it has no row. `new`: ids that this report has created."""
     others = {one.generation: draft.get(File, one.id) or one for one in draft.view.files_of(seen.key)}
     made = new.get((seen.key, seen.generation))
     found = draft.get(File, made) if made is not None else others.get(seen.generation)
@@ -121,7 +121,7 @@ def _file_of(
         return _Refused.SEALED
     pipeline, now = draft.pipeline, draft.now
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))
-    # In a pipeline younger than the horizon nothing can have been forgotten yet, so nothing is late.
+    # In a pipeline younger than the horizon, nothing can have been forgotten, so no file is late.
     horizon_s = draft.config.days * 86_400
     late = seen.age_s > horizon_s and now - pipeline.born > horizon_s
     state = FileState.LATE if late else FileState.LIVE
@@ -134,7 +134,7 @@ def _file_of(
 def _grow(draft: Draft, file: File, seen: requests.SeenFile, site: str, sealed: bool) -> None:
     copy = draft.get(Copy, file.id, site)
     if sealed and seen.size > file.size:
-        # Additional bytes are for a later run, which finds them by the stored size and tail.
+        # Additional bytes are for a later run, which finds them with the stored size and tail.
         seen = replace(seen, size=file.size, tail=copy.tail if copy is not None else seen.tail)
     size = max(seen.size, copy.size if copy is not None else 0)
     tail = seen.tail if copy is None or seen.size >= copy.size else copy.tail
@@ -194,7 +194,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
     room = min(most - ready, policy.CUT_UNITS_MAX)
     if room <= 0:
         return requests.CutUnits((), requests.Brake.READY)
-    # Files that only lost sites have must not fill the page.
+    # Files that only lost sites have must not use up the page.
     named = live if live - {""} else frozenset()
     files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX, named)}
     young = all(now - file.since < config.unit_wait_s for file in files.values() if file.since is not None)
@@ -207,7 +207,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
     for file in files.values():
         ends = policy.readable(copies.get(file.id, {}), live)
         if ends is not None and file.since is not None and file.cut < ends[0]:
-            # Only as much of a file as this transaction can cut.
+            # Cut only the part of a file that this transaction can write.
             end = min(ends[0], file.cut + room * config.unit_bytes)
             waiting.append(policy.Waiting(file.id, file.cut, end, file.since, ends[1]))
     planned, young = policy.plan_units(waiting, config, now, room)
@@ -227,9 +227,10 @@ def _cut(draft: Draft) -> requests.CutUnits:
 
 # ---- what nobody can read, and what is forgotten ----------------------------------------------
 def give_up(draft: Draft, file: File, error: str) -> int:
-    """Mark bytes of a file as bad that are in no unit or in an idle one; the rest of such a unit becomes a new unit.
+    """Mark bytes of a file as bad if they are in no unit or in an idle unit; the rest of such a unit becomes a new
+    unit.
 
-    Returns the number of bytes.
+    Returns the number of these bytes.
     """
     lost = file.size - file.cut
     for number in sorted({span.unit for span in draft.view.spans(file.id) if span.state is SpanState.UNIT}):
@@ -264,7 +265,7 @@ def collect(draft: Draft, request: requests.Collect, who: requests.Who) -> reque
             draft.drop(span)
         draft.drop(file)
         forgotten += 1
-    # One at a time: two of them may be in one unit. Bytes that active units hold are not lost yet.
+    # One range at a time, because two of them may be in one unit. Bytes that active units hold are not lost yet.
     lost = 0
     for file in view.vanished(now - policy.VANISHED_S, limit):
         lost = give_up(draft, file, VANISHED)
@@ -287,7 +288,7 @@ def seal(draft: Draft, request: requests.Cut, who: requests.Who) -> None:
 
 
 def is_sealed(draft: Draft, run: str, who: requests.Who) -> bool:
-    """Whether the client's site adds no more files or bytes in this run; "" is an endless run."""
+    """Whether the client's site adds no more files or bytes in this run; `run` is "" for an endless run."""
     found = draft.get(Seal, who.site)
     return run != "" and found is not None and found.run == run
 

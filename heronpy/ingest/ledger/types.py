@@ -12,13 +12,13 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
-#: Increases with changes of the rows; a ledger with a higher version is refused.
+#: Increases when the rows change; a ledger with a higher version is refused.
 VERSION: Final = 5
-#: Ids of each part of a partitioned ledger begin at a multiple of this number.
+#: The ids of each part of a partitioned ledger begin at a multiple of this number.
 PART: Final = 1 << 40
 #: Maximum number of characters of an error in a row, and of a name.
 TEXT_MAX: Final = 2_000
-#: Files in one report of a scan; a scan that found more makes several.
+#: Maximum number of files in one report of a scan; a scan that found more files makes several reports.
 REPORT_MAX: Final = 1_000
 
 
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
     WORKER = "worker"
     KEEPER = "keeper"
-    #: A command of a user.
+    #: A user's command.
     COMMAND = "command"
 
 
@@ -35,36 +35,36 @@ class FileState(StrEnum):
     """Whether bytes of a file may be cut into units."""
 
     LIVE = "live"
-    #: Bytes that were already read have changed: reported and not processed.
+    #: Bytes that were already read have changed; the file is reported and not processed.
     MUTATED = "mutated"
-    #: Older than the horizon when first seen, so it may have been processed and forgotten: refused.
+    #: The file was older than the horizon when first seen, so it may have been processed and forgotten; it is refused.
     LATE = "late"
 
 
 class SpanState(StrEnum):
     """The state of a range below `cut`."""
 
-    #: It is in a unit.
+    #: The range is in a unit.
     UNIT = "unit"
-    #: Its rows are in the output.
+    #: The rows of the range are in the output.
     DONE = "done"
-    #: No attempt could process it.
+    #: No attempt could process the range.
     BAD = "bad"
 
 
 class UnitState(StrEnum):
-    """The life of a unit; its row is removed at publication."""
+    """The state of a unit; its row is removed at publication."""
 
     READY = "ready"
     LEASED = "leased"
     #: One attempt has won, and its rows are final.
     COMMITTED = "committed"
-    #: No further attempt until a user retries it.
+    #: No further attempt is made until a user retries the unit.
     FAILED = "failed"
 
 
 class DispatchState(StrEnum):
-    """The life of a group of units for Spark; its row is removed at publication."""
+    """The state of a group of units for Spark; its row is removed at publication."""
 
     OPEN = "open"
     FAILED = "failed"
@@ -75,30 +75,30 @@ class Config(Struct, frozen=True):
 
     #: The pattern of its files; it never changes.
     pattern: str = ""
-    #: A unit is cut when this many bytes are waiting,
+    #: A unit is cut when this number of bytes is waiting,
     unit_bytes: int = 32 << 20
-    #: or the oldest byte has waited this long.
+    #: or when the oldest byte has waited this number of seconds.
     unit_wait_s: float = 2.0
-    #: No cut while this many units per worker are ready.
+    #: No units are cut while this number of units per worker is ready.
     ready_per_worker: int = 4
-    #: No lease while this many committed units, or bytes of them, are unpublished.
+    #: No units are leased while this number of committed units, or of their bytes, is unpublished.
     unpublished_units: int = 64
     unpublished_bytes: int = 4 << 30
-    #: Bytes handed out per second; 0: no limit.
+    #: Bytes leased per second; 0: no limit.
     bytes_per_s: float = 0.0
-    #: Tries of a unit before it is split, and most bad ranges below one root unit before it fails.
+    #: Number of tries of a unit before it is split, and maximum number of bad ranges below one root unit.
     tries_max: int = 3
     bad_max: int = 100
     #: "split": bad bytes are cut out of a unit; "fail": the unit fails, and its worker ends the topology.
     on_bad: str = "split"
-    #: How long a file's row is kept after the file is gone everywhere.
+    #: Number of days for which a file's row is kept after no site has the file.
     days: float = 7.0
-    #: A process that was not seen for this long loses its leases.
+    #: Seconds without a sign of life after which a process loses its leases.
     silent_s: float = 15.0
-    #: A dispatch is made when this many bytes are committed, or the oldest such unit has waited this long.
+    #: A dispatch is made when this number of bytes is committed, or the oldest such unit has waited this many seconds.
     dispatch_bytes: int = 256 << 20
     dispatch_wait_s: float = 5.0
-    #: Where rows go: "table", or "bolts", without backups because two attempts would emit the same rows.
+    #: The destination of rows: "table"; or "bolts", without backups because two attempts would emit the same rows.
     rows_to: str = "table"
     #: Pipelines of this ledger that must have published everything older than a unit before it is handed out.
     after: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Config(Struct, frozen=True):
 
 
 class Pipeline(Struct, frozen=True):
-    """The one row of a pipeline that every transaction locks."""
+    """The single row of a pipeline; every transaction locks it."""
 
     KEY: ClassVar[int] = 0
     #: Grows with each rebuild; requests of an older generation are refused.
@@ -119,7 +119,7 @@ class Pipeline(Struct, frozen=True):
     next_unit: int
     next_dispatch: int
     paused: bool
-    #: No lease before this time, because of `bytes_per_s`.
+    #: No leases before this time, because of `bytes_per_s`.
     paid_until: float
     #: A `Config` as JSON.
     config: str
@@ -134,20 +134,20 @@ class File(Struct, frozen=True):
 
     KEY: ClassVar[int] = 1
     id: int
-    #: The path below the pattern's fixed prefix at which it was first seen.
+    #: The path, below the pattern's fixed prefix, at which the file was first seen.
     key: str
-    #: 1 for the first file with this key, and one more for each file that replaced it.
+    #: 1 for the first file with this key; it increases by 1 for each file that replaces the previous one.
     generation: int
     born: float
-    #: Digest of its first bytes, as the scanner writes it.
+    #: Digest of the file's first bytes, as the scanner writes it.
     head: str
     #: The highest safe size of any site; bytes from `cut` on are in no unit.
     size: int
     cut: int
     state: FileState
-    #: Since when its oldest byte waits to be cut; None if no byte waits, or no site has the file.
+    #: The time since which its oldest byte waits to be cut; None if no byte waits, or no site has the file.
     since: float | None
-    #: Since when no site has it; None if a site has it.
+    #: The time since which no site has the file; None if a site has it.
     gone: float | None
 
 
@@ -157,7 +157,7 @@ class Copy(Struct, frozen=True):
     KEY: ClassVar[int] = 2
     file: int
     site: str
-    #: Its path now, below the pattern's fixed prefix.
+    #: Its current path, below the pattern's fixed prefix.
     path: str
     #: The safe size, which ends after a line end.
     size: int
@@ -165,7 +165,7 @@ class Copy(Struct, frozen=True):
     inode: str
     #: Digest of the bytes before `size`, as the scanner writes it: compared when the file has grown.
     tail: str
-    #: When it was last reported; unchanged files are not reported.
+    #: When the copy was last reported; unchanged files are not reported.
     seen: float
 
 
@@ -177,9 +177,9 @@ class Span(Struct, frozen=True):
     begin: int
     end: int
     state: SpanState
-    #: UNIT: the unit that has it. BAD: the root unit in which it was found. DONE: 0.
+    #: UNIT: the unit that contains the range. BAD: the root unit in which it was found. DONE: 0.
     unit: int
-    #: BAD: tries, and why.
+    #: BAD: number of tries, and the reason.
     tries: int = 0
     error: str = ""
 
@@ -196,7 +196,7 @@ class Unit(Struct, frozen=True):
     #: When its oldest byte began to wait, and when it was cut.
     since: float
     made: float
-    #: Attempts that counted against its bytes.
+    #: Number of attempts that counted against its bytes.
     tries: int = 0
     #: The number of the last lease.
     attempt: int = 0
@@ -205,10 +205,10 @@ class Unit(Struct, frozen=True):
     container: str = ""
     #: LEASED: the earliest time for a backup. READY: not handed out before this time.
     until: float = 0.0
-    #: The site that has the unit, and the time until which only that site may take it; "" for any site.
+    #: The site that has the unit, and the time until which only that site may take it; "" means any site.
     site: str = ""
     site_until: float = 0.0
-    #: COMMITTED: the winning attempt, its rows, and the time.
+    #: COMMITTED: the winning attempt, its number of rows, and the time.
     winner: int = 0
     rows: int = 0
     committed: float = 0.0
@@ -216,20 +216,20 @@ class Unit(Struct, frozen=True):
     suspect: str = ""
     #: READY: whether its next holder looks for the line start at which to halve it.
     halve: bool = False
-    #: Its dispatch; 0 for none.
+    #: Its dispatch; 0 for no dispatch.
     dispatch: int = 0
-    #: The last failure.
+    #: The error of the last failure.
     error: str = ""
-    #: LEASED, COMMITTED: the first backup attempt among its last leases; 0 for none.
+    #: LEASED, COMMITTED: the first backup attempt among its last leases; 0 for no backup.
     backup: int = 0
-    #: LEASED: when its last holder that is not a backup got it.
+    #: LEASED: the time at which its last holder that is not a backup got it.
     leased: float = 0.0
-    #: The bytes that its lines represent, if it is a part of a list; 0 means its own bytes.
+    #: For a part of a list, the bytes that its lines represent; 0 means the bytes of the unit itself.
     weight: int = 0
 
     @property
     def size(self) -> int:
-        """The bytes to process."""
+        """The number of bytes to process."""
         return self.weight or self.bytes
 
 
@@ -268,7 +268,7 @@ class Answer(Struct, frozen=True):
 
 
 class Site(Struct, frozen=True):
-    """A site that a user has taken down, or brought up again."""
+    """A site that a user has taken down or brought up."""
 
     KEY: ClassVar[int] = 1
     name: str
@@ -302,19 +302,19 @@ class Pace(Struct, frozen=True):
 
 
 class Tally(Struct, frozen=True):
-    """Counts since the ledger was made or rebuilt, for facts that no row shows."""
+    """Counts since the ledger was made or rebuilt, for facts that cannot be derived from other rows."""
 
     KEY: ClassVar[int] = 0
-    #: Published units, and those won by a backup.
+    #: Number of published units, and of those that a backup won.
     units: int = 0
     backups_won: int = 0
-    #: Published bytes; for a list, the bytes that its lines represent.
+    #: Number of published bytes; for a list, the bytes that its lines represent.
     size: int = 0
     #: Number of leases, and how many of them were backups.
     attempts: int = 0
     backups: int = 0
-    #: Attempts that ended without fault (preempted, lost host), attempts that failed, and attempts in vain because
-    #: another one won.
+    #: Attempts that ended without fault (preempted, lost host), attempts that failed, and attempts that no longer
+    #: counted because another attempt had won.
     preempted: int = 0
     tries_failed: int = 0
     in_vain: int = 0
@@ -338,7 +338,7 @@ class Seal(Struct, frozen=True):
     site: str
     #: The id of the topology.
     run: str
-    #: When the ledger had everything that the scan found.
+    #: When the ledger had everything that this scan found.
     at: float
 
 
@@ -354,5 +354,5 @@ _KEYS: Final = {kind: kind.__struct_fields__[: kind.KEY] for kind in ROWS}
 
 
 def key_of(row: Row) -> tuple[int | str, ...]:
-    """The primary key of a row within its pipeline."""
+    """Return the primary key of a row within its pipeline."""
     return tuple([getattr(row, name) for name in _KEYS[type(row)]])

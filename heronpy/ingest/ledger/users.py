@@ -28,7 +28,7 @@ from heronpy.ingest.ledger.types import (
     UnitState,
 )
 
-#: Most rows of one list or one retry.
+#: Maximum number of rows of one list or one retry.
 PAGE_MAX = 1_000
 
 
@@ -87,7 +87,7 @@ def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Fi
 
 
 def _percentile(ordered: Sequence[float], part: float) -> float | None:
-    """The nearest-rank percentile; None without values."""
+    """Return the nearest-rank percentile; None without values."""
     return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)] if ordered else None
 
 
@@ -148,7 +148,7 @@ def list_bad(draft: Draft, request: commands.ListBad, who: requests.Who) -> comm
 
 
 def show_alive(draft: Draft, request: requests.ShowAlive, who: requests.Who) -> requests.Alive:
-    """See `ShowAlive`; the request itself is the sign of life."""
+    """Answer a `ShowAlive`; the request itself is the sign of life."""
     pipeline = draft.pipeline
     lost = bool(request.unit) and in_vain(draft, request.unit, request.attempt, request.generation)
     is_lost = isinstance(lost, requests.Lost)
@@ -157,7 +157,7 @@ def show_alive(draft: Draft, request: requests.ShowAlive, who: requests.Who) -> 
 
 # ---- acting ---------------------------------------------------------------------------------
 def retry_bad(draft: Draft, request: commands.RetryBad, who: requests.Who) -> commands.Retried:
-    """See `RetryBad`. A unit may have many ranges, but never mixes roots."""
+    """Answer a `RetryBad`. A unit may have many ranges, but never mixes roots."""
     limit = max(1, min(request.limit, PAGE_MAX))
     spans = draft.view.bad((0, -1), limit + 1, request.root)
     by_root: dict[int, list[Span]] = {}

@@ -12,7 +12,7 @@ from heronpy.ingest.ledger.types import Unit, UnitState
 
 
 class Others:
-    """The pipelines for which one waits, in this transaction; each is read once, for any number of units."""
+    """The pipelines for which a pipeline waits, in this transaction. Each is read once, for any number of units."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
@@ -20,7 +20,7 @@ class Others:
         self._known: dict[str, tuple[float | None, tuple[SiteScan, ...]]] = {}
 
     def ahead(self, unit: Unit) -> Iterator[str]:
-        """The pipelines for which a unit waits, one clause each; empty if it may be handed out.
+        """Return the pipelines for which a unit waits, one clause each; empty if the unit may be leased.
 
         A pipeline is past a time if its sites have scanned their files since, and its oldest unpublished byte is
         younger. `after`: it must be past the time when the unit was cut. `after_all`: it must be past the time when
@@ -32,12 +32,12 @@ class Others:
         yield from self.sets_ahead()
 
     def sets_ahead(self) -> Iterator[str]:
-        """The unfinished pipelines of `after_all`, for which all units wait."""
+        """Return the unfinished pipelines of `after_all`, for which all units wait."""
         for name in self._config.after_all:
             yield from self._not_past(name, self._begun(name))
 
     def views(self) -> Iterator[AfterView]:
-        """All pipelines, for display; the state of an `after` pipeline is the one for bytes that arrive now."""
+        """Return all pipelines for display; the state of an `after` pipeline applies to bytes that arrive now."""
         for name in self._config.after:
             yield AfterView(name, False, next(iter(self._not_past(name, self._draft.now, fresh=True)), ""))
         for name in self._config.after_all:
@@ -50,18 +50,18 @@ class Others:
         return self._known[name]
 
     def _begun(self, name: str) -> float:
-        """The time when both had begun, which fixes the set of bytes of the other pipeline."""
+        """Return the time at which both had begun, which determines the bytes of the other pipeline that count."""
         return max([self._draft.pipeline.born, *(one.scan.first for one in self._asked(name))])
 
     def _asked(self, name: str) -> list[SiteScan]:
-        """The sites whose scans count: lost sites do not count while another site works."""
+        """Return the sites whose scans count: lost sites do not count while another site works."""
         found = self._read(name)[1]
         since = self._draft.now - policy.SITE_SILENCES * self._config.silent_s
         return [one for one in found if one.up and one.seen >= since] or list(found)
 
     def _not_past(self, name: str, when: float, since: float = 0.0, fresh: bool = False) -> Iterator[str]:
-        """Why a pipeline is not past a time, with the bytes waiting since then; `fresh`: do not wait for its next
-        scans."""
+        """Return why a pipeline is not past a time, with the number of bytes that have waited since then; `fresh`: do
+        not wait for its next scans."""
         oldest, _ = self._read(name)
         asked = self._asked(name)
         if oldest == float("-inf"):
@@ -85,7 +85,7 @@ def _of_sites(late: list[SiteScan]) -> str:
 
 
 def words(draft: Draft, unit: Unit, others: Others) -> tuple[str, ...]:
-    """What a unit waits for, one clause each; empty if any worker may take it, or one is processing it."""
+    """Return the reasons why a unit waits, one clause each; empty if a worker may take or is processing the unit."""
     if unit.state is UnitState.COMMITTED:
         return ("its publication",)
     if unit.state is UnitState.FAILED:

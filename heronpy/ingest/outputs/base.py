@@ -1,8 +1,8 @@
-"""The contract of an output: where the rows of a unit go.
+"""The contract of an output, which stores the rows of a unit.
 
-A *writer* writes the rows of one attempt into its own unread folder, the *stage*. `stages` handles the stage afterwards
-(commit, publication, removal) in the same way for every output. `docs/howto/units-output.md` describes this for users;
-`tests/ingest/test_units_outputs.py` tests all outputs.
+A *writer* writes the rows of one attempt into a separate folder that is not read yet, the *stage*. Afterwards, `stages`
+commits, publishes or removes the stage, in the same way for every output. `docs/howto/units-output.md` describes this
+for users; `tests/ingest/test_units_outputs.py` tests all outputs.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, row: Any) -> int:
-        """Add an item of `rows(unit)`; returns its number of rows. An error belongs to the row and counts as a try."""
+        """Add an item of `rows(unit)`; return its number of rows. An error belongs to the row and counts as a failed
+        try."""
 
     def write_many(self, rows: list[Any]) -> int:
-        """Add several items, as `write` would one by one. After an error the attempt starts over with `write`, which
-        identifies the row; so a writer may check rows later than here, but not later than in `prepare`."""
+        """Add several items, with the same effect as `write` for each. After an error, the attempt restarts with
+        `write` to identify the row. So a writer may check rows later than here, but not later than in `prepare`."""
         return sum(map(self.write, rows))
 
     @abstractmethod
     def prepare(self) -> None:
-        """Finish the files after the last row, so that only their `fsync` is missing. The stage must then have only
-        plain files, directly in it, without names that begin with `_`."""
+        """Finish the files after the last row, so that only their `fsync` is missing. The stage must then contain
+        only plain files, no subfolders, and no names that begin with `_`."""
 
     @abstractmethod
     def discard(self) -> None:
@@ -40,7 +41,7 @@ class Writer(ABC):
 class Output(ABC):
     """A table: a folder in which each published unit is a folder `unit=<generation>-<id>`."""
 
-    #: How long the oldest byte waits until a unit is cut, unless the pipeline sets it.
+    #: Seconds that the oldest byte waits until a unit is cut, unless the pipeline sets another time.
     unit_wait_s: ClassVar[float | None] = None
 
     def __init__(self, table: str) -> None:
@@ -50,15 +51,15 @@ class Output(ABC):
         self.table = str(path)
 
     def of_pipeline(self, pipeline: str) -> Output:
-        """The output of the pipeline of this name."""
+        """Return the output for the pipeline with this name."""
         return self
 
     def tuned(self, config: Config) -> Config:
-        """The numbers of the pipeline, adapted to this output."""
+        """Return the configuration of the pipeline, adapted to this output."""
         return config
 
     def keeper_config(self) -> dict[str, str]:
-        """Configuration of the keepers that a submit must see."""
+        """Return configuration keys of the keepers that a submit must see."""
         return {}
 
     def load(self) -> None:
@@ -67,7 +68,7 @@ class Output(ABC):
 
     @abstractmethod
     def open(self, stage: Path, lineage: str) -> Writer:
-        """A writer of files in `stage`, which exists and is empty.
+        """Return a writer of files in `stage`, which exists and is empty.
 
         `lineage` is JSON that lists the bytes of the rows, without the digests, which are known only at the end.
         """

@@ -17,16 +17,16 @@ from heronpy.ingest.ledger.types import Config
 FILE = "_unit.json"
 PREFIX = "unit="
 BATCH = "batch="
-#: Size limit of one record; a unit has at most 256 ranges.
+#: Maximum size of one record in bytes; a unit has at most 256 ranges.
 _MAX_BYTES = 4 << 20
-#: Size limit of the record of a dispatch of at most 256 units.
+#: Maximum size in bytes of the record of a dispatch of at most 256 units.
 BATCH_MAX_BYTES = 256 << 20
-#: Size limit of a file.
+#: Maximum size of a file in bytes.
 _SIZE_MAX = 1 << 50
 
 
 class Range(Struct, frozen=True):
-    """A range of a file, with the digest of the lines that begin in it; raises ValueError for an invalid range."""
+    """A range of a file, with the digest of the lines that begin in it. Raises ValueError for an invalid range."""
 
     key: str
     generation: int
@@ -50,13 +50,13 @@ class Lineage(Struct, frozen=True):
     attempt: int
     rows: int
     chunks: tuple[Range, ...]
-    #: The folder in which it was published with others; "" for its own folder.
+    #: The folder in which the unit was published with others; "" for a separate folder.
     batch: str = ""
     #: See `Pipeline.ledger`.
     ledger: str = ""
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return the lineage as one line of JSON."""
         return msgspec.json.encode(self).decode()
 
 
@@ -67,18 +67,18 @@ class BatchLineage(Struct, frozen=True):
     generation: int
     dispatch: int
     token: int
-    #: The folder of its units' stages and of the records of bad ranges.
+    #: The folder of the stages of its units, and of the records of bad ranges.
     home: str
     config: Config
     units: tuple[Lineage, ...]
 
     def to_json(self) -> bytes:
-        """One line of JSON."""
+        """Return the lineage as one line of JSON."""
         return msgspec.json.encode(self)
 
 
 def batches(table: str) -> Iterator[BatchLineage]:
-    """The records of the dispatches in a table, by name; raises LedgerError for a damaged record.
+    """Return the records of the dispatches in a table, by name. Raises LedgerError for a damaged record.
 
     A folder `batch=...` without a record belongs to a SparkSink.
     """
@@ -97,18 +97,19 @@ def batches(table: str) -> Iterator[BatchLineage]:
 
 
 def units_of(batch: BatchLineage) -> list[Lineage]:
-    """The units of a dispatch, with its folder."""
+    """Return the units of a dispatch, with its folder."""
     name = f"{BATCH}{batch.pipeline}-{batch.generation}-{batch.dispatch}"
     return [replace(unit, batch=name) for unit in batch.units]
 
 
 def folder_name(generation: int, unit: int) -> str:
-    """The name of a published unit below its table."""
+    """Return the name of a published unit below its table."""
     return f"{PREFIX}{generation}-{unit}"
 
 
 def published(table: str) -> Iterator[tuple[Path, Lineage]]:
-    """All published units of a table with their folders, by name; raises LedgerError for an unreadable record."""
+    """Return all published units of a table with their folders, by name. Raises LedgerError for an unreadable
+    record."""
     for folder in _folders(table, PREFIX):
         yield folder, record_of(folder)
 
@@ -121,7 +122,7 @@ def _folders(table: str, prefix: str) -> list[Path]:
 
 
 def record_of(folder: Path) -> Lineage:
-    """The record of a published unit; raises LedgerError if it is unreadable."""
+    """Return the record of a published unit. Raises LedgerError if the record is unreadable."""
     try:
         found = msgspec.json.decode(read_own(folder / FILE, _MAX_BYTES), type=Lineage)
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:

@@ -14,7 +14,7 @@ class LineFiles(Output):
     """A table of text files; each row is one line as text or bytes, without a line end."""
 
     def open(self, stage: Path, lineage: str) -> Writer:
-        """See `Output`."""
+        """Return a writer of one text file; see `Output`."""
         return _LineWriter(stage)
 
 

@@ -12,7 +12,7 @@ from heronpy.ingest.outputs.base import Output, Writer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows that are converted to columns at once, and written as one row group.
+#: Number of rows that are converted to columns at once, and written as one row group.
 BATCH_ROWS = 20_000
 LINEAGE_KEY = "heronpy.unit"
 
@@ -29,14 +29,14 @@ class ParquetTable(Output):
         self.schema = _schema(schema)
 
     def load(self) -> None:
-        """See `Output`."""
+        """Import pyarrow; see `Output`."""
         import pyarrow as pa
         import pyarrow.parquet
 
         pa.array([""])  # imports pandas if it is installed: 0.3 s of CPU
 
     def open(self, stage: Path, lineage: str) -> Writer:
-        """See `Output`."""
+        """Return a writer of a Parquet file; see `Output`."""
         return _ParquetWriter(stage, self.schema, lineage)
 
 
@@ -65,7 +65,7 @@ class _ParquetWriter(Writer):
         if len(values) != len(self._columns):
             raise ValueError(f"a row has {len(values)} values, the table {len(self._columns)} columns: {row!r:.200}")
         for column, value, field in zip(self._columns, values, self._schema, strict=True):
-            # Checked at once, so that the error belongs to this row and not to its batch.
+            # Checked at once, so that the error belongs to this row and not to its group of rows.
             _check(value, field)
             column.append(value)
         if len(self._columns[0]) >= BATCH_ROWS:
@@ -77,7 +77,7 @@ class _ParquetWriter(Writer):
             return super().write_many(rows)
         for column, values in zip(self._columns, zip(*rows, strict=True), strict=True):
             column.extend(values)
-        # pyarrow checks each value when it makes the columns. That is early enough, and cheaper than checking twice.
+        # pyarrow checks each value when it builds the columns. That is early enough, and cheaper than checking twice.
         if len(self._columns[0]) >= BATCH_ROWS:
             self._flush()
         return len(rows)
@@ -114,9 +114,9 @@ class _ParquetWriter(Writer):
         self._writer.close()
 
 
-#: Types of values that an integer column holds without loss.
+#: Types of values that an integer column stores without loss.
 _WHOLE = frozenset({int, type(None)})
-#: Column type to types of values that always fit, so that pyarrow need not check each value.
+#: Maps a column type to the types of values that always fit, so that pyarrow need not check each value.
 _FITTING: dict[str, type] = {"string": str, "large_string": str, "double": float, "bool": bool, "binary": bytes}
 
 

@@ -1,8 +1,8 @@
-"""Copies of stages in other folders (Ubiq's replicator): a unit is recorded once all copies are on disk.
+"""Copies of stages in other folders (Ubiq's replicator). A unit is committed only when all copies are on disk.
 
     <folder>/_units/g<generation>/<unit>-<attempt>/     as in the table, until the unit is published
 
-The copies protect a unit between its record and its publication, when it would not be processed again: if the stage is
+The copies protect a unit between its commit and its publication, when it would not be processed again: if the stage is
 lost, a keeper publishes a copy.
 """
 
@@ -28,7 +28,7 @@ class Replicas:
         self.homes = [Path(folder) / HOME for folder in folders]
 
     def put(self, stage: Path) -> None:
-        """Copy a finished stage into each folder; raises OSError if a folder cannot take it."""
+        """Copy a finished stage into each folder. Raises OSError if a folder cannot store the copy."""
         for home in self.homes:
             folder = home / stage.parent.name
             make_folders(folder)
@@ -36,13 +36,13 @@ class Replicas:
             try:
                 os.rename(made, folder / stage.name)
             except OSError:
-                # A copy of the same attempt, by a process whose commit was lost.
+                # A copy of the same attempt by a process whose commit was lost.
                 shutil.rmtree(folder / stage.name)
                 os.rename(made, folder / stage.name)
             sync_path(folder)
 
     def find(self, generation: str, name: str) -> Path | None:
-        """An existing copy of a stage."""
+        """Return an existing copy of a stage; None without a copy."""
         return next((path for home in self.homes if (path := home / generation / name).is_dir()), None)
 
     def discard(self, generation: str, name: str) -> None:
@@ -52,7 +52,7 @@ class Replicas:
 
 
 def copied(stage: Path, folder: Path) -> Path:
-    """Make a copy of a stage below a folder, on disk, under a name that readers skip."""
+    """Copy a stage below a folder, durably, under a name that readers skip."""
     made = folder / f"{NEW}{stage.name}-{os.urandom(4).hex()}"
     made.mkdir(mode=0o700)
     try:
@@ -71,7 +71,7 @@ def copied(stage: Path, folder: Path) -> Path:
 
 
 def stages_in(home: Path, generation: int) -> Iterable[tuple[int, Path]]:
-    """The stages and copies in progress below a home, each with its unit."""
+    """Yield the stages and copies in progress below a home, each with its unit."""
     try:
         entries = list((home / f"g{generation}").iterdir())
     except FileNotFoundError:

@@ -60,8 +60,8 @@ class SparkBatches(ParquetTable):
         schema: columns of the rows, as for `ParquetTable`.
         home: absolute path of the folder for rows that wait for Spark, for this pipeline only, on a file system that
             Spark and all workers reach; the default is in HERON_HOME.
-        dispatch_bytes, dispatch_wait_s: units go to Spark when they cover this many bytes of logs, or the oldest was
-            committed this long ago.
+        dispatch_bytes, dispatch_wait_s: units go to Spark when they cover this many bytes of logs, or the oldest
+            was committed this number of seconds ago.
         options: plain values for your function: `table="/data/t"` is `batch.options["table"]`.
         """
         if home and _PATTERN & set(home):
@@ -74,7 +74,7 @@ class SparkBatches(ParquetTable):
             raise ConfigError(problem)
         self._has_home = bool(home)
         self.aggregate = encode_aggregate(aggregate)
-        # Converted to the form in which the gateway gets them, with paths as text.
+        # Converted to the form in which the gateway receives the options, with paths as text.
         self.options: dict[str, Any] = json.loads(plain_json(options, "SparkBatches"))
         try:
             self.dispatch_bytes = parse_bytes(dispatch_bytes)
@@ -91,7 +91,7 @@ class SparkBatches(ParquetTable):
         self.dispatch_wait_s = float(dispatch_wait_s)
 
     def of_pipeline(self, pipeline: str) -> Output:
-        """A copy with the default home of that pipeline, if none was given."""
+        """Return a copy with the default home of that pipeline, unless a home was given."""
         if self._has_home:
             return self
         found = copy.copy(self)
@@ -100,9 +100,9 @@ class SparkBatches(ParquetTable):
         return found
 
     def tuned(self, config: Config) -> Config:
-        """See `Output`."""
+        """Return the configuration with the limits of dispatches; see `Output`."""
         return replace(config, dispatch_bytes=self.dispatch_bytes, dispatch_wait_s=self.dispatch_wait_s)
 
     def keeper_config(self) -> dict[str, str]:
-        """See `Output`: the topology needs Spark."""
+        """Return keys which say that the topology needs Spark; see `Output`."""
         return {DISPATCH_KEY: str(Path(self.table) / HOME)}

@@ -9,11 +9,11 @@ Stage and table are on one file system, so a unit appears as a whole. A rename f
 it may be repeated by any process at any time.
 
 A rebuild first makes the folder of its generation, and then removes the stages of older ones. A process that does not
-know of the rebuild, such as one that holds the file of a removed ledger, publishes nothing: the folder fences its later
+know of the rebuild, such as a process with the file of a removed ledger, publishes nothing: the folder fences its later
 attempts, and a pending rename has lost its source. This needs no lock, so it also works across hosts.
 
 A table belongs to the first ledger that claims it: the record is made only if it is absent. Other ledgers stage and
-publish nothing there; a rebuild hands the table to its new ledger.
+publish nothing there; a rebuild gives the table to its new ledger.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _BAD = "bad"
 
 _ABOUT = "pipeline.json"
 _ABOUT_MAX = 1 << 20
-#: How long the mark of an ended run is kept.
+#: Seconds for which the mark of an ended run is kept.
 _ENDED_S = 86_400.0
 
 
 class About(Struct, frozen=True):
-    """The pipeline of a table, and its numbers."""
+    """The pipeline of a table, and its ledgers."""
 
     pipeline: str
     config: Config
     replicas: tuple[str, ...] = ()
     #: See `Pipeline.ledger`; "" if unknown, as in an earlier release.
     ledger: str = ""
-    #: The URLs of these ledgers.
+    #: The URLs of the pipeline's ledgers.
     partitions: Partitions | None = None
 
 
@@ -104,7 +104,7 @@ class Stages:
         return stage
 
     def stage_of(self, generation: int, unit: int, attempt: int) -> Path:
-        """The folder of an attempt."""
+        """Return the folder of an attempt."""
         return self.home / f"g{generation}" / f"{unit}-{attempt}"
 
     def finish(self, stage: Path, lineage: Lineage) -> None:
@@ -124,7 +124,7 @@ class Stages:
         for name in os.listdir(stage):
             sync_path(stage / name)
         sync_path(stage)
-        # The umask of the table's creator determines the permissions of readers.
+        # The permissions of readers depend on the umask of the table's creator.
         stage.chmod(0o777 & self._table.stat().st_mode)
         sync_path(stage.parent)
         self._replicas.put(stage)
@@ -160,7 +160,8 @@ class Stages:
         return restored
 
     def trouble(self, generation: int, unit: int, winner: int) -> str:
-        """Why a committed unit cannot be published, judged by its stage and the table; "" if it can.
+        """Return why a committed unit cannot be published, judged by its stage and the table; "" if it can be
+        published.
 
         Changes nothing. A unit that is being published may look like one with a missing stage.
         """
@@ -168,7 +169,7 @@ class Stages:
         if not stage.parent.is_dir():
             return ""  # the table is on another host
         if stage.exists():
-            # An empty folder is replaced.
+            # An empty folder can be replaced.
             blocked = os.path.lexists(target) and (not target.is_dir() or any(target.iterdir()))
             return _way_out(stage, target) if blocked else ""
         if target.is_dir() or self._replicas.find(stage.parent.name, stage.name) is not None:
@@ -200,7 +201,7 @@ class Stages:
         return True
 
     def staged_units(self, generation: int) -> dict[int, list[Path]]:
-        """The stages of a generation and their copies, by unit."""
+        """Return the stages of a generation and their copies, by unit."""
         found: dict[int, list[Path]] = {}
         for home in self.homes:
             for unit, path in stages_in(home, generation):
@@ -208,17 +209,17 @@ class Stages:
         return found
 
     def drop_older(self, generation: int) -> None:
-        """Remove the stages of all older generations; copies first, as they could bring a stage back."""
+        """Remove the stages of all older generations; copies first, because a stage could be restored from them."""
         for home in reversed(self.homes):
             drop_older(home, generation)
 
     def prepare(self) -> None:
-        """Make the table and its folder of stages; raises LedgerError if it is a link or belongs to another user."""
+        """Create the table and its folder of stages. Raises LedgerError if one is a link or belongs to another user."""
         make_output(self._table)
         _make_own(self.home)
 
     def own_folder(self, name: str) -> Path:
-        """Make a folder next to the stages; raises LedgerError if it is a link or belongs to another user."""
+        """Create a folder next to the stages. Raises LedgerError if it is a link or belongs to another user."""
         self.prepare()
         folder = self.home / name
         _make_own(folder)
@@ -256,12 +257,12 @@ class Stages:
             return []
 
     def highest(self) -> int:
-        """The highest generation with a stage or a published unit."""
+        """Return the highest generation with a stage or a published unit."""
         staged = [number for home in self.homes for number in self._begun(home)]
         return max((0, *staged, *(generation for generation, _ in self.published_units())))
 
     def published_units(self) -> list[tuple[int, int]]:
-        """Generation and id of each published unit."""
+        """Return generation and id of each published unit."""
         try:
             names = os.listdir(self._table)
         except FileNotFoundError:
@@ -276,25 +277,25 @@ class Stages:
         write_record(folder / f"{name}.json", text.encode())
 
     def has_bad(self, name: str) -> bool:
-        """Whether there is a record of that name."""
+        """Whether there is a record with that name."""
         return (self.home / _BAD / f"{name}.json").exists()
 
     def bad_records(self) -> Iterable[Path]:
-        """The records of bad ranges, by name."""
+        """Return the records of bad ranges, by name."""
         return sorted((self.home / _BAD).glob("*.json"))
 
     def begin(self, generation: int) -> None:
         """Begin a generation: nothing is staged or published for older generations from now on.
 
         No other ledger gets this generation, even if this ledger is lost before anything is staged. Otherwise a process
-        that slept meanwhile would mistake units of the next ledger for its own.
+        that was suspended would mistake units of the next ledger for its own.
         """
         folder = self.home / f"g{generation}"
         make_folders(folder)
         sync_path(folder.parent)
 
     def claim(self, about: About, rebuilt: bool = False) -> None:
-        """Claim the table for a pipeline and ledger; raises LedgerError if it belongs to another one.
+        """Claim the table for a pipeline and ledger. Raises LedgerError if it belongs to another pipeline or ledger.
 
         `rebuilt`: the ledger was made from this table, and owns it from now on.
         """
@@ -318,7 +319,7 @@ class Stages:
             raise OtherLedgerError(self._table, found)
 
     def refuse(self, pipeline: str, ledger: str = "") -> None:
-        """Raise LedgerError if the table cannot belong to this pipeline and ledger; creates nothing."""
+        """Raise LedgerError if the table cannot belong to this pipeline and ledger; create nothing."""
         for home in self.homes:
             _check_own(home)
             found = self._about(home)
@@ -331,7 +332,7 @@ class Stages:
                 raise OtherLedgerError(home.parent, found)
 
     def pipeline(self) -> About | None:
-        """The pipeline of the table; None if the table is unclaimed."""
+        """Return the pipeline of the table; None if the table is unclaimed."""
         return self._about(self.home)
 
     @staticmethod
@@ -353,12 +354,12 @@ class Stages:
         return (self.home / f"ended-{run}").exists()
 
     def unmark_end(self, run: str) -> None:
-        """Take back `mark_end`."""
+        """Undo `mark_end`."""
         with suppress(FileNotFoundError):
             (self.home / f"ended-{run}").unlink()
 
     def forget_ends(self, run: str) -> None:
-        """Remove old marks of other runs; another site may have made a young one."""
+        """Remove old marks of other runs, but keep recent marks, which another site may have made."""
         for path in self.home.glob("ended-*"):
             with suppress(FileNotFoundError):
                 if path.name != f"ended-{run}" and time.time() - path.lstat().st_mtime > _ENDED_S:
@@ -372,7 +373,7 @@ def _make_own(folder: Path) -> None:
 
 
 def _way_out(stage: Path, target: Path, taken: str = "") -> str:
-    """The fix for a unit that cannot be published; `taken`: a thing that is not a unit has its place."""
+    """Return the fix for a unit that cannot be published; `taken`: something else is in the place of the unit."""
     if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
         taken = taken or f"{target} is in its place"
         if os.path.lexists(target / FILE):
