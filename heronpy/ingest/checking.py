@@ -43,7 +43,7 @@ class Checked(Struct, frozen=True):
     bytes: int
     #: Bytes that could not be compared, because their file is not where a keeper last saw it;
     bytes_gone: int
-    #: bytes not compared because the ledger has no place for their file (it is gone, or was not scanned again yet);
+    #: bytes not compared because the ledger has no place for their file (it is gone, or not scanned since a rebuild);
     bytes_unseen: int
     #: bytes not compared because their file was replaced by another file, or cannot be read.
     bytes_other: int
@@ -172,8 +172,8 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
         files, highest = _found(table, pipeline, stages)
         generation = reached.ask(Rebuild(config, files, highest + 1, trial=True)).generation
         while True:
-            # First, and even if no worker was seen: a process may hold the file of a removed ledger. Afterwards, stages of
-            # older generations can no longer be published, so the table is complete.
+            # First, and even if no worker was seen: a process may hold the file of a removed ledger. Afterwards,
+            # stages of older generations can no longer be published, so the table is complete.
             stages.begin(generation)
             stages.drop_older(generation)
             files, _ = _found(table, pipeline, stages)

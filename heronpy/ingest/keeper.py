@@ -45,7 +45,7 @@ class LogFileError(HeronError):
     """Bytes of log files are lost or not processed."""
 
 
-#: Pause in seconds before a missing stage is looked for again, in case it is restored; each further pause is twice
+#: Pause in seconds before a missing stage is looked for again, in case it is restored. The pause doubles each time.
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0
 #: Maximum number of units that are skipped at the same time, and the interval at which new ones are reported.
 GONE_MAX, TELL_S = 512, 10.0

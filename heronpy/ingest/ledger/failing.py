@@ -60,9 +60,8 @@ def _judge(
             draft.put(unit)  # a backup is still working on it
             return requests.Again(unit.tries)
         rested = draft.now + policy.try_again_s(unit.tries)
-        # Without any row, something that the function needs may be unavailable. Then bytes before the line prove nothing,
-        # because a unit may begin inside a line, and a function may read many lines before it returns the first
-        # row.
+        # Without any row, something that the function needs may be unavailable. Then bytes before the line prove
+        # nothing, because a unit may begin inside a line, and a function may read many lines before its first row.
         if line is not None and proven and _has_room(draft, unit):
             cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
             if cut is not None and cut[0]:

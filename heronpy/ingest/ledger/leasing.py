@@ -58,8 +58,7 @@ def _open(draft: Draft, totals: Totals) -> int:
 
 
 def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests.Who) -> bool:
-    """Whether a worker in a slow container gets no unit, because other workers will process the ready units sooner.
-    """
+    """Whether a worker in a slow container gets no unit, because other workers will process the ready units sooner."""
     view, since = draft.view, draft.now - draft.config.silent_s
     ready, _ = totals.get(UnitState.READY, (0, 0))
     if ready >= slow.factor * view.seen(Kind.WORKER, since) or not view.has_other(who.site, who.container, since):
