@@ -1,6 +1,6 @@
 """Files that survive a power failure: records, renames, and file names.
 
-A file written here is either complete or absent, whichever process dies.
+A file written here is either complete or absent, even if the writing process dies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class UntilDone(Protocol):
 
 
 def safe_name(name: str) -> str:
-    """A file name for a component: its name if that is plain, else a plain form of the name with a hash."""
+    """Return a file name for a component: its name if it is plain, else a plain form of the name with a hash."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if plain == name and not name.startswith((".", "_")):
         return name
@@ -36,12 +36,12 @@ def safe_name(name: str) -> str:
 
 
 def run_token(topology_id: str) -> str:
-    """An id that distinguishes the output of one submission of a topology from any other's."""
+    """Return an id that distinguishes the output of one submission of a topology from that of all others."""
     return hashlib.sha256(topology_id.encode()).hexdigest()[:8]
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The record, or None if the file does not exist."""
+    """Return the record, or None if the file does not exist."""
     try:
         record = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -52,14 +52,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_record(path: Path, data: bytes) -> None:
-    """Write a small file atomically: complete or absent, even after a power failure, and if several hosts do so."""
+    """Write a small file atomically: complete or absent, even after a power failure, and if several hosts write it."""
     with _written(path, data) as temporary:
         os.rename(temporary, path)
     sync_path(path.parent)
 
 
 def make_record(path: Path, data: bytes) -> bool:
-    """Like `write_record`, but for a new file: returns False, and changes nothing, if the file exists."""
+    """Write a new small file atomically. Return False, and change nothing, if the file exists."""
     try:
         with _written(path, data) as temporary:
             os.link(temporary, path)
@@ -71,9 +71,9 @@ def make_record(path: Path, data: bytes) -> bool:
 
 @contextmanager
 def _written(path: Path, data: bytes) -> Iterator[Path]:
-    """A temporary file in the same folder, for the length of a block.
+    """Create a temporary file with this content in the same folder, for the duration of a block.
 
-    Its name is random, because processes of two hosts may have the same number.
+    Its name is random, because processes of two hosts may have the same process id.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:

@@ -1,4 +1,4 @@
-"""Base of sinks that prepare their output with each checkpoint and publish it when the checkpoint is complete."""
+"""The base of sinks that prepare output at each checkpoint, and publish it when the checkpoint is complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heronpy.common.errors import FencedError, StateError
 from heronpy.connectors.durable_files import run_token
 from heronpy.storage.objects.port import ObjectsError, Trouble
 
-#: Pause before an action is repeated after a full disk or an unreachable store.
+#: Pause in seconds before an action is repeated after a full disk or an unreachable store.
 AGAIN_S: Final = 2.0
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class TaskIdentity(Struct, frozen=True):
 
     component: str
     task: int
-    #: Index among the tasks of the component, from 0; the same in every attempt.
+    #: Index of the task in its component, from 0; the same in every attempt.
     index: int
     #: Id of this submission of the topology.
     run: str
@@ -38,7 +38,7 @@ class TaskIdentity(Struct, frozen=True):
 
     @property
     def is_checkpointed(self) -> bool:
-        """Whether checkpoints publish the output; False in a simulator, which takes no checkpoints."""
+        """Whether checkpoints publish the output. False in a simulator, which takes no checkpoints."""
         return self.attempt > 0
 
     @property
@@ -48,7 +48,7 @@ class TaskIdentity(Struct, frozen=True):
 
 
 def identity_of(config: dict[str, Any], context: TopologyContext) -> TaskIdentity:
-    """The identity of the task of this context."""
+    """Return the identity of the task of this context."""
     component, task = context.get_component_id(), context.get_task_id()
     mode = str(config.get(TOPOLOGY_RELIABILITY_MODE) or TopologyReliabilityMode.ATMOST_ONCE).upper()
     return TaskIdentity(
@@ -64,7 +64,7 @@ def identity_of(config: dict[str, Any], context: TopologyContext) -> TaskIdentit
 class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
     """A bolt whose output becomes visible exactly once under EFFECTIVELY_ONCE.
 
-    A subclass names its `metric` and its part of the task's state (`state_key`), and implements `open`,
+    A subclass sets `metric` and its key in the task's state (`state_key`), and implements `open`,
     `prepare`, `publish` and `take_over`; the last three are called only under EFFECTIVELY_ONCE. Its `process`
     begins with `check_whole()`. `who` is the identity of the task, `counts` its metric.
     """
@@ -78,11 +78,11 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
     _rejected = 0
 
     def open(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Get ready to take rows."""
+        """Open the output, so that the task can take rows."""
         raise NotImplementedError(f"{type(self).__name__} must define open(config, context)")
 
     def prepare(self, checkpoint: int) -> Any:
-        """Make the rows since the last checkpoint durable but invisible; returns the data that `take_over` needs."""
+        """Make the rows since the last checkpoint durable but invisible; return the data that `take_over` needs."""
         raise NotImplementedError(f"{type(self).__name__} must define prepare(checkpoint)")
 
     def publish(self, checkpoint: int) -> None:
@@ -97,15 +97,15 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define take_over(prepared, checkpoint)")
 
     def init_state(self, state: Any) -> None:
-        """Keeps the state."""
+        """Keep the state."""
         self._state = state
 
     def pre_restore(self, checkpoint_id: str) -> None:
-        """Keeps the number for `initialize`, which is called later and knows the output."""
+        """Keep the checkpoint number for `initialize`, which is called later and opens the output."""
         self._restored = int(checkpoint_id)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Opens the sink, and publishes or removes a predecessor's output."""
+        """Open the sink, and publish or remove a predecessor's output."""
         self.who: TaskIdentity = identity_of(config, context)
         self.counts = MultiCountMetric()
         context.register_metric(self.metric, self.counts, 10)
@@ -115,7 +115,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
             self.take_over(self._state.get(self.state_key), self._restored)
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Prepares the rows since the last checkpoint."""
+        """Prepare the rows since the last checkpoint."""
         if not self.who.is_checkpointed:
             return
         self.check_whole()
@@ -125,13 +125,13 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         self._is_whole = True
 
     def post_save(self, checkpoint_id: str) -> None:
-        """Publishes the output prepared up to this checkpoint."""
+        """Publish the output prepared up to this checkpoint."""
         if self.who.is_checkpointed:
             with self.refusals_counted():
                 self.publish(int(checkpoint_id))
 
     def check_whole(self) -> None:
-        """Raise if a checkpoint could not be prepared. It is declined, but its rows must not be skipped."""
+        """Raise an error if a checkpoint could not be prepared: it is declined, but its rows must not be skipped."""
         if not self._is_whole:
             raise StateError(
                 f"{type(self).__name__} {self.who.component} could not prepare a checkpoint; "
@@ -148,9 +148,9 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
             raise
 
     def until_done(self, action: Callable[[], T], /) -> T:
-        """Repeat `action` while the disk is full or the store is unreachable; returns the action's result.
+        """Repeat `action` while the disk is full or the store is unreachable; return the action's result.
 
-        Meanwhile the topology is DEGRADED, with the cause.
+        During this time the topology is DEGRADED, with the cause.
         """
         told = ""
         while True:
@@ -174,14 +174,14 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         """Fail a tuple that does not fit the sink."""
         self._rejected += 1
         self.counts.incr("rows-rejected")
-        # Each rejection is counted; the log gets the first ones and then every thousandth.
+        # Each rejection is counted; the first rejections and then every thousandth are logged.
         if self._rejected <= 10 or self._rejected % 1000 == 0:
             self.log(f"tuple of {self.who.component} rejected ({self._rejected} so far): {reason}", "error")
         self.fail(tup)
 
 
 def _outage_of(error: OSError | ObjectsError) -> str:
-    """The outage to wait for; empty if waiting does not help."""
+    """Return the outage to wait for; empty if waiting does not help."""
     if isinstance(error, ObjectsError):
         return str(error) if error.trouble in (Trouble.FULL, Trouble.AWAY, Trouble.BUSY) else ""
     if not is_full_error(error):

@@ -19,14 +19,14 @@ from heronpy.api.batch import Batch
 from heronpy.common.errors import ConfigError
 from heronpy.connectors.durable_files import safe_name, sync_path
 
-#: Files of a stage with rows of a sink have this prefix, the component's name, and an end that no name contains.
+#: Files of a stage with rows of a sink have this prefix, the component's name, and a suffix that no name contains.
 PREFIX, _END = "sink-", "@."
-#: The beginning of the name of a file that is about to be published.
+#: The prefix of the name of a file that is about to be published.
 _HIDDEN: Final = ".unit-"
 
 
 def prefix_of(component: str) -> str:
-    """The beginning of the names of a sink's files in a stage; no other sink's files have it."""
+    """Return the prefix of the names of a sink's files in a stage; files of other sinks do not have this prefix."""
     return f"{PREFIX}{safe_name(component)}{_END}"
 
 
@@ -35,7 +35,7 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def batch(self, batch: Batch) -> dict[int, str]:
-        """Add the tuples of a batch; returns the indices of tuples that do not fit, with the reason."""
+        """Add the tuples of a batch; return the indices of tuples that do not fit, with the reasons."""
 
     @abstractmethod
     def close(self) -> None:
@@ -45,7 +45,7 @@ class SinkWriter(ABC):
 class StagedRows(ABC):
     """The rows of one sink of a batch run, until the end of the run."""
 
-    #: Whether Spark gets the rows then. Any other sink publishes them by itself: see `UnitOutput`.
+    #: Whether Spark gets the rows at the end. Any other sink publishes its rows itself: see `UnitOutput`.
     for_spark = False
 
     def __init__(self, component: str) -> None:
@@ -53,15 +53,15 @@ class StagedRows(ABC):
 
     @abstractmethod
     def open(self, stage: Path) -> SinkWriter:
-        """A writer of files in `stage` whose names begin with `self.prefix`; without rows it leaves no file."""
+        """Return a writer of files in `stage` whose names begin with `self.prefix`; without rows it leaves no file."""
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of its files in a stage."""
+        """The prefix of the names of its files in a stage."""
         return prefix_of(self.component)
 
     def staged(self, folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
-        """Each folder with rows of this sink, together with a file of them."""
+        """Yield each folder with rows of this sink, together with a file of these rows."""
         for folder in folders:
             for name in sorted(os.listdir(folder)):
                 if name.startswith(self.prefix):
@@ -69,7 +69,7 @@ class StagedRows(ABC):
 
 
 class UnitOutput(StagedRows):
-    """The output of one sink of a batch run, which publishes it by itself."""
+    """The output of one sink of a batch run, if the sink itself publishes its rows."""
 
     def __init__(self, component: str, place: str) -> None:
         """`place`: the folder where readers find the published rows."""
@@ -78,14 +78,14 @@ class UnitOutput(StagedRows):
 
     @abstractmethod
     def publish(self, run: str, folders: Sequence[Path]) -> int:
-        """Publish the rows of a run in the order of `folders`; returns the number of newly published files.
+        """Publish the rows of a run in the order of `folders`; return the number of newly published files.
 
         A repetition after an interruption publishes the rest.
         """
 
 
 def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> StagedRows | None:
-    """The output of a sink of this class in a batch run; None if the class offers none."""
+    """Return the output of a sink of this class in a batch run; None if the class does not support batch runs."""
     make = getattr(kind, "unit_output", None)
     if make is None:
         return None
@@ -109,20 +109,20 @@ class StageFile:
         self.bytes += len(line)
 
     def stream(self) -> BinaryIO:
-        """The open file; the caller updates `bytes` and does not close it."""
+        """Return the open file; the caller updates `bytes` and does not close the file."""
         if self._file is None:
             self._file = open(self._path, "xb")
         return self._file
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file; idempotent."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def publish_file(source: Path, target: Path) -> bool:
-    """Make a staged file visible under its final name; returns False if it was visible already.
+    """Make a staged file visible under its final name; return False if it was already visible.
 
     Another host may do the same at the same time. Call `drop_hidden` when all files of a sink are visible.
     """
@@ -132,7 +132,7 @@ def publish_file(source: Path, target: Path) -> bool:
             _link(source, hidden)
             os.rename(hidden, target)
         except FileNotFoundError:
-            # Otherwise another host has removed what is hidden, because it was first here or elsewhere in the folder.
+            # Otherwise another host has removed the hidden files, because it was first here or elsewhere in the folder.
             if not (source.exists() and target.parent.exists()):
                 raise
         else:

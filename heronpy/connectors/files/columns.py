@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ARROW, PARQUET = "arrow", "parquet"
-#: Bytes gathered in memory before a write; rows of one group in a Parquet file.
+#: Bytes gathered in memory before a write; number of rows of one group in a Parquet file.
 GATHERED_BYTES, GROUP_ROWS = 8 << 20, 1 << 20
 
 
 def format_problem(format_name: str, schema: pa.Schema) -> str | None:
-    """Why this format cannot hold this schema, as a part of a sentence ("field 'x' ..."), or None."""
+    """Return why this format cannot store this schema, as a part of a sentence ("field 'x' ..."), or None."""
     wrong = schema_problem(schema)
     if wrong or format_name == ARROW:
         return wrong
@@ -49,7 +49,7 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
-#: `OpenFile` has an attribute of the name of the type.
+#: An alias, because `OpenFile` has an attribute named `bytes`.
 _Line = bytes
 
 
@@ -62,7 +62,7 @@ class OpenFile(Protocol):
         """Add a line."""
 
     def stream(self) -> BinaryIO:
-        """The file; the caller updates `bytes` and does not close it."""
+        """Return the file; the caller updates `bytes` and does not close the file."""
 
 
 class ColumnWriter:
@@ -76,15 +76,15 @@ class ColumnWriter:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the open file and of the gathered rows."""
+        """The number of bytes of the open file and of the gathered rows."""
         return self._files.bytes + self._gathered_bytes
 
     def row(self, values: Sequence[Any]) -> None:
-        """Add a tuple; raises UnfitError if it does not fit the schema."""
+        """Add a tuple. Raises UnfitError if the tuple does not fit the schema."""
         self._add(self._made([[value] for value in values]))
 
     def batch(self, batch: Batch) -> dict[int, str]:
-        """Add the tuples of a batch; returns the indices of tuples that do not fit the schema, with the reason."""
+        """Add the tuples of a batch; return the indices of tuples that do not fit the schema, with the reasons."""
         came = batch.record_batch
         if came is not None and came.schema.equals(self._schema):
             self._add(came)
@@ -144,7 +144,7 @@ class ColumnWriter:
 
 
 def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa.Schema | None]) -> pa.Schema:
-    """The schema of a sink's rows; raises ConfigError if the schema is unknown or ambiguous.
+    """Return the schema of a sink's rows. Raises ConfigError if the schema is unknown or ambiguous.
 
     `given` is the sink's own schema; `declared` has the schemas of its input streams, with None for an unknown or
     undeclared one.

@@ -1,4 +1,4 @@
-"""Tuples to lines: JSON or text, exactly one line per tuple. Pure.
+"""Converts tuples to lines: JSON or text, exactly one line per tuple. Pure.
 
 A tuple that cannot be one line raises UnfitError with the reason; other tuples are not affected.
 """
@@ -21,7 +21,7 @@ class UnfitError(ValueError):
 
 
 def write_each(write: Callable[[Sequence[Any]], None], batch: Batch) -> dict[int, str]:
-    """Write the tuples of a batch one by one; returns the indices of those that do not fit, with the reason."""
+    """Write the tuples of a batch one by one; return the indices of tuples that do not fit, with the reasons."""
     unfit = {}
     for place, values in enumerate(batch.rows()):
         try:
@@ -32,7 +32,7 @@ def write_each(write: Callable[[Sequence[Any]], None], batch: Batch) -> dict[int
 
 
 def line_writer(format_name: str, fields: Sequence[str]) -> Callable[[Sequence[Any]], bytes]:
-    """The function from a tuple's values to its line.
+    """Return a function from a tuple's values to its line.
 
     JSON gives an object if the field names are known, otherwise an array. Text gives the values joined
     by tabs.

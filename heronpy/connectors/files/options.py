@@ -1,4 +1,4 @@
-"""Options of a FileSink, as they travel in the configuration of its component."""
+"""Options of a FileSink, as they are sent in the configuration of its component."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ROLL_BYTES = "file.sink.roll_bytes"
 ROLL_INTERVAL_S = "file.sink.roll_interval_s"
 _TICK_MIN_MS, _TICK_MAX_MS = 20, 500
 FORMATS = (JSON, TEXT, ARROW, PARQUET)
-#: Formats that need a schema.
+#: Formats that need an Arrow schema.
 COLUMNS = (ARROW, PARQUET)
-#: File name suffixes.
+#: File name suffixes by format.
 SUFFIXES = {JSON: "jsonl", TEXT: "txt", ARROW: "arrow", PARQUET: "parquet"}
 
 
@@ -38,15 +38,15 @@ class FileOptions(Struct, frozen=True):
 
     folder: str
     format: str = JSON
-    #: Names of the values; if empty, lines are arrays.
+    #: Names of the values; without names, lines are arrays.
     fields: tuple[str, ...] = ()
-    #: Arrow schema of the rows, for the formats of columns.
+    #: Arrow schema of the rows, for the column formats.
     schema: pa.Schema | None = None
     roll_bytes: int = 64 * 1024 * 1024
     roll_interval_s: float = 5.0
 
     def validate(self) -> None:
-        """Raise a ConfigError, one sentence, when an option is invalid."""
+        """Raise ConfigError, with one sentence, if an option is invalid."""
         if not self.folder or not Path(self.folder).is_absolute():
             raise ConfigError(f"folder {self.folder!r} of a FileSink must be an absolute path")
         if self.format not in FORMATS:
@@ -77,13 +77,13 @@ class FileOptions(Struct, frozen=True):
             )
 
     def with_schema_of(self, declared: list[pa.Schema | None]) -> FileOptions:
-        """A copy with the schema that the input streams declare, if the format needs a schema."""
+        """Return a copy with the schema that the input streams declare, if the format needs a schema."""
         if self.format not in COLUMNS:
             return self
         return replace(self, schema=common_schema(f"format={self.format!r} of a FileSink", self.schema, declared))
 
     def to_config(self) -> dict[str, Any]:
-        """The component configuration that carries these options."""
+        """Return the component configuration that carries these options."""
         self.validate()
         return {
             FOLDER: self.folder,
@@ -98,7 +98,7 @@ class FileOptions(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], component: str) -> FileOptions:
-        """The options from a component's configuration."""
+        """Return the options in a component's configuration."""
         if FOLDER not in config:
             raise ConfigError(f"FileSink {component} needs {FOLDER} in its configuration, or FileSink.spec(folder=...)")
         given = {"folder": os.fspath(config[FOLDER]), "format": config.get(FORMAT), "fields": config.get(FIELDS),

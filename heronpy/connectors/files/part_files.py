@@ -37,7 +37,7 @@ class Takeover(NamedTuple):
 
     published: list[str]
     removed: list[str]
-    #: Prepared files of the checkpoint that no longer exist in any state.
+    #: Prepared files of the checkpoint that are missing in every state.
     missing: list[str]
 
 
@@ -60,7 +60,7 @@ class _OpenFile(io.FileIO):
 
 
 class PartFiles:
-    """Writes the files of one process of one task. `attempt` is text: digits, or x and hex digits."""
+    """Writes the files of one process of one task. `attempt` is a text: digits, or x and hex digits."""
 
     def __init__(
         self,
@@ -85,20 +85,20 @@ class PartFiles:
     # -- writing ------------------------------------------------------------------------------
 
     def append(self, line: bytes) -> None:
-        """Add a line to the open file; opens a file if necessary."""
+        """Add a line to the open file; open a file if necessary."""
         self.stream().write(line)
         self.bytes += len(line)
 
     def stream(self) -> BinaryIO:
-        """The open file; opens one if necessary. The caller updates `bytes` and does not close the file."""
+        """Return the open file; open a file if necessary. The caller updates `bytes` and does not close the file."""
         if self._file is None:
             self._file = io.BufferedWriter(_OpenFile(self._open_path, self._until_done), _BUFFER_BYTES)
-            # Locked until the file is closed, which shows a successor that the writer is alive.
+            # Locked until the file is closed, so that a successor sees that the writer is alive.
             fcntl.flock(self._file, fcntl.LOCK_EX)
         return self._file
 
     def prepare(self, number: int) -> str | None:
-        """Make the written rows durable under this number; returns the base name, or None without rows."""
+        """Make the written rows durable under this number; return the base name, or None without rows."""
         base = f"{self._stem}-{number}-{self._tail}"
         return base if self._close_as(f"{_PENDING}-{base}") else None
 
@@ -124,7 +124,7 @@ class PartFiles:
         return True
 
     def discard(self) -> None:
-        """Close the open file; a successor removes it."""
+        """Close the open file without publishing it; a successor removes the file."""
         if self._file is not None:
             self._file.close()
         self._file, self.bytes = None, 0
@@ -136,7 +136,7 @@ class PartFiles:
     # -- publishing ---------------------------------------------------------------------------
 
     def publish(self, bases: Iterable[str]) -> list[str]:
-        """Make prepared files visible; idempotent. Returns the files that no longer exist in any state."""
+        """Make prepared files visible; idempotent. Return the files that no longer exist in any state."""
         missing = []
         renamed = False
         for base in bases:
@@ -161,7 +161,7 @@ class PartFiles:
         published = sorted(base for base in wanted if f"{_PENDING}-{base}" in here)
         missing = self.publish(sorted(wanted))
         removed: list[str] = []
-        # A predecessor that still runs may rename a file during the scan: repeat until nothing is left.
+        # A predecessor that is still running may rename a file during the scan: repeat until nothing is left.
         while doomed := [name for name in os.listdir(self.folder) if self._is_void(name, wanted, checkpoint)]:
             for name in doomed:
                 with contextlib.suppress(FileNotFoundError):
@@ -189,7 +189,8 @@ class PartFiles:
     # -- without checkpoints ------------------------------------------------------------------
 
     def settle_leftovers(self, keep: bool) -> tuple[int, int]:
-        """Publish (`keep`) or remove open files whose writer is dead; returns the number of each."""
+        """Publish (with `keep`) or remove open files whose writer is dead; return how many were published and
+        removed."""
         kept = removed = 0
         for name in sorted(os.listdir(self.folder)):
             match = self._mine(name)
@@ -201,7 +202,7 @@ class PartFiles:
                 if keep and _cut_half_line(file):
                     os.fsync(file.fileno())
                     base = name.partition("-")[2].removeprefix(f"{self._stem}-")
-                    # Number 0: the writer's own numbers began with 1.
+                    # Number 0, because the writer's own numbers began with 1.
                     os.rename(path, self.folder / f"{_PART}-{self._stem}-0-{base}")
                     kept += 1
                 else:
@@ -213,7 +214,7 @@ class PartFiles:
 
 
 def _cut_half_line(file: BinaryIO) -> int:
-    """Cut off an incomplete last line; returns the remaining bytes."""
+    """Cut off an incomplete last line; return the number of remaining bytes."""
     size = file.seek(0, os.SEEK_END)
     while size:
         start = max(0, size - _BUFFER_BYTES)

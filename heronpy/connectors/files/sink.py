@@ -1,8 +1,8 @@
 """FileSink: a bolt that writes tuples as lines or columns to files, which appear atomically.
 
-It owns the rows between their arrival and the publication of their file. Invariants: a published file never
-changes; under EFFECTIVELY_ONCE a row is in exactly one published file once its checkpoint is complete;
-under ATLEAST_ONCE a tuple is acked after its file is on disk and published.
+The sink is responsible for the rows from their arrival to the publication of their file. Invariants: a published file
+never changes; under EFFECTIVELY_ONCE a row is in exactly one published file once its checkpoint is complete; under
+ATLEAST_ONCE a tuple is acked after its file is on disk and published.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ class FileSink(TwoPhaseSink):
 
     Published files are named `part-<component>-<index>-<number>-<run>.<attempt>.jsonl` and never change;
     names that begin with a dot are unfinished, and readers skip them. `fields` makes each line a JSON
-    object; without it a line is an array; `format="text"` joins the values by tabs. `format="parquet"` and
+    object; without `fields` a line is an array; `format="text"` joins the values by tabs. `format="parquet"` and
     `format="arrow"` (Arrow's file format, also known as Feather) write columns. Their Arrow schema is declared by the
     input streams or given as `schema=`. Record batches are written unchanged; other values are converted.
 
-    **EFFECTIVELY_ONCE**: a file per checkpoint. It is prepared (flushed, synced, renamed to a hidden name)
-    when the checkpoint is taken, and published when the checkpoint is complete. After a failure, the files of
+    **EFFECTIVELY_ONCE**: one file per checkpoint. The file is prepared (flushed, synced, renamed to a hidden
+    name) when the checkpoint is taken, and published when the checkpoint is complete. After a failure, the files of
     the restored checkpoint are published and all others are removed. Every row is published exactly once.
     The number of tasks of this component cannot be changed while it runs.
 
     **ATLEAST_ONCE**: a file is published when it has `roll_bytes`, or its first row is `roll_interval_s` old, or
-    at the next tick (0.5 s) when it holds all tuples that the spouts may have pending; then its
+    at the next tick (0.5 s) when it contains all tuples that the spouts may have pending; then its
     tuples are acked. Rows of replayed tuples are repeated.
 
-    **ATMOST_ONCE**: the same, without acks. The successor of a dead process publishes the lines that it had
-    written; an unfinished file of columns is unreadable and is removed.
+    **ATMOST_ONCE**: as with ATLEAST_ONCE, but without acks. The successor of a dead process publishes the lines
+    that the process had written; an unfinished file of columns is unreadable and is removed.
     """
 
     metric = "file-sink"
-    #: Prepared files that may not be published yet.
+    #: Prepared files that may be unpublished.
     state_key = "files.prepared"
 
     @classmethod
@@ -69,11 +69,11 @@ class FileSink(TwoPhaseSink):
         folder: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> HeronComponentSpec:
-        """Specify a sink.
+        """Declare a sink as a component of a topology.
 
-        folder: where to write the files; a relative path is resolved here, where the topology is submitted.
+        folder: the folder for the files; a relative path is resolved on the host where the topology is submitted.
         format: jsonl, text, parquet or arrow. fields: names of the values. schema: a pyarrow.Schema for parquet and
-        arrow, if the streams declare none. roll_bytes, roll_interval_s: see the class.
+        arrow, if the streams declare no schema. roll_bytes, roll_interval_s: see the class.
         """
         if folder is not None:
             made = FileOptions(os.path.abspath(os.path.expanduser(folder)), **options).with_schema_of(_schemas(inputs))
@@ -82,17 +82,17 @@ class FileSink(TwoPhaseSink):
 
     @classmethod
     def unit_output(cls, component: str, config: Mapping[str, Any]) -> UnitOutput:
-        """The output of this sink in a batch run."""
+        """Return the output of this sink in a batch run."""
         from heronpy.connectors.files.units import FileUnits
 
         return FileUnits(component, FileOptions.from_config(dict(config), component))
 
     def open(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Finds the folder; without checkpoints, also publishes or removes a predecessor's files."""
+        """Open the folder; without checkpoints, also publish or remove a predecessor's files."""
         who = self.who
         options = FileOptions.from_config(config, who.component)
         self._roll_bytes, self._roll_interval_s = options.roll_bytes, options.roll_interval_s
-        # Without checkpoints there is no attempt number; a random one distinguishes processes.
+        # Without checkpoints there is no attempt number, so a random number distinguishes processes.
         attempt = str(who.attempt) if who.is_checkpointed else f"x{uuid.uuid4().hex[:8]}"
         self._files = PartFiles(
             Path(options.folder), who.component, who.index, who.run, attempt, SUFFIXES[options.format], self.until_done
@@ -101,7 +101,7 @@ class FileSink(TwoPhaseSink):
         self._prepared: list[str] = []
         #: Tuples and batches to ack when their file is published.
         self._waiting: list[Any] = []
-        #: Number of unacked tuples, and the number at which a spout cannot emit more.
+        #: Number of unacked tuples, and the number at which spouts cannot emit more.
         self._held, self._held_max = 0, _pending_share(config, context)
         self._opened_at = 0.0
         self._number = 0
@@ -113,7 +113,7 @@ class FileSink(TwoPhaseSink):
 
     @or_batches
     def process(self, tup: Any) -> None:
-        """Writes a row; files are published by checkpoints, or by size and age."""
+        """Write a row. Checkpoints publish files, or else size and age determine the time."""
         self.check_whole()
         began = not self._writer.bytes
         try:
@@ -124,7 +124,7 @@ class FileSink(TwoPhaseSink):
             self._took(tup, began)
 
     def process_batch(self, batch: Batch) -> None:
-        """Writes the rows of a batch; tuples that do not fit are rejected, and others are not affected."""
+        """Write the rows of a batch. Tuples that do not fit are rejected; other tuples are not affected."""
         self.check_whole()
         began = not self._writer.bytes
         unfit = self._writer.batch(batch)
@@ -134,7 +134,7 @@ class FileSink(TwoPhaseSink):
             self._took(batch, began)
 
     def _took(self, written: Any, began: bool) -> None:
-        """Account for a written tuple or batch; `began` says whether it is the first in its file."""
+        """Account for a written tuple or batch; `began`: whether it is the first in its file."""
         if began:
             self._opened_at = time.monotonic()
         if not self.who.is_acked:
@@ -146,7 +146,7 @@ class FileSink(TwoPhaseSink):
             self._roll()
 
     def process_tick(self, tup: Any) -> None:
-        """Publishes a file that is old enough, or that holds all tuples a spout may have pending."""
+        """Publish a file that is old enough, or that contains all tuples that a spout may have pending."""
         self.check_whole()
         if self.who.is_checkpointed or not self._writer.bytes:
             return
@@ -154,19 +154,19 @@ class FileSink(TwoPhaseSink):
             self._roll()
 
     def finish(self) -> None:
-        """Publishes the last file; under EFFECTIVELY_ONCE the last checkpoint does this."""
+        """Publish the last file; under EFFECTIVELY_ONCE the last checkpoint does this."""
         if not self.who.is_checkpointed:
             self._roll()
 
     def close(self) -> None:
-        """Ends the task: rows that are not replayed are published; others are left to a successor."""
+        """End the task. If rows are not replayed, publish them; otherwise leave them to a successor."""
         if self.is_open and not self.who.is_checkpointed and not self.who.is_acked:
             self._roll()
 
     # -- checkpoints --------------------------------------------------------------------------
 
     def prepare(self, checkpoint: int) -> list[str]:
-        """Makes a file of the rows since the last checkpoint: complete, on disk and not visible."""
+        """Put the rows since the last checkpoint into a file that is complete, on disk and not visible."""
         self._writer.close()
         base = self._files.prepare(checkpoint)
         if base is not None:
@@ -175,7 +175,7 @@ class FileSink(TwoPhaseSink):
         return list(self._prepared)
 
     def publish(self, checkpoint: int) -> None:
-        """Publishes the files up to this checkpoint."""
+        """Publish the files up to this checkpoint."""
         ready = [base for base in self._prepared if _number_of(base) <= checkpoint]
         missing = self._files.publish(ready)
         self._warn_of(missing)
@@ -184,7 +184,7 @@ class FileSink(TwoPhaseSink):
         self._prepared = [base for base in self._prepared if base not in ready]
 
     def take_over(self, prepared: list[str] | None, checkpoint: int) -> None:
-        """Publishes the files of the restored checkpoint and removes later files."""
+        """Publish the files of the restored checkpoint, and remove later files."""
         found = self._files.take_over(prepared or [], checkpoint)
         self._warn_of(found.missing)
         if found.published or found.removed:
@@ -211,9 +211,9 @@ class FileSink(TwoPhaseSink):
 
 
 def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
-    """One task's share of the tuples that the spouts of this sink may have pending; infinite without a limit.
+    """Return one task's share of the tuples that the spouts of this sink may have pending; infinite without a limit.
 
-    When the tasks of a sink hold all pending tuples, at least one task holds its share or more.
+    If the tasks of a sink have all pending tuples, at least one task has its share or more.
     """
     pending = float(config.get(TOPOLOGY_MAX_SPOUT_PENDING) or math.inf)
     component = context.get_component_id()
@@ -229,7 +229,7 @@ def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
 
 
 def _schemas(inputs: Inputs | None) -> list[Any]:
-    """The Arrow schema of each input stream; None for an unknown or undeclared one."""
+    """Return the Arrow schema of each input stream; None for an unknown or undeclared one."""
     return [
         stream.schema
         if isinstance(source, HeronComponentSpec) and (stream := source.output_streams().get("default")) is not None

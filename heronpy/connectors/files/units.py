@@ -14,13 +14,13 @@ from heronpy.connectors.files.options import SUFFIXES, FileOptions
 from heronpy.connectors.files.writers import writer_of
 from heronpy.connectors.unit_output import SinkWriter, StageFile, UnitOutput, drop_hidden, publish_file
 
-#: The folder of a unit, with its generation and its id.
+#: Pattern of a unit's folder, with its generation and its id.
 _UNIT = re.compile(r"unit=(\d+)-(\d+)")
 
 
 class FileUnits(UnitOutput):
-    """Published files are named `part-<component>-<generation>-<unit>-<run>.0.<suffix>`, like those of a stream, which
-    leaves files of other runs alone."""
+    """Published files are named `part-<component>-<generation>-<unit>-<run>.0.<suffix>`, like the files of a stream.
+    A stream does not touch files of other runs."""
 
     def __init__(self, component: str, options: FileOptions) -> None:
         super().__init__(component, options.folder)
@@ -28,11 +28,11 @@ class FileUnits(UnitOutput):
         self._suffix = SUFFIXES[options.format]
 
     def open(self, stage: Path) -> SinkWriter:
-        """A writer of one file in the format of the sink."""
+        """Return a writer of one file in the format of the sink."""
         return _Writer(StageFile(stage / f"{self.prefix}{self._suffix}"), self._options)
 
     def publish(self, run: str, folders: Sequence[Path]) -> int:
-        """Give each staged file its final name in the folder of the sink."""
+        """Rename each staged file to its final name in the folder of the sink."""
         folder, count = Path(self._options.folder), 0
         beginning = f"part-{safe_name(self.component)}-"
         make_output(folder)

@@ -12,7 +12,7 @@ from heronpy.connectors.files.options import FileOptions
 
 
 def writer_of(options: FileOptions, file: OpenFile) -> LineWriter | ColumnWriter:
-    """A writer of rows in the format of a sink."""
+    """Return a writer of rows in the format of a sink."""
     if options.schema is not None:
         return ColumnWriter(file, options.format, options.schema)
     return LineWriter(file, line_writer(options.format, options.fields))
@@ -26,16 +26,16 @@ class LineWriter:
 
     @property
     def bytes(self) -> int:
-        """Of the open file."""
+        """The number of bytes of the open file."""
         return self._files.bytes
 
     def row(self, values: Sequence[Any]) -> None:
-        """Write a tuple; raises UnfitError if it cannot be one line."""
+        """Write a tuple. Raises UnfitError if the tuple cannot be one line."""
         self._files.append(self._line_of(values))
 
     def batch(self, batch: Batch) -> dict[int, str]:
-        """Write the tuples of a batch; returns the indices of tuples that cannot be a line, with the reason."""
+        """Write the tuples of a batch; return the indices of tuples that cannot be a line, with the reasons."""
         return write_each(self.row, batch)
 
     def close(self) -> None:
-        """Nothing to do: lines need no end."""
+        """Do nothing: a file of lines needs no end."""

@@ -10,7 +10,7 @@ from typing import Any
 from heronpy.streamlet.context import Context
 from heronpy.streamlet.generator import Generator
 
-#: State key: the position of the next element.
+#: Key of the state with the position of the next element.
 _PLACE = "elements.place"
 
 
@@ -24,7 +24,7 @@ class ArrayLooper(Generator[Any]):
         super().__init__()
         if not isinstance(user_iterable, Iterable):
             raise RuntimeError(f"ArrayLooper must be passed an iterable, given: {user_iterable!r}")
-        # A one-shot iterator can neither be restarted nor sent to a task.
+        # A one-shot iterator cannot be restarted or sent to a task.
         self._elements = list(user_iterable) if isinstance(user_iterable, Iterator) else user_iterable
         self._sleep = sleep
         self._round: Iterator[Any] = iter(())
@@ -33,14 +33,14 @@ class ArrayLooper(Generator[Any]):
         self._context: Context | None = None
 
     def setup(self, context: Context | None) -> None:
-        """Starts from the first element, or from the restored position."""
+        """Start from the first element, or from the restored position."""
         self._context = context
         self._state = None if context is None else context.get_state()
         self._place = int((self._state or {}).get(_PLACE) or 0)
         self._round = itertools.islice(self._elements, self._place, None)
 
     def get(self) -> Any:
-        """The next element; raises StopIteration if the iterable is empty."""
+        """Return the next element. Raises StopIteration if the iterable is empty."""
         if self._sleep and self._context is not None:
             self._context.wait(self._sleep)
         elif self._sleep:
@@ -54,6 +54,6 @@ class ArrayLooper(Generator[Any]):
         return element
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the position of the next element into the state."""
+        """Put the position of the next element into the state."""
         if self._state is not None:
             self._state[_PLACE] = self._place

@@ -3,11 +3,11 @@
 All tasks share one failover subscription named after the topology. Under ATLEAST_ONCE a message is
 acknowledged when its tuple is fully processed and negatively acknowledged when it fails, so that
 Pulsar sends it again. Under ATMOST_ONCE it is acknowledged once it is emitted. Under EFFECTIVELY_ONCE it is
-acknowledged when a checkpoint that holds its tuple is complete. That checkpoint names the messages that are not
-acknowledged yet, so that a restore acknowledges them first, and skips those that Pulsar sends again. The spout needs
-the package `pulsar-client`.
+acknowledged when a checkpoint that covers its tuple is complete. That checkpoint lists the messages that are not
+acknowledged yet. So a restore first acknowledges these messages, and skips them if Pulsar sends them again. The spout
+needs the package `pulsar-client`.
 
-The spout never blocks in `receive`, because earlier emits would stay unsent meanwhile. While the client's queue is
+The spout never blocks in `receive`, because earlier emits would stay unsent until then. While the client's queue is
 empty, the spout polls it after a millisecond and doubles the pause up to PULSAR_RECEIVE_TIMEOUT_MS.
 """
 
@@ -26,9 +26,9 @@ from heronpy.common.errors import FatalError
 from heronpy.streamlet.context import OUTPUT_STREAM
 from heronpy.streamlet.operators import OUTPUT_FIELD
 
-#: First pause of a spout that has found no message.
+#: First pause of a spout that has found no message, in milliseconds.
 FIRST_PAUSE_S = 0.001
-#: The part of the state of a task that names the messages of a checkpoint, in Pulsar's form.
+#: Key, in the state of a task, of the messages of a checkpoint in Pulsar's form.
 STATE_KEY = "pulsar.messages"
 
 
@@ -36,8 +36,8 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
     """Emits one tuple for each message of a topic, on the stream that streamlets read.
 
     The deserializer turns the message's bytes into the list of values; without one, the value is the
-    text of the message. Under EFFECTIVELY_ONCE a message comes once if its topic has one partition or the spout has
-    one task. Otherwise, after a restore, another task may get a message before this one has acknowledged it.
+    text of the message. Under EFFECTIVELY_ONCE, a message is emitted once if its topic has one partition or the
+    spout has one task. Otherwise, after a restore, another task may get a message before this task has acknowledged it.
     """
 
     serviceUrl = "PULSAR_SERVICE_URL"
@@ -48,33 +48,33 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
     outputs: list[str | Stream] = [Stream([OUTPUT_FIELD], OUTPUT_STREAM)]
 
     def default_deserializer(self, msg: bytes) -> list[Any]:
-        """The message as text."""
+        """Return the message as text."""
         return [msg.decode("utf-8")]
 
     def init_state(self, state: Any) -> None:
-        """Keeps the state."""
+        """Keep the state."""
         self._state = state
-        #: Messages emitted since the last checkpoint; checkpoint to the messages that wait for its completion.
+        #: Messages emitted since the last checkpoint; and messages that wait for the end of a checkpoint, by checkpoint.
         self._emitted: list[Any] = []
         self._open: dict[int, list[Any]] = {}
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Saves the messages to acknowledge once this checkpoint is complete."""
+        """Save the messages to acknowledge once this checkpoint is complete."""
         self._open[int(checkpoint_id)] = self._emitted
         self._emitted = []
         self._state[STATE_KEY] = [message.serialize() for messages in self._open.values() for message in messages]
 
     def post_save(self, checkpoint_id: str) -> None:
-        """Acknowledges the messages up to this checkpoint."""
+        """Acknowledge the messages up to this checkpoint."""
         for number in [number for number in self._open if number <= int(checkpoint_id)]:
             for message_id in self._open.pop(number):
                 self.consumer.acknowledge(message_id)
 
     def pre_restore(self, checkpoint_id: str) -> None:
-        """Nothing to do: `initialize`, which is called later, opens the connection."""
+        """Do nothing: `initialize`, which is called later, opens the connection."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Subscribes to the topic."""
+        """Subscribe to the topic."""
         for key in (PulsarSpout.serviceUrl, PulsarSpout.topicName):
             if key not in config:
                 raise ValueError(f"spout {context.get_component_id()} needs {key} in its configuration")
@@ -113,7 +113,7 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
         self.logger.info("subscribed to Pulsar topic %s at %s", topic, url)
 
     def next_tuple(self) -> None:
-        """Emits the next message, if one has arrived."""
+        """Emit the next message, if one has arrived."""
         try:
             message = self.consumer.receive(timeout_millis=0)
         except self._pulsar.Timeout:
@@ -136,15 +136,15 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
             self.consumer.acknowledge(message_id)
 
     def ack(self, tup_id: Any) -> None:
-        """Tells Pulsar that the message was processed."""
+        """Acknowledge the message, because it was processed."""
         self.consumer.acknowledge(tup_id)
 
     def fail(self, tup_id: Any) -> None:
-        """Makes Pulsar send the message again."""
+        """Make Pulsar send the message again."""
         self.consumer.negative_acknowledge(tup_id)
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         client = getattr(self, "client", None)
         if client is not None:
             client.close()

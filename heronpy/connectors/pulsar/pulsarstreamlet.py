@@ -11,7 +11,7 @@ from heronpy.streamlet.streamlet import Streamlet
 
 
 class PulsarStreamlet(Streamlet[Any]):
-    """The messages of a topic; `input_schema` turns their bytes into a list of one element."""
+    """The streamlet of a topic's messages; `input_schema` turns a message's bytes into a list of one element."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class PulsarStreamlet(Streamlet[Any]):
         receive_timeout_ms: int | None = None,
         input_schema: Callable[[bytes], list[Any]] | None = None,
     ) -> PulsarStreamlet:
-        """Makes a PulsarStreamlet."""
+        """Create a PulsarStreamlet."""
         return PulsarStreamlet(service_url, topic_name, stage_name, parallelism, receive_timeout_ms, input_schema)
 
     def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Spark for topologies: the SparkSink bolt, and what Spark needs from the machine.
+"""Spark for topologies: the SparkSink bolt, and checks of Spark's requirements on this machine.
 
 This package never imports pyspark: sink tasks hand Arrow files to the topology's Spark gateway (heronpy.spark).
 """

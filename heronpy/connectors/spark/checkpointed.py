@@ -1,11 +1,11 @@
 """The sink task's side of the hand-over under EFFECTIVELY_ONCE: batches wait for their checkpoint.
 
-This module owns the owner records of one task, its rows and its manifests in `prepared`. A batch gets its manifest when
-a checkpoint is taken. It is handed over when that checkpoint is complete, and only then can the gateway take it (D12).
-Numbers are part of the state, so batches written again after a restore have the same ids as the lost ones. A restored
-process first becomes the owner: from then on the gateway refuses batches that older attempts wrote after the restored
-checkpoint. Then it retracts such batches that are already published, which happens only if a later checkpoint was
-damaged.
+This module writes the owner records of one task, its rows, and its manifests in `prepared`. A batch gets its manifest
+when a checkpoint is taken. The batch is handed over when that checkpoint is complete, and only then can the gateway
+take it. Numbers are part of the state, so batches written again after a restore have the same ids as the lost batches.
+A restored process first becomes the owner: from then on the gateway refuses batches that older attempts wrote after the
+restored checkpoint. Then it retracts such batches that are already published, which happens only if a later checkpoint
+was damaged.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 class Restored(Struct, frozen=True):
-    """Counts of what a restored process did."""
+    """Counts of the batches that a restored process found, by what it did with them."""
 
-    #: Batches of the checkpoint that were unpublished, or were taken over from another submission.
+    #: Batches of the checkpoint that were not published, or were taken over from another submission.
     published: int
-    #: Unpublished batches of older attempts that are not part of the checkpoint.
+    #: Unpublished batches of older attempts that do not belong to the checkpoint.
     removed: int
-    #: Such batches that Spark had published; only after a damaged checkpoint.
+    #: Published batches of older attempts that do not belong to the checkpoint; only after a damaged checkpoint.
     retracted: int
-    #: Batches of the checkpoint that no longer exist.
+    #: Batches of the checkpoint that are missing.
     missing: list[str]
 
 
@@ -71,7 +71,7 @@ class CheckpointedOutbox(BatchWriter):
         return Restored(published, removed, retracted, missing)
 
     def _adopt(self, old: SinkFolder, named: list[str], missing: list[str]) -> int:
-        """Take over the batches without outcome from the submission whose checkpoint was restored.
+        """Take over the batches without an outcome from the submission whose checkpoint was restored.
 
         The batches keep their ids, so output that its gateway may have published is replaced, not duplicated.
         """
@@ -105,13 +105,13 @@ class CheckpointedOutbox(BatchWriter):
             _, number, incarnation = stem_order(stem)
             return owner.voids(number, incarnation)
 
-        # Handed over, or about to be: the fate prevents a process that still runs from publishing the batch.
+        # The batch is handed over, or will be: the fate prevents a process that is still running from publishing it.
         for stem in filter(is_void, self._stems("rows", "prepared", "batches", "fates", "failed")):
             stands = self._withdraw(stem)
             if stands.fate is Fate.PUBLISHED:
                 self.folder.overrule(stem, Decision(Fate.WITHDRAWN, f"restore {self.incarnation}", stands.tables))
             if stands.tables:
-                # Published, or retracted by an earlier restore that did not finish.
+                # The batch was published, or retracted by an earlier restore that did not finish.
                 unpublish(stands.tables)
             outcome = self.folder.outcome(stem)
             retracted += outcome is not None and outcome.committed
@@ -135,7 +135,7 @@ class CheckpointedOutbox(BatchWriter):
         self._number = number
 
     def prepare(self, checkpoint: int) -> None:
-        """Make the batches since the last checkpoint part of this one; the gateway does not see them."""
+        """Make the batches since the last checkpoint part of this checkpoint; the gateway does not see them yet."""
         self._check_permit()
         while self._staged:
             manifest = replace(self._staged[0], checkpoint=checkpoint)
@@ -165,18 +165,18 @@ class CheckpointedOutbox(BatchWriter):
         self.folder.remove(manifest.stem, "prepared")
 
     def to_state(self, unsettled: Iterable[str]) -> dict[str, Any]:
-        """The state for a restore; `unsettled` are handed-over batches without a known outcome."""
+        """Return the state for a restore; `unsettled` are handed-over batches without a known outcome."""
         stems = [*unsettled, *(manifest.stem for manifest in self._prepared)]
         place = {"place": self.folder.objects.name, "within": [self.folder.run_name, self.folder.component]}
         return {"number": self._number, "run": self.run, **place, "batches": stems}
 
     def without_outcome(self) -> list[str]:
-        """Batches of this task, from any writer, that the gateway has not finished."""
+        """Return the batches of this task, from any writer, that the gateway has not finished."""
         return [stem for stem in self.folder.stems("batches", self.task) if self.folder.outcome(stem) is None]
 
 
 def _folder_of(state: Mapping[str, Any]) -> SinkFolder:
-    """The place of a restored checkpoint's batches; raises ConfigError if this host cannot reach it."""
+    """Return the place of a restored checkpoint's batches. Raises ConfigError if this host cannot reach it."""
     if "place" not in state:
         raise ConfigError(
             f"the restored checkpoint has batches in {state['folder']}, in the format of an earlier heronpy; restore it"

@@ -47,7 +47,7 @@ class DispatchRun(RunRecords):
 
 
 class DispatchFolder:
-    """The keepers' side: hands dispatches over, and reads their outcomes."""
+    """The keepers' part: hands dispatches over, and reads their outcomes."""
 
     def __init__(self, units: Path, component: str, safe_component: str, run: str) -> None:
         """`run` is the `run_token` of the keeper's submission."""
@@ -56,12 +56,12 @@ class DispatchFolder:
         self._folder: SinkFolder = DispatchRun(units).folder(safe_component)
 
     def write_function(self, aggregate: str, options: dict[str, Any]) -> None:
-        """Write the function, encoded by `encode_aggregate`, that the gateway calls from now on."""
+        """Set the function, encoded by `encode_aggregate`, that the gateway calls from now on."""
         record = {"component": self._component, "aggregate": aggregate, "options": options}
         self._folder.write_sink(json.dumps(record).encode())
 
     def manifest(self, name: str, number: int, token: int, rows: int, size_bytes: int, inputs: list[str]) -> Manifest:
-        """The manifest of a dispatch that will be published as `batch=<name>`.
+        """Return the manifest of a dispatch that will be published as `batch=<name>`.
 
         `token`: a digest of its inputs, below 2^48. `inputs`: folders of Parquet files.
         """
@@ -79,15 +79,15 @@ class DispatchFolder:
         self._folder.hand_over(replace(manifest, lineage=str(self._units / key)))
 
     def is_handed_over(self, stem: str) -> bool:
-        """Whether the gateway has the dispatch and has not finished it."""
+        """Whether the dispatch is handed over, but the gateway has not finished it."""
         return self._folder.manifest("batches", stem) is not None
 
     def outcome(self, stem: str) -> Outcome | None:
-        """The outcome of a dispatch; None if it has not ended."""
+        """Return the outcome of a dispatch; None if the dispatch has not ended."""
         return self._folder.outcome(stem)
 
     def tables(self, stem: str) -> list[list[str]]:
-        """The published output of a dispatch: pairs [staged, published]."""
+        """Return the published output of a dispatch: pairs [staged, published]."""
         decision = self._folder.decision(stem)
         return decision.tables if decision is not None else []
 
@@ -97,7 +97,7 @@ class DispatchFolder:
 
 
 def hold_gateway_lock(units: Path) -> int:
-    """Returns a descriptor that, while open, shows that a gateway of this host works for a pipeline."""
+    """Return a descriptor that, while open, shows that a gateway of this host works for a pipeline."""
     make_folders(units)
     lock = open_lock(units / _LOCK)
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -105,7 +105,7 @@ def hold_gateway_lock(units: Path) -> int:
 
 
 def lock_out_gateways(units: Path) -> int:
-    """Returns a descriptor that keeps gateways of this host away while open; raises ConfigError if one works."""
+    """Return a descriptor that, while open, stops new gateways of this host. Raises ConfigError if a gateway works."""
     make_folders(units)
     lock = open_lock(units / _LOCK)
     if not try_flock(lock):
@@ -115,12 +115,12 @@ def lock_out_gateways(units: Path) -> int:
 
 
 def is_home(units: Path) -> bool:
-    """Whether a pipeline has handed over dispatches there."""
+    """Whether this folder is a home in which a pipeline has handed over dispatches."""
     return (units / _NAME).is_dir()
 
 
 def finish_decided(units: Path) -> None:
-    """Publish dispatches that a gateway decided to publish but did not; no gateway may be running."""
+    """Publish dispatches that a gateway had decided to publish but did not. No gateway may be running."""
     run = DispatchRun(units)
     for component in run.components():
         folder = run.folder(component)

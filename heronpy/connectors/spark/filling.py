@@ -1,11 +1,11 @@
-"""The micro-batch that a sink task is filling: its rows as Arrow columns, and the tuples they came from. Pure.
+"""The micro-batch that a sink task is filling: its rows as Arrow columns, and the tuples of the rows. Pure.
 
 Rows are converted to columns a few hundred at a time, so that no Python code runs per value and the size of the
-batch is known while it grows. For tuples that come as batches, no code runs per row, and no tuple object is made. Until
-the schema is known (it may be inferred from the first batch), the values are kept unconverted.
+batch is known while it grows. For tuples that arrive as batches, no code runs per row, and no tuple object is created.
+Until the schema is known (it may be inferred from the first batch), the values are kept unconverted.
 
 A batch is handed over as soon as it is full or old, or later while Spark is behind. A batch costs Spark about the
-same regardless of its size. So while batches of a task wait for Spark, the next one grows instead of queuing behind
+same regardless of its size. So while batches of a task wait for Spark, the next batch grows instead of queuing behind
 them, and a backlog is processed in a few large jobs.
 """
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from heronpy.api.batch import Batch
 
 
-#: Uncommitted batches of a task that keep Spark busy: one in progress and one waiting.
+#: Number of uncommitted batches of a task that keep Spark busy: one in progress and one waiting.
 AHEAD = 2
-#: A growing batch holds at most this many times `rows`, because the task keeps its tuples, which may be many.
+#: A growing batch contains at most this multiple of `rows`, because the task keeps its tuples, which may be many.
 GROWTH_MAX = 16
 
 
@@ -38,19 +38,19 @@ class Step(Enum):
 
     FILL = "fill"
     HAND_OVER = "hand over"
-    #: Take no more tuples until a batch has its outcome, then hand over.
+    #: Take no more tuples until a batch has its outcome, then hand the batch over.
     WAIT = "wait"
 
 
 class Limits(Struct, frozen=True):
-    """Limits of the batches of one task. `age_s` is infinite if checkpoints end batches."""
+    """Limits of the batches of one task. `age_s` is infinite if checkpoints determine the end of batches."""
 
     rows: int
     bytes: int
     age_s: float
     #: Size up to which a batch grows while Spark is behind; batches grow only if this is above `bytes`.
     bytes_max: int
-    #: Most batches without an outcome.
+    #: Maximum number of batches without an outcome.
     uncommitted_max: int
 
     @property
@@ -60,12 +60,13 @@ class Limits(Struct, frozen=True):
 
     @property
     def rows_max(self) -> int:
-        """Rows up to which a batch grows while Spark is behind."""
+        """The number of rows up to which a batch grows while Spark is behind."""
         return self.rows * GROWTH_MAX
 
 
 def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits: Limits) -> Step:
-    """The next step for a batch of this size and age, while `uncommitted` batches of its task lack an outcome."""
+    """Return the next step for a batch of this size and age, while `uncommitted` batches of its task lack an
+    outcome."""
     is_due = rows >= limits.rows or size_bytes >= limits.bytes or age_s >= limits.age_s
     if rows == 0 or not is_due:
         return Step.FILL
@@ -77,14 +78,14 @@ def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits
 
 
 def room_rows(rows: int, size_bytes: int, row_bytes: float, limits: Limits) -> int:
-    """The number of rows of `row_bytes` that may be added before the next decision, without exceeding a limit."""
+    """Return how many rows of `row_bytes` may be added before the next decision, without exceeding a limit."""
     next_rows = limits.rows if rows < limits.rows else limits.rows_max
     next_bytes = limits.bytes if size_bytes < limits.bytes else limits.bytes_max
     return max(1, min(next_rows - rows, int((next_bytes - size_bytes) / max(row_bytes, 1.0))))
 
 
 class Refused(Struct, frozen=True):
-    """A tuple that does not fit the sink's schema, and why."""
+    """A tuple that does not fit the sink's schema, and the reason."""
 
     tuple: Any
     reason: str
@@ -96,12 +97,12 @@ class Filling:
     def __init__(self, shape: RowShape, row_bytes: float = math.inf) -> None:
         self._shape = shape
         self._width = len(shape.fields)
-        #: The tuples of the rows, without refused ones; batches stay batches.
+        #: The tuples of the rows, without refused tuples; batches of tuples are not unpacked.
         self.tuples: list[Any] = []
         self._rows = 0
         #: Size of the rows in bytes: the size of the columns, or an estimate while the schema is unknown.
         self.size_bytes = 0
-        #: Mean size of the last rows, initially of the previous batch; infinite before any row.
+        #: Mean size of the last rows, initially that of the previous batch; infinite before any row.
         self.row_bytes = row_bytes
         self._tables: list[pa.Table] = []
         #: Rows that are not in a table yet, because the schema is unknown.
@@ -111,7 +112,7 @@ class Filling:
         return self._rows
 
     def take_batches(self, batches: list[Batch]) -> list[Refused]:
-        """Add batches of tuples; tuples that do not fit are returned instead of added."""
+        """Add batches of tuples; return the tuples that do not fit, which are not added."""
         refused: list[Refused] = []
         for as_arrow, some in groupby(batches, lambda batch: batch.record_batch is not None):
             if as_arrow:
@@ -133,7 +134,8 @@ class Filling:
         return []
 
     def take_arrow(self, batch: Any, columns: pa.RecordBatch) -> list[Refused]:
-        """Add a batch of tuples whose values are these columns; those that do not fit are left out and returned."""
+        """Add a batch of tuples whose values are these columns; return the tuples that do not fit, which are not
+        added."""
         if columns.num_columns != self._width:
             reason = f"it has {columns.num_columns} values and the sink has {self._width} columns"
             return [Refused(tup, reason) for tup in batch]
@@ -149,7 +151,7 @@ class Filling:
         return refused
 
     def take(self, tuples: list[Any]) -> list[Refused]:
-        """Add tuples; those that do not fit are left out and returned."""
+        """Add tuples; return the tuples that do not fit, which are not added."""
         values = [tup.values for tup in tuples]
         refused: list[Refused] = []
         if set(map(len, values)) - {self._width}:
@@ -166,15 +168,15 @@ class Filling:
         return refused + misfits
 
     def close(self) -> tuple[pa.Table, list[Refused]]:
-        """All rows as one table, and the tuples that turned out not to fit; not of an empty batch."""
+        """Return all rows as one table, and the tuples that turned out not to fit. The batch must not be empty."""
         refused = self._close_values()
         return arrow().concat_tables(self._tables).combine_chunks(), refused
 
     def _close_values(self) -> list[Refused]:
-        """Make a table of the values that waited for the schema; returns the tuples that do not fit."""
+        """Make a table of the values that waited for the schema; return the tuples that do not fit."""
         if not self._values:
             return []
-        # As long as values wait, there are no other tuples.
+        # While values wait, there are no other tuples.
         table, self.tuples, refused = self._convert(self._values, self.tuples)
         self._values = []
         self._tables.append(table)
@@ -201,7 +203,7 @@ class Filling:
             self.row_bytes = size_bytes / rows
 
     def _of_width(self, tuples: list[Any]) -> tuple[list[Any], list[Sequence[Any]], list[Refused]]:
-        """The tuples with a value for each column, their values, and the other tuples."""
+        """Return the tuples with a value for each column, their values, and the other tuples."""
         fitting = [tup for tup in tuples if len(tup.values) == self._width]
         refused = [
             Refused(tup, f"it has {len(tup.values)} values and the sink has {self._width} columns")

@@ -21,7 +21,7 @@ FAILED = "failed"
 
 
 def gateway_endpoint(sockets_dir: str) -> str:
-    """The address at which the sinks of a topology reach its gateway."""
+    """Return the address at which the sinks of a topology reach its gateway."""
     return f"ipc://{os.path.join(sockets_dir, SOCKET_NAME)}"
 
 
@@ -34,21 +34,21 @@ class Manifest(Struct):
     task: int
     incarnation: int
     number: int
-    #: Number of the previous batch of the same incarnation; 0 for its first. Keeps the order.
+    #: Number of the previous batch of the same incarnation; 0 for its first batch. It determines the order.
     after: int
     rows: int
-    #: Whether the gateway may commit the batch after its writer was replaced. True if tuples are never replayed.
+    #: Whether the gateway may commit the batch after its writer was replaced: True if tuples are never replayed.
     keep: bool
-    #: The batch's checkpoint under EFFECTIVELY_ONCE, otherwise 0. With a checkpoint, the incarnation is the
+    #: The batch's checkpoint under EFFECTIVELY_ONCE, otherwise 0. With checkpoints, the incarnation is the
     #: attempt, and numbers continue from the restored checkpoint, so a later attempt reuses them.
     checkpoint: int = 0
-    #: Size of the rows on disk.
+    #: Size of the rows on disk in bytes.
     size_bytes: int = 0
-    #: The gateway fills in the rest: attempts that were started, attempts that raised, and what to publish.
+    #: The gateway sets the other fields: attempts that were started, attempts that raised, and what to publish.
     started: int = 0
     raised: int = 0
     prepared: bool = False
-    #: Seconds from the hand-over to the claim; seconds in the sink's function over all attempts.
+    #: Seconds from the hand-over to the claim; seconds in the sink's function, over all attempts.
     waited_s: float = 0.0
     run_s: float = 0.0
     #: Pairs [staged folder, published folder]; decided together with `prepared`.
@@ -60,7 +60,7 @@ class Manifest(Struct):
     mark: str = ""
     #: The dispatch of a batch run (run_end.py), whose function reads the rows itself.
     of_run: bool = False
-    #: Time of the hand-over in seconds since the epoch; 0 if not handed over yet.
+    #: Time of the hand-over in seconds since 1970; 0 before the hand-over.
     handed_over_at: float = 0.0
 
     @property
@@ -86,14 +86,14 @@ class Outcome(Struct, frozen=True):
     rows: int
     attempts: int
     error: str = ""
-    #: The published output of a checkpoint's batch, which is retracted if the checkpoint is damaged.
+    #: Published output of a batch with a checkpoint. It is retracted if the checkpoint is damaged.
     tables: list[list[str]] = []
     #: Seconds from the hand-over to the claim by the gateway; in the sink's function, over all attempts whose
     #: driver survived; and to publish the output. 0 in records of unreadable batches.
     waited_s: float = 0.0
     run_s: float = 0.0
     publish_s: float = 0.0
-    #: Time of the end in seconds since the epoch.
+    #: Time of the end in seconds since 1970.
     ended_at: float = 0.0
 
     @property
@@ -114,7 +114,7 @@ class Owner(Struct, frozen=True):
 
 
 def batch_id(safe_component: str, task: int, number: int, run: str, line: str) -> str:
-    """The id of a batch, which stays the same if the number is written again in this line of a submission."""
+    """Return the id of a batch, which stays the same if the number is written again in this line of a submission."""
     token = hashlib.sha256(f"{run}:{line}".encode()).hexdigest()[:8]
     return f"{safe_component}-{task}-{number:08d}-{token}"
 
@@ -124,11 +124,11 @@ def stem_of(task: int, number: int, incarnation: int) -> str:
 
 
 def parse_stem(name: str) -> tuple[int, int, int] | None:
-    """(task, number, incarnation) from the file name of a batch; None for other files."""
+    """Return (task, number, incarnation) from the file name of a batch; None for other files."""
     match = re.fullmatch(r"(\d+)-(\d+)-(\d+)(\.\w+)?", name)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def stem_order(stem: str) -> tuple[int, int, int]:
-    """Sorts stems, oldest first."""
+    """Return a key that sorts stems, oldest first."""
     return parse_stem(stem) or (0, 0, 0)

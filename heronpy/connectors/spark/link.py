@@ -27,7 +27,7 @@ from heronpy.plan.launch import LaunchSpec
 log = logging.getLogger("heronpy.spark.sink")
 
 MESSAGE_MAX_BYTES = 64 * 1024
-#: A gateway that is silent for this long may have a successor elsewhere; without any gateway, the check is sooner.
+#: Seconds of silence after which the gateway may have a successor elsewhere; without a gateway, the check is sooner.
 LOOK_S = 5.0
 FIRST_LOOK_S = 1.0
 
@@ -44,7 +44,8 @@ class Probe(msgspec.Struct, tag="probe"):
 
 
 class Session(msgspec.Struct, tag="session"):
-    """Gateway to sink: whether Spark has a session. Without one: what it is doing; with one: an outage, if any."""
+    """Gateway to sink: whether Spark has a session. Without a session: what Spark is doing; with a session: an outage,
+    if any."""
 
     up: bool
     text: str = ""
@@ -69,7 +70,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message | None:
-    """The decoded message, or None for invalid bytes."""
+    """Return the decoded message, or None for invalid bytes."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -79,7 +80,7 @@ def decode(data: bytes) -> Message | None:
 def link_to_gateway(
     launch: LaunchSpec, component: str, task: int, incarnation: int, records: RunRecords | None = None
 ) -> GatewayLink:
-    """The link of a task. `component` is a safe name; `records` are this submission's, if already open."""
+    """Return the link of a task. `component` is a safe name; `records` are this submission's, if already open."""
     if not settings_for(launch, SparkSettings).handover:
         return GatewayLink(gateway_endpoint(launch.sockets_dir), component, task, incarnation)
     known = records or records_of(launch)
@@ -114,7 +115,7 @@ class GatewayLink:
         if isinstance(endpoint, str):
             connect(self._sock, endpoint)
         self._session: Session | None = None
-        #: Outcomes that arrived while asking for the session.
+        #: Outcomes that arrived while the task asked for the session.
         self._early: list[Finished] = []
 
     def _look(self) -> None:
@@ -137,7 +138,8 @@ class GatewayLink:
         self._endpoint = found
 
     def session(self) -> Session | None:
-        """The gateway's last answer about its Spark session, None before the first; also asks again."""
+        """Return the gateway's last answer about its Spark session, None before the first answer; send a new
+        request."""
         self._early += self.finished()
         self._look()
         try:
@@ -147,7 +149,7 @@ class GatewayLink:
         return self._session
 
     def ready(self, stems: Iterable[str]) -> None:
-        """Tell the gateway which batches lack an outcome."""
+        """Send hints for the batches that lack an outcome."""
         self._look()
         for stem in stems:
             try:
@@ -156,7 +158,7 @@ class GatewayLink:
                 return  # The gateway is down; the hint is repeated later.
 
     def finished(self, wait_s: float = 0.0) -> list[Finished]:
-        """The outcomes that have arrived; waits up to `wait_s` for the first one."""
+        """Return the outcomes that have arrived; wait up to `wait_s` seconds for the first outcome."""
         messages, self._early = self._early, []
         if not messages and wait_s > 0 and not self._sock.poll(max(1, int(wait_s * 1000))):
             return messages

@@ -1,4 +1,4 @@
-"""Options of a SparkSink, as they travel in the configuration of its component.
+"""Options of a SparkSink, as they are sent in the configuration of its component.
 
 This module owns the `spark.sink.*` keys. Every value is a plain string, so that a topology's Spark options can
 be read without loading user code.
@@ -29,25 +29,25 @@ AGGREGATE_KEY = "spark.sink.aggregate"
 _PICKLED = "pickle:"
 _IMPORTED = "import:"
 HANG_KEY = "heron.instance.hang_timeout_s"
-#: The gateway keeps more outcomes of a task than this.
+#: The gateway keeps more outcomes of a task than this number.
 UNCOMMITTED_MAX = 64
 
 
 class SinkOptions(Struct, frozen=True):
-    """The options of a SparkSink; None stands for the setting of the `spark` room."""
+    """The options of a SparkSink; None means the setting in `heron.spark`."""
 
     #: "import:module.function" or "pickle:<base64>".
     aggregate: str
-    #: Encoded by rows.encode_schema; empty: inferred.
+    #: The schema, encoded by rows.encode_schema; empty: inferred.
     schema: str = ""
     fields: list[str] = []
     batch_rows: int | None = None
     batch_bytes: int | None = None
     batch_interval_s: float | None = None
     batch_bytes_max: int | None = None
-    #: Most handed-over batches without a known outcome; at this limit the sink takes no more tuples.
+    #: Maximum number of handed-over batches without a known outcome; at this limit the sink takes no more tuples.
     max_uncommitted: int = 4
-    #: Longest wait for an outcome.
+    #: Longest wait for an outcome in seconds.
     commit_timeout_s: float = 300.0
     #: The user's options, passed to `aggregate` as batch.options.
     options: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class SinkOptions(Struct, frozen=True):
             raise ConfigError(f"max_uncommitted of a SparkSink must be at most {UNCOMMITTED_MAX}")
 
     def to_config(self) -> dict[str, Any]:
-        """The component configuration that carries these options."""
+        """Return the component configuration that carries these options."""
         self.validate()
         rest = {name: getattr(self, name) for name in self.__struct_fields__ if name != "aggregate"}
         settings = plain_json(rest, "a SparkSink")
@@ -83,7 +83,7 @@ class SinkOptions(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> SinkOptions:
-        """The options from a component's configuration."""
+        """Return the options in a component's configuration."""
         aggregate, settings = config.get(AGGREGATE_KEY), config.get("spark.sink.settings")
         if not isinstance(aggregate, str) or not isinstance(settings, str):
             raise ConfigError("this component is a SparkSink without its options; make it with SparkSink.spec(...)")
@@ -91,7 +91,7 @@ class SinkOptions(Struct, frozen=True):
 
 
 def sink_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's options in a component's configuration; empty if the component is not a SparkSink."""
+    """Return the user's options in a component's configuration; empty if the component is not a SparkSink."""
     settings = config.get("spark.sink.settings")
     try:
         found = json.loads(settings).get("options") if isinstance(settings, str) else None
@@ -101,7 +101,7 @@ def sink_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_json(options: Mapping[str, Any], what: str) -> str:
-    """Options as JSON, with paths as text; raises ConfigError for values that are not plain."""
+    """Return options as JSON, with paths as text. Raises ConfigError for values that are not plain."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, os.PathLike):
@@ -136,7 +136,7 @@ def make_options(
 
 
 def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
-    """A function as text: by name if other processes can import it, otherwise by value."""
+    """Return a function as text: by name if other processes can import it, otherwise by value."""
     if isinstance(aggregate, str):
         module, dot, name = aggregate.rpartition(".")
         if not dot or not module or not name.isidentifier():
@@ -164,7 +164,7 @@ def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
 
 
 def decode_aggregate(text: str) -> Callable[..., Any]:
-    """Load the function; raises ConfigError with one sentence when that fails."""
+    """Load the function. Raises ConfigError, with one sentence, if that fails."""
     try:
         if text.startswith(_PICKLED):
             import cloudpickle

@@ -1,6 +1,6 @@
-"""The sink task's side of the hand-over: incarnations, numbers, fencing and writing of batches.
+"""The sink task's part of the hand-over: incarnations, numbers, fencing and writing of batches.
 
-This module owns the owner records of one task and the task's records in a `SinkFolder`. There is no lock: a new
+This module writes the owner records of one task and the task's records in a `SinkFolder`. There is no lock: a new
 incarnation first becomes the owner, by put-if-absent. Then it lists and withdraws its predecessors' batches. A batch
 that a predecessor writes later comes after the owner record, so a gateway that sees the batch also sees that record and
 refuses the batch. Numbers only grow, across all incarnations.
@@ -30,7 +30,7 @@ _TAKE_OVER_TRIES = 100
 class PatientObjects:
     """The records of a sink; requests wait while the disk is full or the store is unreachable.
 
-    See `port.Objects`. `until_done` repeats each request; requests are idempotent.
+    It is a `port.Objects`. `until_done` repeats each request; requests are idempotent.
     """
 
     def __init__(self, objects: Objects, until_done: UntilDone) -> None:
@@ -81,7 +81,7 @@ class BatchWriter:
         self.run = run
 
     def _write_rows(self, table: pa.Table, number: int, after: int, line: str, keep: bool) -> Manifest:
-        """Write the rows of a batch. A number that is written again in this line keeps its id."""
+        """Write the rows of a batch. A number that is written again in this line of submissions keeps its id."""
         name = batch_id(self.folder.component, self.task, number, self.run, line)
         whose = self.run, self.component, self.task, self.incarnation
         manifest = Manifest(name, *whose, number, after, table.num_rows, keep)
@@ -93,7 +93,7 @@ class BatchWriter:
             raise replaced(self.component, self.task)
 
     def _withdraw(self, stem: str) -> Decision:
-        """Withdraw a batch unless its fate is decided; returns the final decision."""
+        """Withdraw a batch unless its fate is decided; return the final decision."""
         return self.folder.decide(stem, Decision(Fate.WITHDRAWN, f"sink {self.task}, incarnation {self.incarnation}"))
 
 
@@ -109,13 +109,13 @@ class Outbox(BatchWriter):
             self.incarnation = before.incarnation + 1 if before else 1
             used = max(before.first - 1 if before else 0, folder.highest_number(task))
             claimed = folder.claim_owner(task, Owner(run, self.incarnation, used + 1), by=os.urandom(8).hex())
-            # Records of earlier owners are removed, so a number below the latest may be free again.
+            # Records of earlier owners are removed, so a number below the latest number may be unused again.
             if claimed and folder.highest_incarnation(task) == self.incarnation:
                 break
         else:
             raise FencedError(f"other processes keep taking over sink task {task} of {component}")
         self.takeover = self._withdraw_leftovers()
-        # Batches that a predecessor has written meanwhile.
+        # Batches that a predecessor has written since the first listing.
         self._next = max(used, folder.highest_number(task)) + 1
 
     def _withdraw_leftovers(self) -> Takeover:
@@ -139,7 +139,7 @@ class Outbox(BatchWriter):
         return Takeover(withdrawn, kept, begun)
 
     def write(self, table: pa.Table) -> Manifest:
-        """Hand over a table of rows as the next batch; raises FencedError in a replaced incarnation."""
+        """Hand over a table of rows as the next batch. Raises FencedError in a replaced incarnation."""
         self._check_permit()
         number = self._next
         manifest = self._write_rows(table, number, self._previous, str(self.incarnation), self._keep)
@@ -150,5 +150,5 @@ class Outbox(BatchWriter):
 
 
 def replaced(component: str, task: int) -> FencedError:
-    """The error for a process whose task was taken over."""
+    """Return the error for a process whose task was taken over."""
     return FencedError(f"sink task {task} of {component} was replaced by a newer process; it stops")

@@ -1,8 +1,8 @@
 """The records of the hand-over of micro-batches between sink tasks and the Spark gateway, as objects.
 
-The records are the only source of truth, so either side may die at any moment and messages may get lost. This module
-owns the layout below `<topology>-<run>`, in the topology's folder `<working_dir>/spark` or in `heron.spark.handover`,
-which is a folder that all hosts share, or an object store:
+The records are the only source of truth, so either side may die at any moment, and messages may be lost. This module
+defines the layout below `<topology>-<run>`, in the topology's folder `<working_dir>/spark` or in
+`heron.spark.handover`, which is a folder that all hosts share, or an object store:
 
     gateway/<epoch>.json               where the gateway of this epoch listens; the highest epoch is the gateway
     up                                 Spark has had a session in this run
@@ -17,10 +17,10 @@ which is a folder that all hosts share, or an object store:
     <component>/done/<stem>.json       the outcome, after it has been published or has failed
     <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
 
-The *fate* is one record, written by put-if-absent. A gateway that wants to publish a batch, another gateway that still
-runs somewhere, and a sink that withdraws the batch compete for it: exactly one succeeds, and the others obey the
-record. Any number of gateways may work on a batch; the staged output of the losers is never visible. Fates are kept as
-long as outcomes.
+The *fate* is one record, written by put-if-absent. A gateway that wants to publish a batch, another gateway that is
+still running elsewhere, and a sink that withdraws the batch compete for it: exactly one succeeds, and the others obey
+the record. Any number of gateways may work on a batch; the staged output of the losers is never visible. Fates are kept
+as long as outcomes.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: How long processes of a topology repeat a request to an unreachable or overloaded store.
+#: Seconds for which processes of a topology repeat a request to an unreachable or overloaded store.
 PATIENCE_S = 20.0
 UP = "up"
 _SUFFIXES = {"rows": ("arrow",), "failed": ("arrow", "json")}
-#: Earlier submissions without batches that are kept in a topology's folder, because a restore may need their outcomes.
+#: Number of earlier submissions without batches in a topology's folder that are kept for a restore of their outcomes.
 RUNS_KEPT = 8
 
 
@@ -74,7 +74,7 @@ class Decision(Struct, frozen=True):
     """The fate of a batch, with its details."""
 
     fate: Fate
-    #: The writer, so that no two write the same record: a gateway's epoch or a sink's incarnation.
+    #: The writer, so that two writers never write the same record: a gateway's epoch or a sink's incarnation.
     by: str
     #: Pairs [staged, published].
     tables: list[list[str]] = []
@@ -89,7 +89,7 @@ class GatewayPlace(Struct, frozen=True):
 
 
 def open_handover(text: str, patience_s: float = PATIENCE_S) -> Objects:
-    """The place that `heron.spark.handover` names; raises ConfigError if it is invalid or others can write to it."""
+    """Return the place in `heron.spark.handover`. Raises ConfigError if it is invalid or others can write to it."""
     place = place_of(text)
     if isinstance(place, Url):
         return open_objects(place, patience_s)
@@ -112,7 +112,7 @@ def check_handover(text: str) -> None:
 
 
 def records_of(launch: LaunchSpec) -> RunRecords:
-    """The records of a submission, on this host or between hosts."""
+    """Return the records of a submission, on this host or between hosts."""
     place = settings_for(launch, SparkSettings).handover
     return records_at(place, launch.working_dir, launch.topology, launch.topology_id)
 
@@ -120,7 +120,7 @@ def records_of(launch: LaunchSpec) -> RunRecords:
 def records_at(
     place: str, working_dir: str, topology: str, topology_id: str, patience_s: float = PATIENCE_S
 ) -> RunRecords:
-    """The records of a submission; `place` is `heron.spark.handover`."""
+    """Return the records of a submission; `place` is `heron.spark.handover`."""
     objects = open_handover(place, patience_s) if place else FolderObjects(Path(working_dir) / "spark")
     return RunRecords(objects, topology, run_token(topology_id))
 
@@ -128,7 +128,7 @@ def records_at(
 def forget_runs(spark_dir: Path, current: str) -> None:
     """Remove files of earlier submissions from a topology's folder.
 
-    Batches that a savepoint may name stay, as do failed batches. Of submissions without batches, the last few stay.
+    Batches that a savepoint may name stay, as do failed batches. The last few submissions without batches also stay.
     """
     idle: list[Path] = []
     for run in (sinks.parent for sinks in spark_dir.glob("*/sinks")):
@@ -163,14 +163,14 @@ class RunRecords:
         return sorted(key.rsplit("/", 1)[-1].removesuffix(".json") for key in keys)
 
     def gateway(self) -> GatewayPlace | None:
-        """The gateway with the highest epoch; None if no gateway has announced itself."""
+        """Return the gateway with the highest epoch; None if no gateway has announced itself."""
         epochs = _numbers(self.objects.list(f"{self.name}/gateway", deep=False).objects)
         if not epochs:
             return None
         return _record(self.objects, self._gateway_key(max(epochs)), GatewayPlace)
 
     def announce(self, place: GatewayPlace) -> bool:
-        """Write a gateway's address; returns False if a gateway of this or a later epoch exists."""
+        """Write a gateway's address; return False if a gateway of this or a later epoch exists."""
         key = self._gateway_key(place.epoch)
         if not self.objects.put_if_absent(key, msgspec.json.encode(place)):
             return False
@@ -208,7 +208,7 @@ class SinkFolder:
 
     @property
     def failed(self) -> str:
-        """The place of rows of failed batches, as text."""
+        """Return the place of rows of failed batches, as text."""
         return f"{self}/failed"
 
     def key(self, kind: str, name: str) -> str:
@@ -220,7 +220,7 @@ class SinkFolder:
         self.objects.put(self._sink_key, record)
 
     def sink(self) -> bytes:
-        """The function and options of the sink."""
+        """Return the function and options of the sink."""
         try:
             return self.objects.get(self._sink_key)
         except MissingObjectError:
@@ -233,7 +233,7 @@ class SinkFolder:
         return f"{self.run_name}/sinks/{self.component}.json"
 
     def owner(self, task: int) -> Owner | None:
-        """The highest incarnation of a task."""
+        """Return the highest incarnation of a task."""
         numbers = self._incarnations(task)
         return _record(self.objects, self._owner_key(task, max(numbers)), Owner) if numbers else None
 
@@ -241,7 +241,7 @@ class SinkFolder:
         return max(self._incarnations(task), default=0)
 
     def claim_owner(self, task: int, owner: Owner, by: str = "") -> bool:
-        """Become the owner; returns False if another process has this incarnation. Earlier records are removed.
+        """Become the owner; return False if another process has this incarnation. Earlier records are removed.
 
         Two equal claims count as the same process, unless `by` differs.
         """
@@ -259,7 +259,7 @@ class SinkFolder:
         return self.key("owners", f"{task}/{incarnation}.json")
 
     def highest_number(self, task: int) -> int:
-        """The highest number of any batch of a task; 0 without batches."""
+        """Return the highest number of any batch of a task; 0 without batches."""
         kinds = ("rows", "prepared", "batches", "fates", "done", "failed")
         return max((number for kind in kinds for stem in self.stems(kind, task)
                     for _, number, _ in [stem_order(stem)]), default=0)  # fmt: skip
@@ -267,14 +267,14 @@ class SinkFolder:
     # -- batches --------------------------------------------------------------------------------
 
     def stems(self, kind: str, task: int | None = None) -> list[str]:
-        """Stems of the records of a kind, oldest first, for one task or all tasks."""
+        """Return the stems of the records of a kind, oldest first, for one task or all tasks."""
         names = self.objects.list(f"{self._start}/{kind}", deep=False).objects
         stems = {key.rsplit("/", 1)[-1].split(".")[0] for key in names}
         found = [stem for stem in stems if parse_stem(stem) and task in (None, stem_order(stem)[0])]
         return sorted(found, key=stem_order)
 
     def write_rows(self, stem: str, table: pa.Table) -> int:
-        """Write the rows of a batch; returns their size. They count once the manifest exists."""
+        """Write the rows of a batch; return their size in bytes. The rows count once the manifest exists."""
         import pyarrow as pa
 
         out = pa.BufferOutputStream()
@@ -285,7 +285,7 @@ class SinkFolder:
         return len(data)
 
     def rows(self, stem: str) -> pa.Table:
-        """The rows of a batch."""
+        """Return the rows of a batch."""
         import pyarrow as pa
 
         data = self.objects.get(self.key("rows", f"{stem}.arrow"))
@@ -308,7 +308,7 @@ class SinkFolder:
         )
 
     def retry(self, stem: str) -> bool:
-        """Hand over a failed batch again, whose rows are kept; returns False if it is gone. Idempotent.
+        """Hand over a failed batch again, whose rows are kept; return False if the rows are gone. Idempotent.
 
         The gateway refuses the batch if a restore has replayed its rows.
         """
@@ -326,7 +326,7 @@ class SinkFolder:
         return _record(self.objects, self.key("fates", f"{stem}.json"), Decision, "decide again")
 
     def decide(self, stem: str, decision: Decision) -> Decision:
-        """Decide the fate of a batch unless it is decided; returns the final decision."""
+        """Decide the fate of a batch unless it is decided; return the final decision."""
         if self.objects.put_if_absent(self.key("fates", f"{stem}.json"), msgspec.json.encode(decision)):
             return decision
         stands = self.decision(stem)
@@ -337,7 +337,7 @@ class SinkFolder:
         return stands
 
     def overrule(self, stem: str, decision: Decision) -> None:
-        """Replace the fate: a restore voids output that was published after its checkpoint."""
+        """Replace the fate of a batch. A restore voids output that was published after its checkpoint."""
         self.objects.put(self.key("fates", f"{stem}.json"), msgspec.json.encode(decision))
 
     def outcome(self, stem: str) -> Outcome | None:
@@ -349,22 +349,22 @@ class SinkFolder:
 
 
 class AgreedSchema:
-    """The schema on which the tasks of a sink agree: the first that is offered."""
+    """The schema on which the tasks of a sink agree: the schema that is offered first."""
 
     def __init__(self, folder: SinkFolder) -> None:
         self._folder = folder
         self._key = f"{folder.run_name}/{folder.component}/schema.arrow"
 
     def agreed(self) -> bytes | None:
-        """The agreed schema; None if no schema has been offered."""
+        """Return the agreed schema; None if no schema has been offered."""
         return _content(self._folder.objects, self._key)
 
     def offer(self, data: bytes) -> bool:
-        """Offer a schema; returns whether it is the agreed one."""
+        """Offer a schema; return whether it is the agreed schema."""
         return self._folder.objects.put_if_absent(self._key, data)
 
     def replace(self, data: bytes) -> None:
-        """Replace an agreement that has other columns."""
+        """Replace an agreed schema that has other columns."""
         self._folder.objects.put(self._key, data)
 
 

@@ -1,6 +1,6 @@
-"""Checks what Spark needs from this machine, without importing pyspark or keeping a JVM running.
+"""Checks Spark's requirements on this machine, without importing pyspark or keeping a JVM running.
 
-`heron submit` checks before it starts anything. The gateway checks again on its host.
+`heron submit` checks before it starts anything; the gateway checks again on its host.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from heronpy.proto import components_of, topology_pb2
 JAVA_MIN = 17
 #: A component with this configuration key set to "true" hands batches to the Spark gateway.
 SINK_KEY = "spark.sink"
-#: A component with this key hands dispatches of work units to it; its value is their folder.
+#: A component with this key hands dispatches of work units to the gateway; the value is the folder of the dispatches.
 DISPATCH_KEY = "spark.dispatches"
-#: In the folder of a batch run: the folder of the dispatch of its SparkSinks, and the file of Spark's plans.
+#: Names in the folder of a batch run: the folder of the dispatch of its SparkSinks, and the file of Spark's plans.
 RUN_HOME, RUN_PLAN = "spark", "spark-plan.txt"
 _INSTALL = "pip install 'heronpy[spark]'"
 _INSTALL_CONNECT = "pip install 'heronpy[spark-connect]'"
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]*\])?|yarn|k8s://.+")
-#: Kind of master to its default port.
+#: Maps the kind of a master to its default port.
 _PORTS = {"spark": "7077", "sc": "15002"}
 _REACH_S = 5.0
 
 
 def needs_spark(topology: topology_pb2.Topology) -> bool:
-    """Whether any component of this topology hands batches to Spark. Reads only plain strings."""
+    """Whether any component of this topology hands batches to Spark. It reads only plain strings."""
     return bool(spark_sinks(topology) or dispatch_homes(topology))
 
 
 def spark_sinks(topology: topology_pb2.Topology) -> frozenset[str]:
-    """The components whose tuples become Spark batches."""
+    """Return the components whose tuples become Spark batches."""
     return frozenset(name for name, value in _values_of(topology, SINK_KEY) if value == "true")
 
 
 def dispatch_homes(topology: topology_pb2.Topology) -> dict[str, str]:
-    """The components that hand dispatches of work units to Spark, with their folders."""
+    """Return the components that hand dispatches of work units to Spark, with their folders."""
     return {name: value for name, value in _values_of(topology, DISPATCH_KEY) if value}
 
 
@@ -73,7 +73,7 @@ def check_spark(master: str = "") -> None:
 
 
 def check_packages(master: str) -> None:
-    """Raise a ConfigError when this Python lacks a package that the master needs."""
+    """Raise a ConfigError if this Python lacks a package that the master needs."""
     needed = [(module, _INSTALL) for module in ("pyspark", "pyarrow", "pandas")]
     if is_connect(master):
         needed += [(module, _INSTALL_CONNECT) for module in ("grpc", "grpc_status")]
@@ -113,7 +113,7 @@ def check_master(master: str) -> None:
 
 
 def find_java() -> str | None:
-    """The `java` that Spark's own scripts would run."""
+    """Return the path of the `java` that Spark's own scripts would run."""
     home = os.environ.get("JAVA_HOME")
     if not home:
         return shutil.which("java")
@@ -124,7 +124,7 @@ def find_java() -> str | None:
 
 
 def java_version(java: str) -> int:
-    """Major version of a Java program (8 for "1.8.0_292")."""
+    """Return the major version of a Java program (8 for "1.8.0_292")."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -136,6 +136,6 @@ def java_version(java: str) -> int:
 
 
 def parse_java_version(text: str) -> int | None:
-    """Major version from the output of `java -version`."""
+    """Return the major version from the output of `java -version`."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None

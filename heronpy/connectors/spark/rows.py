@@ -1,7 +1,7 @@
 """Converts tuples to Arrow tables of one schema per sink, and finds rows that do not fit.
 
-This module owns the schema of a sink. The schema is given by the user, or inferred once from the first batch
-and then fixed for all tasks and their successors. A row that does not fit does not fail its batch: it is
+The user gives the schema of a sink, or it is inferred once from the first batch and then fixed for all tasks
+and their successors. A row that does not fit does not fail its batch: it is
 returned with the reason, and the other rows form the table.
 """
 
@@ -23,7 +23,7 @@ _MISSING = "SparkSink needs the package pyarrow; run: pip install 'heronpy[spark
 
 
 def arrow() -> Any:
-    """The module pyarrow, or an error that says how to install it."""
+    """Return the module pyarrow. Raises an error that says how to install it."""
     try:
         import pyarrow
     except ImportError:
@@ -32,13 +32,13 @@ def arrow() -> Any:
 
 
 def encode_schema(schema: pa.Schema | dict[str, str] | None) -> str:
-    """A schema as text for the component's configuration."""
+    """Return a schema as text for the component's configuration."""
     if schema is None:
         return ""
     if isinstance(schema, dict):
         if not schema or not all(isinstance(k, str) and isinstance(v, str) for k, v in schema.items()):
             raise ConfigError("schema must map column names to type names, such as {'name': 'string'}")
-        # The types are checked when a task starts: specifying a topology does not need pyarrow.
+        # The types are checked when a task starts, because the specification of a topology must not need pyarrow.
         return "names:" + json.dumps(list(schema.items()))
     if not isinstance(schema, arrow().Schema):
         raise ConfigError(f"schema must be a pyarrow schema or a dict of type names, not {type(schema).__name__}")
@@ -46,7 +46,7 @@ def encode_schema(schema: pa.Schema | dict[str, str] | None) -> str:
 
 
 def decode_schema(text: str) -> pa.Schema | None:
-    """The schema from the component's configuration."""
+    """Return the schema from the component's configuration."""
     if not text:
         return None
     pa = arrow()
@@ -66,9 +66,9 @@ def decode_schema(text: str) -> pa.Schema | None:
 
 
 def parquet_problem(schema: pa.Schema, whose: str, as_rows: bool = False) -> str:
-    """Why Spark cannot read a column of Parquet files of this schema, and the fix, as a clause; "" if it can.
+    """Return why Spark cannot read a column of Parquet files with this schema, and the fix, as a clause; "" if it can.
 
-    `as_rows`: with the types that the rows have in a micro-batch.
+    `as_rows`: whether the types are those of the rows in a micro-batch.
     """
     import pyarrow.types as types
 
@@ -96,7 +96,7 @@ def parquet_problem(schema: pa.Schema, whose: str, as_rows: bool = False) -> str
 
 
 def row_bytes(values: Sequence[Any]) -> int:
-    """Approximate size of a row in a batch in bytes; cheap, and never much too low."""
+    """Estimate the size of a row in a batch, in bytes; cheap, and never much too low."""
     total = 0
     for value in values:
         if isinstance(value, (str, bytes, bytearray)):
@@ -111,7 +111,7 @@ def row_bytes(values: Sequence[Any]) -> int:
 
 
 class Misfit(Struct, frozen=True):
-    """A row that does not fit the schema: its index in the batch and why."""
+    """A row that does not fit the schema: its index in the batch, and the reason."""
 
     index: int
     reason: str
@@ -121,7 +121,7 @@ class RowShape:
     """Turns rows into tables of one schema."""
 
     def __init__(self, fields: Sequence[str], schema: pa.Schema | None, shared: Agreement | None = None) -> None:
-        """`shared` is where the tasks of this sink agree on an inferred schema; not needed with `schema`."""
+        """`shared`: the agreement of the sink's tasks on an inferred schema; not needed with `schema`."""
         self.fields = list(fields)
         self._schema = schema
         self._shared = shared
@@ -129,11 +129,11 @@ class RowShape:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema, once it is final."""
+        """The schema; None until it is final."""
         return self._schema if self._fixed else None
 
     def table(self, rows: Sequence[Sequence[Any]]) -> tuple[pa.Table, list[Misfit]]:
-        """The table of all fitting rows, in order, and the misfits."""
+        """Return a table of all rows that fit, in order, and the misfits."""
         pa = arrow()
         if not self._fixed:
             self._infer(rows)
@@ -155,7 +155,7 @@ class RowShape:
         return pa.Table.from_arrays(arrays, schema=self._schema), []
 
     def table_of(self, columns: Sequence[Sequence[Any]]) -> pa.Table | None:
-        """The table of these columns; None if some values do not fit (`table` then finds the fitting rows)."""
+        """Return a table of these columns; None if some values do not fit (`table` then finds the rows that fit)."""
         pa, schema = arrow(), self.schema
         assert schema is not None
         try:
@@ -165,13 +165,14 @@ class RowShape:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def settle(self, types: Sequence[pa.DataType]) -> None:
-        """Make these the types of an unknown schema's columns, unless another task has already settled them."""
+        """Set the column types of an unknown schema, unless another task has already set them."""
         agreed = self._agreed()
         self._schema = agreed or self._agree(arrow().schema(list(zip(self.fields, types, strict=True))))
         self._fixed = True
 
     def cast(self, batch: pa.RecordBatch) -> pa.Table | None:
-        """The table of an Arrow batch with a column for each field; None if some rows do not fit without conversion.
+        """Return a table of an Arrow batch with a column for each field; None if some rows do not fit without
+        conversion.
 
         A type is converted to another of its kind if no value changes; `table` handles everything else.
         """
@@ -192,7 +193,7 @@ class RowShape:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _find_misfits(self, field: pa.Field, values: Sequence[Any], misfits: dict[int, Misfit]) -> bool:
-        """Convert each value alone, for a batch that cannot be converted; returns whether one does not fit."""
+        """Convert each value of an inconvertible batch separately; return whether a value does not fit."""
         pa = arrow()
         found = False
         for index, value in enumerate(values):
@@ -216,7 +217,7 @@ class RowShape:
             ]
             self._schema = pa.schema(list(zip(self.fields, types, strict=True)))
             if pa.null() in types:
-                return  # A column without values yet: the first value decides the type.
+                return  # The column has no values yet: the first value decides its type.
             agreed = self._agree(self._schema)
         self._schema, self._fixed = agreed, True
 
@@ -230,7 +231,7 @@ class RowShape:
         return schema if schema.names == self.fields else None
 
     def _agree(self, schema: pa.Schema) -> pa.Schema:
-        """Offer a schema to the other tasks; the first offer wins."""
+        """Offer a schema to the other tasks. The first offer wins."""
         data = schema.serialize().to_pybytes()
         assert self._shared is not None
         if not self._shared.offer(data):
@@ -245,13 +246,13 @@ class Agreement(Protocol):
     """The schema on which the tasks of a sink agree: the first offer wins."""
 
     def agreed(self) -> bytes | None:
-        """The agreed schema; None if no schema has been offered."""
+        """Return the agreed schema; None if no schema has been offered."""
 
     def offer(self, data: bytes) -> bool:
-        """Offer a schema; returns whether it is the agreed one."""
+        """Offer a schema; return whether it is the agreed schema."""
 
     def replace(self, data: bytes) -> None:
-        """Replace an agreement that has other columns."""
+        """Replace an agreed schema that has other columns."""
 
 
 def _column(pa: Any, field: pa.Field, values: Sequence[Any]) -> Any:
@@ -282,7 +283,7 @@ def _infer_type(pa: Any, values: Sequence[Any]) -> Any:
     try:
         return pa.array(values).type
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # Mixed values: the first one decides the type, and differing ones are misfits.
+        # Mixed values: the first value decides the type, and values of other types are misfits.
         for value in values:
             try:
                 found = pa.array([value]).type

@@ -3,8 +3,9 @@
     <run>/spark/dispatches/    the dispatch, in the format of dispatches.py
     <run>/spark-plan.txt       the final plans of its queries, which the gateway writes
 
-Any keeper may do this, and repeat it at any time: a dispatch has a name that follows from its rows, and the gateway
-decides its fate once. After a failure the next submit makes a dispatch with the next number, with the same batch ids.
+Any keeper may make the dispatch, and repeat this at any time: the dispatch's name is derived from its rows, and the
+gateway decides its fate once. After a failure, the next submit makes a dispatch with the next number and the same
+batch ids.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from heronpy.connectors.spark.options import SinkOptions
 from heronpy.connectors.spark.requirements import RUN_HOME, RUN_PLAN
 from heronpy.plan.launch import LaunchSpec
 
-#: What the gateway calls.
+#: The function that the gateway calls.
 FUNCTION: Final = "import:heronpy.spark.run_sinks.aggregate_all"
 _PARTITIONS = "spark.sql.shuffle.partitions"
-#: Bytes of the rows on disk for each partition of a shuffle, and most partitions. Spark joins small ones.
+#: Number of bytes on disk per partition of a shuffle, and maximum number of partitions. Spark joins small partitions.
 PARTITION_BYTES, PARTITIONS_MIN, PARTITIONS_MAX = 16 << 20, 2, 2000
 LOOK_S, REMIND_S = 0.1, 5.0
 
@@ -46,12 +47,12 @@ class SinkRows(Struct, frozen=True):
     """The rows of one sink."""
 
     options: SinkOptions
-    #: Parquet files, in the order of the input.
+    #: The Parquet files, in the order of the input.
     files: Sequence[Path]
 
 
 def shuffle_partitions(size_bytes: int) -> int:
-    """The first number of partitions of a shuffle in a dispatch of this size (pure)."""
+    """Return the initial number of partitions of a shuffle in a dispatch of this size (pure)."""
     return min(PARTITIONS_MAX, max(PARTITIONS_MIN, math.ceil(size_bytes / PARTITION_BYTES)))
 
 
@@ -63,10 +64,10 @@ def hand_over(
     sinks: Mapping[str, SinkRows],
     wait: Callable[[float], None],
 ) -> dict[str, str]:
-    """Give Spark the rows of all sinks and wait until their output is published; returns the tables of each sink.
+    """Hand the rows of all sinks to Spark, wait until their output is published, and return the tables of each sink.
 
     `folder`: the folder of the run. `run`: its id. `component`: the component that hands over. `wait(seconds)` is
-    called meanwhile. Raises DispatchFailedError if a function of a sink fails; nothing is published then.
+    called during the wait. Raises DispatchFailedError if a function of a sink fails; then nothing is published.
     """
     given = {name: one for name, one in sinks.items() if one.files}
     if not given:
@@ -114,7 +115,7 @@ def hand_over(
 def _outcome(
     dispatches: DispatchFolder, manifest: Manifest, link: GatewayLink, wait: Callable[[float], None]
 ) -> Outcome:
-    """Wait for the outcome of a dispatch. Hints only save time: the gateway looks for dispatches by itself."""
+    """Wait for the outcome of a dispatch. The hints only save time, because the gateway also looks for dispatches."""
     turn = 0
     while (outcome := dispatches.outcome(manifest.stem)) is None:
         if turn % round(REMIND_S / LOOK_S) == 0:

@@ -1,9 +1,9 @@
 """SparkSink: a bolt that hands its tuples to PySpark in micro-batches.
 
-It owns the tuples between their arrival and the outcome of their batch. Invariants: a tuple is acked
+The sink is responsible for the tuples from their arrival to the outcome of their batch. Invariants: a tuple is acked
 only after its batch has a commit record on disk; it fails when its batch failed or it does not fit
-the schema; at most `max_uncommitted` batches lack an outcome. Under EFFECTIVELY_ONCE checkpoints
-replace acks: a batch is handed over when its checkpoint is complete (D12).
+the schema; at most `max_uncommitted` batches lack an outcome. Under EFFECTIVELY_ONCE, checkpoints
+replace acks: a batch is handed over when its checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
     from heronpy.connectors.unit_output import StagedRows
 
-#: Interval at which hints for batches without an outcome are repeated.
+#: Interval in seconds at which hints for batches without an outcome are repeated.
 REPEAT_S = 1.0
-#: Interval at which outcomes are polled while tuples arrive.
+#: Interval in seconds at which outcomes are polled while tuples arrive.
 _LISTEN_S = 0.02
-#: Most tuples converted at once; so a batch may exceed its size in bytes by this many rows.
+#: Maximum number of tuples converted at once; so a batch may exceed its size in bytes by this number of rows.
 FRESH_MAX = 512
 
 
 class SparkSink(TwoPhaseSink):
-    """Collects tuples into micro-batches for your PySpark function.
+    """Collects tuples into micro-batches for a PySpark function of the user.
 
         def aggregate(spark, df, batch):
             totals = df.groupBy("word").sum("count")
@@ -63,18 +63,18 @@ class SparkSink(TwoPhaseSink):
     `heronpy.spark.batch.Batch` with a stable `id`. Batches of one task are aggregated in order.
 
     **Guarantees.** A tuple is acked after the outcome of its batch was recorded on disk, so under
-    ATLEAST_ONCE no row is lost. `aggregate` is called at least once per batch: again after it raised
-    (`heron.spark.max_retries` times) and again if the gateway died during the call. Output of
+    ATLEAST_ONCE no row is lost. `aggregate` is called at least once per batch. The call is repeated if it
+    raised an exception (`heron.spark.max_retries` times) or if the gateway died during the call. Output of
     `batch.write_parquet` is published exactly once per batch: it is staged, the decision is recorded,
     and only then do the files appear in the table as `batch=<id>`. A repeated attempt replaces the staged
     output of an earlier one. Other side effects may be repeated; make them idempotent with `batch.id` or
-    `batch.path(...)`. A tuple that its spout replays (its tree timed out, its batch failed) comes in a new
+    `batch.path(...)`. A tuple that its spout replays, after a timeout or a failed batch, is part of a new
     batch.
 
-    **Under EFFECTIVELY_ONCE** a batch ends at each checkpoint (and earlier when it is full). It is prepared with
-    the checkpoint, and handed over once the checkpoint is complete. After a failure, batches of the restored
-    checkpoint are handed over and later ones are dropped. So every row is in exactly one published batch. A batch that
-    has failed for the last time is missing from the table; its rows are kept in the folder `failed`. The number of
+    **Under EFFECTIVELY_ONCE** a batch ends at each checkpoint (and earlier when it is full). The batch is prepared
+    with the checkpoint, and handed over once the checkpoint is complete. After a failure, batches of the restored
+    checkpoint are handed over, and later batches are dropped. So every row is in exactly one published batch. A batch
+    that has failed for the last time is missing from the table; its rows are kept in the folder `failed`. The number of
     tasks of this component cannot be changed while it runs.
 
     **When the process of a sink task restarts** in another mode, batches of its predecessor may be in the inbox. Under
@@ -107,18 +107,19 @@ class SparkSink(TwoPhaseSink):
         commit_timeout_s: float = 300.0,
         **options: Any,
     ) -> HeronComponentSpec:
-        """Specify a sink.
+        """Declare a sink as a component of a topology.
 
         aggregate: function(spark, df, batch), or "module.function" of the topology's package.
-        schema: pyarrow schema, or {column: type name}; None infers it once, from the first batch.
-        fields: column names; None takes those of the schema, or else the output fields of the inputs.
+        schema: pyarrow schema, or {column: type name}; None: it is inferred once, from the first batch.
+        fields: column names; None: those of the schema, or else the output fields of the inputs.
         batch_rows, batch_bytes, batch_interval_s: a batch is handed over when it reaches this number of rows, about
-            this size, or this age of its first row; None takes `heron.spark.batch_rows` and so on. Under
+            this size, or this age of its first row; None: the setting `heron.spark.batch_rows` and so on. Under
             EFFECTIVELY_ONCE checkpoints replace the age.
-        batch_bytes_max: size up to which a batch grows while earlier ones of its task wait for Spark, but at most 16
-            times `batch_rows`. Batches never grow if it is not above `batch_bytes`. None takes
-            `heron.spark.batch_bytes_max`.
-        max_uncommitted: most handed-over batches without an outcome; at this limit the sink waits, which causes
+        batch_bytes_max: size up to which a batch grows while earlier batches of its task wait for Spark, but at most 16
+            times `batch_rows`. Batches never grow if this size is not above `batch_bytes`. None: the
+            setting `heron.spark.batch_bytes_max`.
+        max_uncommitted: maximum number of handed-over batches without an outcome; at this limit the sink waits, which
+        causes
             backpressure. commit_timeout_s: longest wait for an outcome before the sink gives up with an error.
         options: plain values for your function: `output="/data/t"` is `batch.options["output"]`.
         """
@@ -140,13 +141,13 @@ class SparkSink(TwoPhaseSink):
 
     @classmethod
     def unit_output(cls, component: str, config: Mapping[str, Any]) -> StagedRows:
-        """The rows of this sink in a batch run."""
+        """Return the rows of this sink in a batch run."""
         from heronpy.connectors.spark.units import SparkUnits
 
         return SparkUnits(component, config)
 
     def open(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Takes over the task from a predecessor, and finds the gateway."""
+        """Take over the task from a predecessor, and find the gateway."""
         arrow()
         options = SinkOptions.from_config(config)
         launch = _launch()
@@ -155,7 +156,7 @@ class SparkSink(TwoPhaseSink):
         self._limits = Limits(
             rows=options.batch_rows or defaults.batch_rows,
             bytes=options.batch_bytes or defaults.batch_bytes,
-            # Checkpoints end batches instead.
+            # Checkpoints end the batches instead.
             age_s=math.inf if who.is_checkpointed else options.batch_interval_s or defaults.batch_interval_s,
             bytes_max=options.batch_bytes_max or defaults.batch_bytes_max,
             uncommitted_max=options.max_uncommitted,
@@ -178,7 +179,7 @@ class SparkSink(TwoPhaseSink):
         self._shape = RowShape(options.fields, decode_schema(options.schema), AgreedSchema(self._folder))
         self._link = link_to_gateway(launch, safe, who.task, incarnation, records)
         self._batch = Filling(self._shape)
-        #: Tuples that are not in the batch yet, and their limit.
+        #: Tuples that are not in the batch yet, and their maximum number.
         self._fresh: list[Any] = []
         #: Batches that are not in the batch yet, and the number of their rows.
         self._batches: list[Batch] = []
@@ -208,7 +209,7 @@ class SparkSink(TwoPhaseSink):
 
     @or_batches
     def process(self, tup: Any) -> None:
-        """Adds a row to the current batch."""
+        """Add a row to the current batch."""
         fresh = self._fresh
         if not fresh:
             self.check_whole()
@@ -221,7 +222,7 @@ class SparkSink(TwoPhaseSink):
             self._turn()
 
     def process_batch(self, batch: Batch) -> None:
-        """Adds Arrow rows unchanged, and the columns of other batches a few hundred rows at a time."""
+        """Add Arrow rows unchanged, and the columns of other batches a few hundred rows at a time."""
         self.check_whole()
         if self._fresh:
             self._turn()
@@ -238,12 +239,12 @@ class SparkSink(TwoPhaseSink):
                 self._turn()
 
     def process_tick(self, tup: Any) -> None:
-        """Reads outcomes, and hands over a batch that is old enough."""
+        """Read outcomes, and hand over a batch that is old enough."""
         self.check_whole()
         self._turn()
 
     def finish(self) -> None:
-        """Hands over the last batch and waits for the outcome of every batch; checkpoints do this themselves."""
+        """Hand over the last batch, and wait for the outcome of every batch; with checkpoints this is not needed."""
         self._finished = True
         if self._checkpointed is not None:
             return
@@ -261,7 +262,7 @@ class SparkSink(TwoPhaseSink):
     # -- checkpoints --------------------------------------------------------------------------
 
     def prepare(self, checkpoint: int) -> dict[str, Any]:
-        """Ends the current batch and prepares all batches since the last checkpoint: on disk, not handed over."""
+        """End the current batch, and prepare all batches since the last checkpoint: on disk, not handed over."""
         outbox = self._checkpointed
         assert outbox is not None
         self._take_fresh()
@@ -271,9 +272,9 @@ class SparkSink(TwoPhaseSink):
         return {**outbox.to_state(self._uncommitted), "finished": self._finished}
 
     def publish(self, checkpoint: int) -> None:
-        """Hands over the batches up to this checkpoint.
+        """Hand over the batches up to this checkpoint.
 
-        After the end of the input it also waits for Spark, because no later call does.
+        After the end of the input, also wait for Spark, because no later call does.
         """
         assert self._checkpointed is not None
         for manifest in self._checkpointed.publish(checkpoint):
@@ -282,7 +283,7 @@ class SparkSink(TwoPhaseSink):
             self._wait_below(1)
 
     def take_over(self, prepared: dict[str, Any] | None, checkpoint: int) -> None:
-        """Hands over the batches of the restored checkpoint and drops later batches."""
+        """Hand over the batches of the restored checkpoint, and drop later batches."""
         outbox, state = self._checkpointed, prepared or {}
         assert outbox is not None
         self._finished = bool(state.get("finished"))
@@ -340,7 +341,7 @@ class SparkSink(TwoPhaseSink):
             self.reject(one.tuple, one.reason)
 
     def _hand_over(self) -> None:
-        # With checkpoints, wait only for batches that were handed over: the gateway has only those.
+        # With checkpoints, wait only for batches that were handed over, because the gateway has no others.
         self._wait_below(self._limits.uncommitted_max)
         if self._checkpointed is not None:
             with self.refusals_counted():
@@ -361,7 +362,7 @@ class SparkSink(TwoPhaseSink):
         self._link.ready([manifest.stem])
 
     def _close_batch(self) -> tuple[pa.Table, list[Any]]:
-        """The rows of the current batch and their tuples; begins a new batch."""
+        """Return the rows of the current batch and their tuples; begin a new batch."""
         batch, self._batch = self._batch, Filling(self._shape, self._batch.row_bytes)
         table, refused = batch.close()
         self._refuse(refused)
@@ -427,7 +428,7 @@ def _launch() -> LaunchSpec:
 
 
 def _fields_of(inputs: Inputs | None) -> list[str]:
-    """The output fields of the inputs, if they are known here and agree."""
+    """Return the output fields of the inputs, if they are known here and agree."""
     found: list[list[str]] = []
     for source in inputs or ():
         if isinstance(source, HeronComponentSpec):

@@ -20,17 +20,17 @@ from heronpy.storage.objects.port import MissingObjectError, Objects
 from heronpy.storage.objects.url import Url, is_url, place_of
 
 STAGING = "_staging"
-#: File in a dispatch's published folder with the bytes from which its rows were made, and its token.
+#: File, in a dispatch's published folder, with the bytes from which its rows were made, and its token.
 LINEAGE = "_batch.json"
-#: The only file of a batch in an object store.
+#: The name of the only file of a batch in an object store.
 PART = "part-00000.parquet"
-#: How long a request to an object store is repeated.
+#: Seconds for which a request to an object store is repeated.
 PATIENCE_S = 20.0
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 def publish(tables: list[list[str]]) -> None:
-    """Make staged output visible; idempotent, completes an interrupted call."""
+    """Make staged output visible; idempotent. A repetition completes an interrupted call."""
     for staged, published in tables:
         if is_url(staged):
             _publish_object(staged, published)
@@ -42,7 +42,7 @@ def _publish_folder(staged: Path, published: Path) -> None:
     try:
         _move(staged, published)
     except FileNotFoundError:
-        # Published before, by this process or another gateway.
+        # This process or another gateway has already published it.
         if not published.is_dir():
             raise _gone(staged, published.parent) from None
         return
@@ -112,7 +112,7 @@ def unpublish_own(tables: list[list[str]], token: int) -> None:
 
 
 def lineage_token(folder: Path) -> int | None:
-    """The token of the rows in a dispatch's folder; None if the folder has no token."""
+    """Return the token of the rows in a dispatch's folder; None if the folder has no token."""
     try:
         return int(json.loads((folder / LINEAGE).read_bytes())["token"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -138,7 +138,7 @@ def unpublish(tables: list[list[str]]) -> None:
             table, *keys = _keys(staged, published)
             table.delete(keys)
         else:
-            # In this order: a concurrent publisher either finds nothing, or its moved output is found here.
+            # In this order: a concurrent publisher finds nothing, or its moved output is found here.
             shutil.rmtree(staged, ignore_errors=True)
             shutil.rmtree(published, ignore_errors=True)
 
@@ -151,7 +151,7 @@ def stage_object(staged: str, data: memoryview | bytes) -> None:
 
 
 def table_objects(table: Url) -> Objects:
-    """The objects of a table."""
+    """Return the objects of a table."""
     from heronpy.storage.objects.opening import open_objects  # only tables in object stores need it
 
     return open_objects(table, PATIENCE_S)
@@ -188,7 +188,7 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def _keys(staged: str, published: str) -> tuple[Objects, str, str]:
-    """The table of a pair, and the keys of its two objects."""
+    """Return the table of a pair [staged, published], and the keys of its two objects."""
     first, last = place_of(staged), place_of(published)
     assert isinstance(first, Url) and isinstance(last, Url)
     return table_objects(last.parent), f"{STAGING}/{first.name}/{PART}", f"{last.name}/{PART}"

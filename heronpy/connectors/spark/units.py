@@ -18,17 +18,17 @@ from heronpy.proto import components_of, topology_pb2
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Bytes gathered in memory before they are written as one group of rows.
+#: Number of bytes gathered in memory before they are written as one group of rows.
 GATHERED_BYTES = 8 << 20
 
 
 class SparkUnits(StagedRows):
-    """The columns have the types of the sink's schema, so that no file depends on the rows that come first."""
+    """The columns have the types of the sink's schema, so that a file does not depend on its first rows."""
 
     for_spark = True
 
     def __init__(self, component: str, config: Mapping[str, Any]) -> None:
-        """ConfigError if the sink has no schema, or one that Parquet files cannot have."""
+        """Raises ConfigError if the sink has no schema, or a schema that Parquet files cannot have."""
         super().__init__(component)
         self.options = SinkOptions.from_config(dict(config))
         schema = decode_schema(self.options.schema)
@@ -43,7 +43,7 @@ class SparkUnits(StagedRows):
         self._schema = schema
 
     def open(self, stage: Path) -> SinkWriter:
-        """A writer of one Parquet file."""
+        """Return a writer of one Parquet file."""
         return _Writer(StageFile(stage / f"{self.prefix}parquet"), RowShape(self.options.fields, self._schema))
 
 
@@ -55,7 +55,7 @@ class _Writer(SinkWriter):
         self._writer: Any = None
 
     def batch(self, batch: Batch) -> dict[int, str]:
-        """See `SinkWriter`."""
+        """Add the tuples of a batch; see `SinkWriter`."""
         shape, arrived = self._shape, batch.record_batch
         if len(batch.fields) != len(shape.fields):
             reason = f"it has {len(batch.fields)} values and the sink has {len(shape.fields)} columns"
@@ -73,7 +73,7 @@ class _Writer(SinkWriter):
         return unfit
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file; idempotent."""
         self._write()
         if self._writer is not None:
             self._writer.close()
@@ -93,7 +93,7 @@ class _Writer(SinkWriter):
 
 
 def sinks_problem(topology: topology_pb2.Topology) -> str:
-    """Why the SparkSinks of a topology cannot run in a batch, as a clause; "" if they can."""
+    """Return why the SparkSinks of a topology cannot run in a batch, as a clause; "" if they can."""
     for name in sorted(spark_sinks(topology)):
         try:
             SparkUnits(name, config_of(components_of(topology)[name]))

@@ -13,12 +13,12 @@ class TextFileError(FatalError):
 
 
 def raw_lines(data: bytes) -> list[bytes]:
-    """Splits data into lines without their line ends; only the last line may lack its end."""
+    """Split data into lines without their line ends; only the last line may lack its end."""
     return data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
 
 
 def offsets_of(start: int, data: bytes) -> list[int]:
-    """Offsets of the lines of `data`, which begins at offset `start`."""
+    """Return the offsets of the lines of `data`, which begins at offset `start`."""
     return list(accumulate((len(line) + 1 for line in raw_lines(data)), initial=start))[:-1]
 
 
@@ -30,17 +30,17 @@ class LineDecoder:
         self._errors = errors
 
     def split(self, path: str, start: int, data: bytes) -> tuple[list[str], list[int]]:
-        """The lines of `data`, which begins at offset `start`, without line ends, and their offsets."""
+        """Return the lines of `data`, which begins at offset `start`, without line ends, and their offsets."""
         return self.texts(path, start, data), offsets_of(start, data)
 
     def texts(self, path: str, start: int, data: bytes) -> list[str]:
-        """The lines of `split` without the offsets, which cost more than the lines."""
+        """Return only the lines of `split`: computing the offsets costs more than the lines."""
         lines = self._decode(path, start, data).split("\n")
         unfinished = not data.endswith(b"\n")
         if not unfinished:
             lines.pop()
         if len(lines) != data.count(b"\n") + unfinished:
-            # A lenient decoder took a line end as part of a broken character.
+            # A lenient decoder took a line end for a part of a broken character.
             lines = [self._decode(path, *one) for one in zip(offsets_of(start, data), raw_lines(data), strict=True)]
         if b"\r" in data:
             lines = [line.removesuffix("\r") for line in lines]
@@ -49,7 +49,7 @@ class LineDecoder:
         return lines
 
     def line(self, path: str, offset: int, data: bytes) -> str:
-        """One line without its line end."""
+        """Return one line without its line end."""
         line = self._decode(path, offset, data.removesuffix(b"\n").removesuffix(b"\r"))
         return line.removeprefix("\ufeff") if self._strip_bom and offset == 0 else line
 
@@ -65,7 +65,7 @@ class LineDecoder:
 
 
 def _check_encoding(encoding: str) -> tuple[bool, str]:
-    """Whether to strip a byte order mark, and the codec's name."""
+    """Return whether to strip a byte order mark, and the codec's name."""
     try:
         name = codecs.lookup(encoding).name
     except LookupError:

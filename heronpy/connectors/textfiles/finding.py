@@ -1,8 +1,8 @@
 """Finds the files that a reader follows: files that grew, moved, were copied or replaced, and new files.
 
-The inode is a hint, and the content decides (`heronpy.growing.identity`). A scan handles matching files in this
-order: files at their old place; files with another name, even one that does not match; files that were copied before
-they were truncated; new files. Files that have not changed since the last scan are not opened.
+The inode is a hint, and the content decides (`heronpy.growing.identity`). A scan processes files in this order:
+files at their old place; files with another name, even a name that does not match; files that were copied before they
+were truncated; new files. Files that have not changed since the last scan are not opened.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from heronpy.growing.identity import HEAD_BYTES, Identity, Line, digest, fingerp
 from heronpy.growing.patterns import stem, stems_of_origins
 from heronpy.growing.scan import WAITS, Entry, Scanner, entry_of, siblings
 
-#: A file is gone after this many scans in a row without it, because one scan may come in the middle of a rotation.
+#: A file is gone after this number of consecutive scans without it, because a scan may run during a rotation.
 MISSES = 3
-#: Files whose copies are searched for in one scan.
+#: Maximum number of files whose copies are searched for in one scan.
 _SEARCHES = 100
-#: More time between two scans does not count as watched, because the spout was paused.
+#: Seconds between two scans that count as watched at most; the rest does not count, because the spout was paused.
 _WATCHED_S = 60.0
-#: A file that changed this recently may have changed again within the time resolution of its file system.
+#: Seconds: a file that changed this recently may have changed again within the time resolution of its file system.
 _RACY_NS = 2_000_000_000
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -61,13 +61,13 @@ class Finder:
         self._header_bytes = max(header_bytes, HEAD_BYTES) if header_lines else HEAD_BYTES
         self._forget_s = forget_s
         self._files_max = files_max
-        #: Path to the file seen there, which need not be opened until it changes; None if it is not this reader's.
+        #: Maps a path to the file seen there, not opened until it changes; None if it belongs to another reader.
         self._settled: dict[str, tuple[Entry, Followed | None]] = {}
         self._looks = 0
         self._looked_at: float | None = None
         self._share = (0, 1)
         self._is_moving = False
-        #: Places whose content was found elsewhere, so that they have new content.
+        #: Places whose old content was found elsewhere, so that they have new content.
         self._freed: list[str] = []
         #: Paths that are not read because they are considered copies.
         self._copies: set[str] = set()
@@ -79,7 +79,8 @@ class Finder:
         return len(self._copies)
 
     def divide(self, index: int, readers: int) -> None:
-        """Become reader `index` of `readers`: drop files of other readers, and treat newly own files as new."""
+        """Become reader `index` of `readers`: drop files of other readers, and treat files gained from others as
+        new."""
         if self._share == (index, readers):
             return
         self._share = (index, readers)
@@ -90,7 +91,7 @@ class Finder:
                 self._table.drop(file)
 
     def look(self, now: float) -> bool:
-        """Scan once; returns whether something changed during the scan, so that another scan should follow soon."""
+        """Scan once; return whether something changed during the scan, so that another scan should follow soon."""
         self._looks += 1
         self._is_moving = False
         elapsed = 0.0 if self._looked_at is None else min(now - self._looked_at, _WATCHED_S)
@@ -131,7 +132,7 @@ class Finder:
     # ---- files that are known ---------------------------------------------------------------------
 
     def _examine(self, entry: Entry, outside: bool = False) -> bool:
-        """Whether the entry is the file that was known there; False if it has to be identified."""
+        """Whether the entry is the file that was known at this path; False if it has to be identified."""
         file = self._table.at(entry.device, entry.inode)
         if file is None:
             return False
@@ -160,17 +161,17 @@ class Finder:
         known = file.size
         self._see(file, entry, outside)
         if found is Identity.SHORTER:
-            # A new file may have reused the inode and have few bytes yet, so keep what was seen before.
+            # A new file may have reused the inode and may still have few bytes, so keep the earlier findings.
             file.size = max(known, entry.size)
         if self._judge(file, found):
             self._settle(entry, file)
         return True
 
     def _judge(self, file: Followed, found: Identity) -> bool:
-        """Hold or release a file at its old place; returns whether it can be skipped until it changes."""
+        """Hold or release a file at its old place; return whether it can be skipped until it changes."""
         file.held = ""
         file.short = file.short + 1 if found in (Identity.MUTATED, Identity.SHORTER) else 0
-        # Not at once: the content may be in a copy that this scan has not seen.
+        # Not immediately, because the content may be in a copy that this scan has not seen.
         file.mutated = found is Identity.MUTATED and file.short >= MISSES
         if found is Identity.MUTATED:
             file.held = (
@@ -187,7 +188,7 @@ class Finder:
         return not file.held
 
     def _sought(self) -> list[Followed]:
-        """Files that may have moved: this scan has not seen them, or has seen other content at their places."""
+        """Return files that may have moved: this scan has not seen them, or has seen other content at their places."""
         looks = self._looks
         return [
             file for file in self._table if (file.seen != looks or 0 < file.short <= MISSES) and file.misses < MISSES
@@ -227,7 +228,7 @@ class Finder:
                     break
 
     def _copies_again(self, files: list[Entry], sought: list[Followed]) -> list[Entry]:
-        """Files that were considered copies of files which are now missing, and so were not read."""
+        """Return unread files that were considered copies of files that are now missing."""
         stems = {stem(file.path) for file in sought}
         found = [entry for entry in files if self._settled.get(entry.path, (None, 0))[1] is None]
         again = [entry for entry in found if not stems.isdisjoint(stems_of_origins(entry.path))]
@@ -306,22 +307,22 @@ class Finder:
         self._settle(entry, file)
 
     def _is_known(self, file: Followed, entry: Entry, descriptor: int, size: int) -> bool:
-        """Whether an entry is a known file that has moved there, or a copy of a known file."""
+        """Whether an entry is a known file that has moved to this path, or a copy of a known file."""
         found = self._places.identify(file, descriptor, size)
         if found is Identity.NEW:
             return False
         if file.seen == self._looks:
-            # The file itself is still there, or content that was mistaken for it.
+            # The file itself is still there, or other content that was mistaken for it.
             if found is Identity.MUTATED or self._is_next_life(file, entry):
                 return False
             if file.short and found is not Identity.SHORTER and self._places.was_rewritten(file, descriptor):
-                # Copied, truncated, and rewritten with the same beginning, such as a header.
+                # The file was copied, truncated, and rewritten with the same beginning, such as a header.
                 self._freed.append(file.path)
                 file.left = file.device, file.inode
                 self._adopt(file, entry)
                 self._judge(file, found)
                 return True
-            # By its name it is a copy of the content there; it can be longer only if the copy was changed.
+            # Its name suggests a copy of the content there; it can be longer only if the copy was changed.
             is_copy = found is Identity.SHORTER or entry.path.startswith(file.path)
             if not is_copy and self._places.goes_on(file, descriptor, size):
                 self._adopt(file, entry)
@@ -334,7 +335,7 @@ class Finder:
                 self._notices.say(f"{entry.path} is a copy of {file.path} and is not read")
             return True
         if found is Identity.SHORTER:
-            # A copy in progress, or made before the last lines came; it is examined again.
+            # The copy is in progress, or was made before the last lines were written; it is examined again.
             self._copies.add(entry.path)
             if self._is_settled(entry):
                 self._notices.say(
@@ -417,7 +418,7 @@ class Finder:
 
     @contextmanager
     def _named(self, path: str) -> Iterator[None]:
-        """Report a file that cannot be read, unless it has disappeared."""
+        """Report that a file cannot be read, unless the file has disappeared."""
         try:
             yield
         except FileNotFoundError:
@@ -427,5 +428,5 @@ class Finder:
 
 
 def _ends(descriptor: int, size: int) -> tuple[bytes, bytes]:
-    """The first and the last bytes among the first `size` bytes of a file."""
+    """Return the first and the last bytes among the first `size` bytes of a file."""
     return os.pread(descriptor, min(size, HEAD_BYTES), 0), bytes_before(descriptor, size)

@@ -23,13 +23,13 @@ class Followed(Struct, eq=False):
     device: int
     #: Inode of the content; 0 while its place is unknown.
     inode: int
-    #: The content up to the beginning of the block that is being emitted.
+    #: The fingerprint of the content up to the beginning of the block that is being emitted.
     fingerprint: Fingerprint
-    #: First byte of the next line; not before the cut of the fingerprint.
+    #: Offset of the first byte of the next line; not before the cut of the fingerprint.
     position: int
-    #: Size when it was last seen.
+    #: Size in bytes when it was last seen.
     size: int
-    #: How long it has been gone, in seconds during which a reader watched.
+    #: Seconds for which it has been gone while a reader watched.
     gone_s: float = 0.0
 
     # Not in the state:
@@ -38,22 +38,22 @@ class Followed(Struct, eq=False):
     #: Number of the last scan that saw it, and the number of scans since then that missed it.
     seen: int = 0
     misses: int = 0
-    #: Consecutive scans that found it shorter, or with other bytes.
+    #: Number of consecutive scans that found it shorter, or with other bytes.
     short: int = 0
-    #: Whether its name does not match the patterns, because it was renamed.
+    #: Whether its current name does not match the patterns, because it was renamed.
     outside: bool = False
     #: Whether its inode had another name before.
     renamed: bool = False
-    #: Its former place, until that place got other content; (0, 0) for none.
+    #: Its former place until that place got other content; (0, 0) without a former place.
     left: tuple[int, int] = (0, 0)
     #: Lower bound of its size in bytes, used while its content is unknown.
     least: int = 0
-    #: Why it is not read now; why it will not be read before the reader restarts.
+    #: The reason why it is not read now, and the reason why it will not be read before the reader restarts.
     held: str = ""
     #: Whether bytes that were read have changed.
     mutated: bool = False
     stuck: str = ""
-    #: The size up to which it has no further line end, and the time of that finding.
+    #: The size up to which it contains no further line end, and the time of that finding.
     unfinished_at: int = -1
     unfinished_since: float = 0.0
 
@@ -72,7 +72,7 @@ class Table:
     def __init__(self) -> None:
         self._files: dict[int, Followed] = {}
         self._by_inode: dict[tuple[int, int], Followed] = {}
-        #: First line, and stem of the name.
+        #: Files by first line, and by stem of the name.
         self._alike: dict[tuple[str, str], list[Followed]] = {}
         self._next = 1
 
@@ -83,15 +83,15 @@ class Table:
         return iter(list(self._files.values()))
 
     def get(self, number: int) -> Followed | None:
-        """The file of a number."""
+        """Return the file with a number."""
         return self._files.get(number)
 
     def at(self, device: int, inode: int) -> Followed | None:
-        """The file that was last seen there."""
+        """Return the file that was last seen at this place."""
         return self._by_inode.get((device, inode))
 
     def origins(self, path: str, first: str) -> list[Followed]:
-        """The files with this first line of which the file at `path` may be a copy, judged by its name."""
+        """Return the files with this first line of which the file at `path` may be a copy, judged by its name."""
         return [file for stem in stems_of_origins(path) for file in self._alike.get((first, stem), ())]
 
     def rename(self, file: Followed, path: str) -> None:
@@ -102,7 +102,7 @@ class Table:
             self._keep_name(file)
 
     def add(self, path: str, device: int, inode: int, fingerprint: Fingerprint, position: int, size: int) -> Followed:
-        """A new file."""
+        """Add a new file."""
         file = Followed(self._next, path, device, inode, fingerprint, position, size)
         self._next += 1
         self._put(file)
@@ -148,7 +148,7 @@ class Table:
     # ---- state ------------------------------------------------------------------------------------
 
     def to_state(self, reading: Followed | None, position: int) -> dict[str, list[tuple[Any, ...]]]:
-        """The known files by first line, as plain values; `position` is the position in the file `reading`."""
+        """Return the known files by first line, as plain values; `position` is the position in the file `reading`."""
         rows: dict[str, list[tuple[Any, ...]]] = {}
         for file in self._files.values():
             at = position if file is reading else file.position
@@ -157,7 +157,7 @@ class Table:
         return rows
 
     def restore(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Take over rows of `to_state`."""
+        """Add the files in rows of `to_state`."""
         for path, device, inode, fingerprint, position, size, gone_s in rows:
             self._put(Followed(self._next, path, device, inode, Fingerprint(*fingerprint), position, size, gone_s))
             self._next += 1

@@ -25,12 +25,12 @@ from heronpy.growing.identity import HEAD_BYTES, Fingerprint, advanced, before, 
 from heronpy.growing.patterns import Pattern
 from heronpy.growing.scan import INTERVAL_S, Pace, Scanner
 
-#: Most files of one reader, including deleted files that are not yet forgotten.
+#: Maximum number of files of one reader, including deleted files that are not yet forgotten.
 FILES_MAX = 100_000
 FORGET_S = 7 * 86400.0
-#: Pause before the next scan if something changed during a scan or read.
+#: Pause in seconds before the next scan if something changed during a scan or read.
 _AGAIN_S = 0.05
-#: An unfinished last line is reported after this time.
+#: Seconds after which an unfinished last line is reported.
 _UNFINISHED_S = 60.0
 #: Version of the format that `keep` puts into a state.
 _VERSION = 1
@@ -46,7 +46,7 @@ class FollowedBlock(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """The block that was handed out, and the position in its file once all of the block is done."""
+    """The block that was returned last, and the position in its file once the whole block is done."""
 
     file: Followed
     block: FollowedBlock
@@ -94,11 +94,11 @@ class Follower:
 
     @property
     def due(self) -> float:
-        """Time of the next scan for files."""
+        """The time of the next scan for files."""
         return self._pace.due
 
     def attend(self, now: float, index: int, readers: int) -> None:
-        """Scans for files, as reader `index` of `readers`."""
+        """Scan for files, as reader `index` of `readers`."""
         self._finder.divide(index, readers)
         begun = time.monotonic()
         is_moving = self._finder.look(now)
@@ -108,11 +108,11 @@ class Follower:
             self._pace.sooner(now, _AGAIN_S)
 
     def wait_s(self, now: float) -> float:
-        """Seconds until there is something to do."""
+        """Return the seconds until there is something to do."""
         return 0.0 if self._ready else max(0.0, self._pace.due - now)
 
     def next_block(self) -> FollowedBlock | None:
-        """The next lines of one of the files; None when everything is read. The last block counts as done."""
+        """Return the next lines of one of the files; None if everything is read. The previous block counts as done."""
         self._finish_block()
         while self._ready:
             file = self._ready.popleft()
@@ -125,7 +125,7 @@ class Follower:
                 self._notices.say(f"{error}. The rest of this file is not read before its task restarts", is_error=True)
                 continue
             except UNREADABLE:
-                # Renamed, removed or replaced since the last scan; the next scan finds out.
+                # Renamed, removed or replaced since the last scan; the next scan determines what happened.
                 self._pace.sooner(time.monotonic(), _AGAIN_S)
                 continue
             if more:
@@ -155,16 +155,16 @@ class Follower:
         return None
 
     def path_of(self, number: int) -> str:
-        """The last known path of a file."""
+        """Return the last known path of a file."""
         file = self._table.get(number)
         return f"file {number}" if file is None else file.path
 
     def notices(self) -> list[Notice]:
-        """Notices since the last call."""
+        """Return the notices since the last call."""
         return self._notices.taken()
 
     def figures(self) -> dict[str, int]:
-        """Number of files, and bytes by the reason for which they wait, as of the last scan."""
+        """Return the number of files, and the waiting bytes by reason, as of the last scan."""
         found = dict.fromkeys(
             ("files", "backlog-bytes", "unfinished-line-bytes", "held-files", "held-bytes", "lost-bytes"), 0
         )
@@ -181,7 +181,8 @@ class Follower:
         return found
 
     def keep(self, done: int, state: MutableMapping[tuple[str, int], Any], header_lines: int) -> None:
-        """Put the known files into a state, by first line; only `done` lines of the last block count as read."""
+        """Put the known files into a state, by first line; only the first `done` lines of the last block count as
+        read."""
         reading, position = None, 0
         if self._reading is not None:
             reading, block, fingerprint = self._reading
@@ -194,7 +195,8 @@ class Follower:
                 state[key] = value
 
     def restore(self, state: Mapping[tuple[str, int], Any]) -> set[int]:
-        """Continue from a state; returns the numbers of header lines in it. ValueError for that of another release."""
+        """Continue from a state; return the numbers of header lines in it. Raises ValueError for another release's
+        state."""
         headers = set()
         for version, header_lines, *files in state.values():
             if version != _VERSION:
@@ -215,7 +217,8 @@ class Follower:
                 self._notices.say(f"the last line of {file.path} is unfinished; it is read once it is complete")
 
     def _read(self, file: Followed) -> tuple[FollowedBlock | None, bool]:
-        """The next lines of a file, and whether more may follow; raises FileNotFoundError if the file has moved."""
+        """Return the next lines of a file, and whether more may follow. Raises FileNotFoundError if the file has
+        moved."""
         fingerprint = file.fingerprint
         with self._places.open(file.path) as descriptor:
             if not self._places.is_at(file, descriptor):
@@ -251,5 +254,5 @@ class Follower:
 
 
 def kept(rows: Mapping[str, Sequence[tuple[Any, ...]]], header_lines: int) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """A partitioned state of the known files by first line."""
+    """Return a partitioned state with the known files by first line."""
     return {(first, 0): (_VERSION, header_lines, *files) for first, files in rows.items()}

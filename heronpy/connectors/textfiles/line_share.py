@@ -1,10 +1,10 @@
 """Divides the lines of a set of files among readers, and reads them.
 
 Files are cut into blocks of a fixed size. Block b of a file belongs to its *lane* b mod 64, and a line belongs to the
-block that holds its first byte. A lane is a partition of its file. A rule assigns each lane to a reader, regardless of
+block with its first byte. A lane is a partition of its file. A rule assigns each lane to a reader, regardless of
 other files and of the lengths that the readers see. So each line has exactly one reader without coordination, and
-lanes move with their positions when the number of readers changes. Memory is bounded by one block and one line. Lines
-of one reader come in the order of the files' names, and in file order within each file.
+lanes move with their positions when the number of readers changes. Memory is bounded by one block and one line. A
+reader returns lines in the order of the files' names, and in file order within each file.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import BinaryIO, Final, NamedTuple
 from heronpy.connectors.textfiles.decoding import LineDecoder, TextFileError
 from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX
 
-#: Lanes of a file. This number cannot change, because saved positions depend on it.
+#: Number of lanes of a file. It cannot change, because saved positions depend on it.
 LANES: Final = 64
 #: Position of a lane that was read to its end.
 _END: Final = -1
 
-#: A lane of a file to its next byte, and the block size for which this holds.
+#: Maps a lane of a file to the offset of its next byte, and the block size for which this offset is valid.
 Positions = MutableMapping[tuple[str, int], tuple[int, int]]
 
 
@@ -40,12 +40,12 @@ class LineBlock(NamedTuple):
 
     @property
     def ref(self) -> str:
-        """The reference to the file for `LineShare.line_at`."""
+        """Return the reference to the file for `LineShare.line_at`."""
         return self.path
 
 
 def absolute_patterns(paths: object) -> list[str]:
-    """The patterns of a configuration value (one, or a list), made absolute.
+    """Return the patterns of a configuration value (one pattern or a list), made absolute.
 
     A task does not run in the directory where its topology was submitted.
     """
@@ -60,9 +60,9 @@ def absolute_patterns(paths: object) -> list[str]:
 
 
 def find_files(patterns: list[str], may_be_gone: bool = False) -> list[str]:
-    """The files that match the patterns, sorted and without duplicates.
+    """Return the files that match the patterns, sorted and without duplicates.
 
-    A pattern without matches is an error, unless files may be gone because they were read before.
+    A pattern without matches is an error, unless its files were read before and may be gone.
     """
     files: set[str] = set()
     for pattern in patterns:
@@ -106,7 +106,7 @@ class LineShare:
         self._skip_header = skip_header
         self._block_bytes = block_bytes
         self._line_bytes_max = line_bytes_max
-        #: The block that was handed out last; it counts as not done.
+        #: The block that was returned last; it counts as not done.
         self._given: LineBlock | None = None
         self._left: int | None = None
         self._check(owner)
@@ -140,14 +140,14 @@ class LineShare:
             self._positions[path, lane] = (offsets[done] if done < len(lines) else end, self._block_bytes)
 
     def next_block(self) -> LineBlock | None:
-        """The next block of this share with lines, or None at the end. The previous block counts as done."""
+        """Return the next block of this share with lines, or None at the end. The previous block counts as done."""
         if self._given is not None:
             self.keep(len(self._given.lines))
         self._given = next(self._blocks, None)
         return self._given
 
     def bytes_left(self) -> int:
-        """Unread bytes of its lanes, for the file sizes at the first call."""
+        """Return the number of unread bytes of its lanes, for the file sizes at the first call."""
         if self._left is None:
             self._left = sum(map(self._bytes_left_of, self._files))
         return self._left
@@ -162,7 +162,7 @@ class LineShare:
         return found
 
     def _lanes_of(self, path: str, most: int = LANES) -> dict[int, int]:
-        """The lanes of a file that this reader has to read, with their start positions."""
+        """Return the lanes of a file that this reader has to read, with their start positions."""
         size = self._block_bytes
         found = {lane: self._positions.get((path, lane), (lane * size, size))[0] for lane in self._own(path, most)}
         return {lane: offset for lane, offset in found.items() if offset != _END}
@@ -200,7 +200,7 @@ class LineShare:
                 self._positions[path, lane] = (_END, size)
 
     def line_at(self, path: str, offset: int) -> str:
-        """The line that starts at `offset`, read again."""
+        """Read the line that starts at `offset` again."""
         try:
             with open(path, "rb") as file:
                 file.seek(offset)
@@ -210,11 +210,11 @@ class LineShare:
         return self._decoder.line(path, offset, data)
 
     def close(self) -> None:
-        """Closes the open file."""
+        """Close the open file."""
         self._blocks = iter(())
 
     def _read(self, file: BinaryIO, path: str, begin: int) -> tuple[int, bytes] | None:
-        """The lines that start in the block at `begin`, and their offsets; None past the end of the file."""
+        """Return the lines that start in the block at `begin`, and their offsets; None past the end of the file."""
         try:
             # One byte more, to detect a line that starts exactly at `begin`.
             before = 1 if begin else 0
@@ -236,7 +236,7 @@ class LineShare:
         return start, data
 
     def _complete(self, file: BinaryIO, path: str, start: int, data: bytes) -> bytes:
-        """`data`, which begins at `start`, completed by the rest of its last line."""
+        """Return `data`, which begins at `start`, with the rest of its last line."""
         data += file.readline(self._line_bytes_max + 1)
         line_start = data.rfind(b"\n", 0, len(data) - 1) + 1
         if len(data) - line_start > self._line_bytes_max:
@@ -259,12 +259,12 @@ class LineShare:
 
 
 def read_lanes(path: str, block_bytes: int) -> dict[tuple[str, int], tuple[int, int]]:
-    """The positions of a file that was read to its end."""
+    """Return the positions of a file that was read to its end."""
     return {(path, lane): (_END, block_bytes) for lane in range(LANES)}
 
 
 def _size_of(path: str) -> int:
-    """Size of a file; 0 if it does not exist, because opening it reports the error."""
+    """Return the size of a file in bytes; 0 if it does not exist, because opening it reports the error."""
     try:
         return os.path.getsize(path)
     except OSError:

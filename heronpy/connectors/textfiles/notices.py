@@ -1,4 +1,4 @@
-"""Messages of a file reader for people, each reported once. Pure."""
+"""Messages of a file reader for users. Each is reported once. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from heronpy.growing.below import UnfitFileError
 
-#: Most remembered notices, because a file system may have any number of unreadable files.
+#: Maximum number of remembered notices, because a file system may have any number of unreadable files.
 _SAID_MAX = 10_000
-#: Most notices that wait to be reported.
+#: Maximum number of notices that wait to be reported.
 _WAITING_MAX = 100
 
 
 class Notice(NamedTuple):
-    """A message for people."""
+    """A message for users."""
 
     text: str
     #: Whether lines are lost or unprocessed.
@@ -50,7 +50,7 @@ class Notices:
             self.say(f"{path} {error}; make the pattern exclude it", is_error=True)
 
     def taken(self) -> list[Notice]:
-        """All notices since the last call."""
+        """Return all notices since the last call."""
         waiting, self._waiting = self._waiting, []
         if self._dropped:
             waiting.append(Notice(f"{self._dropped} more files like these are not named", True))

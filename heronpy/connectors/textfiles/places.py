@@ -25,7 +25,7 @@ class Places:
 
     @contextmanager
     def open(self, path: str) -> Iterator[int]:
-        """A descriptor of the regular file at a path; raises one of UNREADABLE if there is no readable file."""
+        """Open the regular file at a path. Raises an error of UNREADABLE if there is no readable file."""
         place = self._scanner.root_of(path)
         if place is None:
             raise UnfitFileError("is not below the folders of the patterns")
@@ -39,7 +39,7 @@ class Places:
         """Compare an open file with a known file."""
         fingerprint = file.fingerprint
         context = bytes_before(descriptor, fingerprint.cut) if size >= fingerprint.cut else None
-        # Checked last: a file that is replaced meanwhile is another file, not a changed one.
+        # Checked last: a file that is replaced during the comparison is another file, not a changed file.
         beginning = os.pread(descriptor, HEAD_BYTES, 0)
         found = identify(fingerprint, size, beginning, context, header_lines=self._header_lines)
         return Identity.SHORTER if found is Identity.SAME and size < file.least else found
@@ -68,8 +68,8 @@ class Places:
             return True
 
     def was_rewritten(self, file: Followed, descriptor: int) -> bool:
-        """Whether the place of a known file now has other or less content, because it was truncated. The open file has
-        all bytes that were read of the known file."""
+        """Whether the place of a known file now contains other or less content, because it was truncated. The open file
+        contains all bytes that were read of the known file."""
         try:
             with self.open(file.path) as other:
                 if not self.is_at(file, other):
@@ -80,8 +80,8 @@ class Places:
             return False  # the next scan determines what the file is
 
     def goes_on(self, file: Followed, descriptor: int, size: int) -> bool:
-        """Whether an open file, which had this size before this call, has all bytes at the place of a known file and
-        more. Then that place holds an older copy, because no copy is longer than its original.
+        """Whether an open file, which had this size before this call, contains all bytes at the place of a known file
+        and more. Then that place contains an older copy, because no copy is longer than its original.
         """
         try:
             with self.open(file.path) as other:

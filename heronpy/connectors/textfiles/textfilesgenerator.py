@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 class TextFileGenerator(Generator[str]):
-    """The lines of the files that `filepattern` (a glob, or a list of them) matches.
+    """The lines of the files that `filepattern` (a glob or a list of globs) matches.
 
     Each partition reads its share block by block, in file order. Under EFFECTIVELY_ONCE its
     position is part of the checkpoint; a restore needs the same number of partitions.
@@ -34,7 +34,7 @@ class TextFileGenerator(Generator[str]):
         self._state: Any = {}
 
     def setup(self, context: Context) -> None:
-        """Finds the files and this partition's share of them; continues from a restored position."""
+        """Find the files and this partition's share of them; continue from a restored position."""
         index, partitions = context.get_partition_index(), context.get_num_partitions()
         self._state = context.get_state() if context.get_state() is not None else {}
         owner = "This source of text files"
@@ -63,7 +63,7 @@ class TextFileGenerator(Generator[str]):
         )
 
     def get(self) -> str:
-        """The next line without its line end; raises StopIteration after the last line."""
+        """Return the next line without its line end. Raises StopIteration after the last line."""
         if self._share is None:
             raise RuntimeError("TextFileGenerator.get() was called before setup()")
         if self._block is None or self._done == len(self._block.lines):
@@ -74,6 +74,6 @@ class TextFileGenerator(Generator[str]):
         return self._block.lines[self._done - 1]
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the position into the state."""
+        """Put the position into the state."""
         if self._share is not None:
             self._share.keep(self._done)

@@ -1,14 +1,14 @@
 """A spout that emits the lines of text files, each line once across its tasks.
 
-Under ATLEAST_ONCE it keeps the offsets of the lines in flight and reads failed ones again; memory
-is bounded by `textfile.pending_max`. Under EFFECTIVELY_ONCE its positions are part of the checkpoint, and
+Under ATLEAST_ONCE it keeps the offsets of the lines in flight and reads failed lines again;
+`textfile.pending_max` bounds the memory. Under EFFECTIVELY_ONCE its positions are part of the checkpoint, and
 a restored task continues from there.
 
 Without `textfile.follow` it reads the files that exist when it starts, by lanes (see
 `heronpy.connectors.textfiles.line_share`). A restored task also reads new files; files that were read may be
 gone. It calls `end_of_input` when its share is done and nothing is in flight.
 
-With `textfile.follow` it reads files as they grow, appear and are rotated, and does not end; see
+With `textfile.follow` it reads files as they appear, grow and are rotated, and does not end; see
 `heronpy.connectors.textfiles.following`. The first line of a file decides which task reads it.
 
 `heron update` may change the number of tasks while the spout reads. Under EFFECTIVELY_ONCE lanes and files move to
@@ -42,7 +42,7 @@ from heronpy.growing.chunks import BLOCK_BYTES, LINE_BYTES_MAX
 from heronpy.growing.patterns import parse
 from heronpy.growing.scan import INTERVAL_S
 
-#: At the end of its share the spout waits for acks, which end the input; it notices fails at this interval.
+#: Interval in seconds at which the spout notices fails at the end of its share, where it waits for acks.
 _ENDING_WAIT_S = 0.05
 _DAY_S = 86400.0
 
@@ -66,7 +66,7 @@ class TextFileOptions(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], component: str) -> TextFileOptions:
-        """The options of a configuration; raises ValueError or TypeError that names the problem."""
+        """Return the options of a configuration. Raises ValueError or TypeError, which name the problem."""
         keys = TextFileSpout
         if keys.PATHS not in config:
             raise ValueError(
@@ -133,13 +133,13 @@ class TextFileSpout(Spout, StatefulComponent):
 
     Configuration:
 
-    textfile.paths           a path or glob, or a list of them; required
+    textfile.paths           a path or glob, or a list of paths and globs; required
     textfile.skip_header     true or a number of lines to skip at the start of each file
     textfile.encoding        utf-8
     textfile.decode_errors   strict (an error names file and byte), replace or ignore
     textfile.emit_offset     also emit the path and the byte offset of each line
-    textfile.lines_per_call  most lines emitted in one next_tuple call; 200
-    textfile.pending_max     most lines in flight; 100000, or topology.max.spout.pending if less
+    textfile.lines_per_call  maximum number of lines emitted in one next_tuple call; 200
+    textfile.pending_max     maximum number of lines in flight; 100000, or topology.max.spout.pending if less
     textfile.replays_max     replays of one line before it is given up; 0 means no limit
     textfile.block_bytes     size of the blocks in which files are divided; 256 KiB
     textfile.line_bytes_max  longest line; 32 MiB
@@ -147,7 +147,7 @@ class TextFileSpout(Spout, StatefulComponent):
     textfile.scan_s          with follow: seconds between two scans of the files; 0.5, more for very many files
     textfile.forget_days     with follow: days after which a deleted file is forgotten; 7
 
-    With `follow`, `textfile.block_bytes` is how much is read of one file before the next file gets its turn.
+    With `follow`, `textfile.block_bytes` is the number of bytes read from one file before the next file.
     """
 
     PATHS = "textfile.paths"
@@ -164,9 +164,9 @@ class TextFileSpout(Spout, StatefulComponent):
     SCAN_S = "textfile.scan_s"
     FORGET_DAYS = "textfile.forget_days"
 
-    #: Metric with `follow`: number of files, and bytes by what they wait for.
+    #: Metric with `follow`: number of files, and waiting bytes by reason.
     METRIC = "text-files"
-    #: Partitioned states: lane to position; first line of followed files to what is known of these files.
+    #: Partitioned states: lane to position; first line of followed files to the facts known about these files.
     LANES, FOLLOWED = "text-lanes", "text-followed"
 
     outputs: list[str | Stream] = ["line"]
@@ -179,7 +179,7 @@ class TextFileSpout(Spout, StatefulComponent):
         config: dict[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
-        """Like `Spout.spec`. Paths are made absolute here, where the topology is submitted."""
+        """Declare this spout; see `Spout.spec`. Paths are made absolute on the host where the topology is submitted."""
         extra = list(optional_outputs or ())
         if config is not None:
             if cls.PATHS in config:
@@ -191,24 +191,24 @@ class TextFileSpout(Spout, StatefulComponent):
         return super().spec(name=name, par=par, config=config, optional_outputs=extra)
 
     def init_state(self, state: HashMapState) -> None:
-        """Refuses positions of another release; this one keeps them in partitioned state."""
+        """Refuse positions of another release; this release keeps positions in partitioned state."""
         refuse_old_state(state, type(self).__name__)
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the positions and the known files into the state."""
+        """Put the positions and the known files into the state."""
         if self._follower is None:
             self._share.keep(self._done)
         else:
             self._follower.keep(self._done, self._state, self._options.skip_header)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Finds the files and this task's share of them."""
+        """Find the files and this task's share of them."""
         self._context = context
         self._options = TextFileOptions.from_config(config, context.get_component_id())
         self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
         self._block: LineBlock | FollowedBlock | None = None
         self._done = 0
-        #: A line is identified by its file (path, or number if files are followed) and its offset.
+        #: A line is identified by its offset and its file: a path, or a number if files are followed.
         self._pending: dict[tuple[str | int, int], int] = {}
         self._attempts: dict[tuple[str | int, int], int] = {}
         self._replay: deque[tuple[str | int, int]] = deque()
@@ -226,7 +226,7 @@ class TextFileSpout(Spout, StatefulComponent):
             self._share = self._share_of(owner)
 
     def _share_of(self, owner: str) -> LineShare:
-        """This task's share of the files that exist now and of those at the checkpoint."""
+        """Return this task's share of the files that exist now and of those at the checkpoint."""
         given = self._options
         return LineShare(
             find_files(given.paths, may_be_gone=bool(self._state) or self._context.attempt > 1),
@@ -241,7 +241,7 @@ class TextFileSpout(Spout, StatefulComponent):
         )
 
     def _follow(self, owner: str) -> Follower:
-        """A follower that continues from the positions of the checkpoint."""
+        """Create a follower that continues from the positions of the checkpoint."""
         given = self._options
         follower = Follower(
             [parse(path) for path in given.paths],
@@ -263,17 +263,17 @@ class TextFileSpout(Spout, StatefulComponent):
         return follower
 
     def _reader(self) -> tuple[int, int]:
-        """This task's index among the readers (-1 if no longer in the plan), and the number of readers."""
+        """Return this task's index among the readers (-1 if no longer in the plan), and the number of readers."""
         tasks = sorted(self._context.get_component_tasks(self._context.get_component_id()) or ())
         task = self._context.get_task_id()
         return (tasks.index(task) if task in tasks else -1), max(1, len(tasks))
 
     def backlog(self) -> Backlog:
-        """Bytes that this task has yet to read; with `follow`, as of the last scan of the files."""
+        """Return the bytes that this task has yet to read; with `follow`, as of the last scan of the files."""
         return Backlog(bytes=self._share.bytes_left() if self._follower is None else self._follower.backlog_bytes)
 
     def next_tuple(self) -> None:
-        """Emits failed lines again, then the next lines of the share."""
+        """Emit failed lines again, then the next lines of the share."""
         if self._follower is None and self._tasks != (place := self._reader()):
             # The number of tasks has changed. With checkpoints each task restarts instead.
             self._tasks = place
@@ -328,7 +328,7 @@ class TextFileSpout(Spout, StatefulComponent):
             self.end_of_input()
 
     def ack(self, tup_id: Any) -> None:
-        """Forget a processed line; the last one ends the input."""
+        """Stop tracking a processed line; the last line ends the input."""
         self._pending.pop(tup_id, None)
         if self._attempts:
             self._attempts.pop(tup_id, None)
@@ -336,7 +336,7 @@ class TextFileSpout(Spout, StatefulComponent):
             self._end_or_wait()
 
     def fail(self, tup_id: Any) -> None:
-        """Queues a failed line to be read and emitted again."""
+        """Queue a failed line to be read and emitted again."""
         if self._pending.pop(tup_id, None) is None:
             return
         attempts = self._attempts.get(tup_id, 0) + 1
@@ -353,7 +353,7 @@ class TextFileSpout(Spout, StatefulComponent):
         self._replay.append(tup_id)
 
     def close(self) -> None:
-        """Closes the open file."""
+        """Close the open file."""
         if self._follower is None:
             self._share.close()
 
