@@ -21,12 +21,12 @@ from heronpy.spark.reports import PROCESS, Reports
 
 log = logging.getLogger("heronpy.spark")
 
-#: Pause before this process ends because of an outage. Its successor is not charged, so it would start at once.
+#: Pause in seconds before this process ends because of an outage: its successor is started at once, without a charge.
 AGAIN_S = 1.5
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the gateway; returns the exit code of the process."""
+    """Run the gateway; return the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.spark", description=__doc__)
     parser.add_argument("--launch", required=True, help="launch file of the topology")
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of this process")

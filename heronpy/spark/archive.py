@@ -1,7 +1,7 @@
-"""`python -m heronpy.spark.archive`: prepare the class archive that halves the time and CPU of a start of Spark.
+"""`python -m heronpy.spark.archive`: prepare the class archive, which halves the time and CPU of a start of Spark.
 
-Owns `<HERON_HOME>/cache/spark/<key>.jsa`, written once per user, Spark and Java: about 180 MB each, the newest three
-are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes are
+The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each has about 180 MB; the newest
+three are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes are
 recorded in a real start of the driver, with its first batch, and written when that JVM ends.
 """
 
@@ -28,24 +28,24 @@ from heronpy.connectors.spark.requirements import check_spark, find_java
 from heronpy.spark.session import SparkDriver
 from heronpy.spark.tuning import JAVA_OPTIONS
 
-#: Starting Spark and writing the archive take about ten seconds each. The archive only saves time, so nothing waits
-#: long for it.
+#: Timeout in seconds. Starting Spark and writing the archive take about ten seconds each. The archive only saves time,
+#: so nothing waits long for it.
 _START_S, _WRITE_S = 120.0, 120.0
-#: Archives kept, one per installation in use.
+#: Number of archives kept, one per installation in use.
 _KEPT = 3
 
 
 def archive_path(java: str) -> Path:
-    """The path of the class archive for this Java program and the installed Spark."""
+    """Return the path of the class archive for this Java program and the installed Spark."""
     spec = importlib.util.find_spec("pyspark")
-    # Identifies the installation; a new one has other files.
+    # These values identify the installation; a new installation has other files.
     installed = f"{spec.origin}\n{os.stat(spec.origin).st_mtime_ns}" if spec and spec.origin else ""
     who = f"{os.path.realpath(java)}\n{installed}\n{os.environ.get('SPARK_HOME', '')}"
     return heron_home() / "cache" / "spark" / f"{hashlib.sha256(who.encode()).hexdigest()[:16]}.jsa"
 
 
 def find_archive() -> str | None:
-    """The archive for this machine; None without one, or if others could have written it."""
+    """Return the archive for this machine; None without an archive, or if others could have written it."""
     java = find_java()
     if java is None:
         return None
@@ -60,7 +60,7 @@ def find_archive() -> str | None:
 
 
 def make_archive() -> Path:
-    """Start Spark once and write the archive; HeronError when that fails."""
+    """Start Spark once and write the archive. Raises HeronError if that fails."""
     check_spark()
     java = find_java()
     assert java is not None
@@ -83,7 +83,7 @@ def make_archive() -> Path:
         if not made.exists():
             raise HeronError("the JVM wrote no class archive; Java 13 or newer with its own archive can do it")
         os.replace(made, target)
-        # Archives of replaced installations; a JVM that runs with one keeps it.
+        # Remove archives of replaced installations; a JVM that uses such an archive keeps the open file.
         for old in sorted(target.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
             old.unlink(missing_ok=True)
     finally:
@@ -92,7 +92,7 @@ def make_archive() -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the archive; returns the exit code of the process."""
+    """Make the archive; return the exit code of the process."""
     argparse.ArgumentParser(prog="python -m heronpy.spark.archive", description=__doc__).parse_args(argv)
     # Spark's startup messages are not shown; an error quotes their last lines.
     logging.getLogger("heronpy").addHandler(logging.NullHandler())

@@ -1,8 +1,8 @@
 """The argument of the user's aggregate function for a batch, and the staging of its output.
 
-Owns the output of one attempt at a batch into a table: `<table>/_staging/<id>-<attempt>`, invisible to readers
-(names that start with an underscore are skipped by Spark and pyarrow), published by the gateway as
-`<table>/batch=<id>`, once the attempt has succeeded. Between hosts the attempt is named after the sink's
+An attempt writes its output for a table to `<table>/_staging/<id>-<attempt>`, which readers do not see, because
+Spark and pyarrow skip names that start with an underscore. The gateway publishes the output as
+`<table>/batch=<id>` once the attempt has succeeded. Between hosts the attempt is named after the sink's
 incarnation and the gateway's epoch too, so that a gateway touches only its own staged output.
 """
 
@@ -25,19 +25,19 @@ _STAGING_TRIES = 100
 
 
 class Batch:
-    """One micro-batch. The same in every attempt, except for `attempt`.
+    """One micro-batch. It is the same in every attempt, except for `attempt`.
 
-    id: permanent id, unique among all batches of all topologies that write to a table. component, task: the sink task
-    it comes from. number: its number there, increasing and never reused. attempt: 1, then 2 ... when it is repeated.
-    rows: number of rows. options: the options given to SparkSink.spec. For work units (`SparkBatches`), `component` is
-    the component of their keepers, `task` is 0, and `number` is that of the dispatch.
+    id: permanent id, unique among all batches of all topologies that write to a table. component, task: the sink
+    task that wrote it. number: its number in that task, increasing and never reused. attempt: 1, then 2 ... for
+    repetitions. rows: number of rows. options: the options given to SparkSink.spec. For work units (`SparkBatches`),
+    `component` is the component of their keepers, `task` is 0, and `number` is the number of the dispatch.
     """
 
     def __init__(
         self, manifest: Manifest, options: dict[str, Any], epoch: int = 0, shared: Sequence[Path] | None = None
     ) -> None:
-        """`epoch`: the epoch of the gateway, if others may process the batch too. `shared`: the folders that all hosts
-        reach.
+        """`epoch`: the epoch of the gateway, if other gateways may also process the batch. `shared`: the folders that
+        all hosts reach.
         """
         self.id = manifest.id
         self.component = manifest.component
@@ -46,23 +46,23 @@ class Batch:
         self.attempt = manifest.started
         self.rows = manifest.rows
         self.options = options
-        #: Names of attempts of this gateway at this batch, and of this attempt.
+        #: Prefix of the names of this gateway's attempts at this batch, and the name of this attempt.
         self._mark = manifest.mark or (f"{manifest.incarnation}.{epoch}." if epoch else "")
         self._lineage = Path(manifest.lineage) if manifest.lineage else None
         self._name = f"{self.id}-{self._mark}{self.attempt}"
         self._shared = shared
         self._staged: dict[Path, Path] = {}
         self._tables: dict[Url, list[Any]] = {}
-        #: Files of a table, unless its writer says how many.
+        #: Number of files of a table, unless its writer sets another number.
         self._files = 1
-        #: Of a batch run: those of its sinks.
+        #: In a batch run: the parts of its sinks.
         self._parts: list[Batch] = []
 
     def __repr__(self) -> str:
         return f"Batch({self.id}, attempt {self.attempt}, {self.rows} rows)"
 
     def part(self, name: str, component: str, rows: int, options: dict[str, Any]) -> Batch:
-        """The rows of one sink of a batch run, whose output is published together with that of the others."""
+        """Return the batch of one sink in a batch run; all sinks are published together."""
         made = copy.copy(self)
         made.id, made.component, made.rows, made.options = name, component, rows, options
         made._name = f"{name}-{self._mark}{self.attempt}"
@@ -71,11 +71,11 @@ class Batch:
         return made
 
     def path(self, folder: str | os.PathLike[str], suffix: str = "") -> str:
-        """A path that belongs to this batch: `<folder>/batch=<id><suffix>`; a folder is created, a URL is used
+        """Return a path that belongs to this batch: `<folder>/batch=<id><suffix>`; a folder is created, a URL is used
         unchanged.
 
-        Write there with *overwrite*, so that a repeated attempt replaces the output of an earlier one.
-        Readers see it before the batch is committed; `write_parquet` avoids that.
+        Write there with *overwrite*, so that a repeated attempt replaces the output of an earlier attempt.
+        Readers see this output before the batch is committed; `write_parquet` avoids that.
         """
         text = os.fspath(folder)
         if is_url(text):
@@ -87,11 +87,11 @@ class Batch:
     def write_parquet(self, df: Any, table: str | os.PathLike[str], files: int | None = None) -> None:
         """Add a DataFrame (of Spark, pandas or a pyarrow Table) to a table of Parquet files: a folder, or a URL.
 
-        It appears there, as `batch=<id>`, when your function has returned and the batch is committed:
-        completely and once, however often the batch is repeated. `files` is the number of files to write a Spark
-        DataFrame to; 0 leaves that to Spark, which is the default in a batch run, else 1. The folder must be on a file
+        The rows appear there, as `batch=<id>`, when your function has returned and the batch is committed:
+        completely and once, even if the batch is repeated. `files` is the number of files for a Spark DataFrame;
+        0 leaves the number to Spark. The default is 0 in a batch run, and otherwise 1. The folder must be on a file
         system that all Spark executors share. In an object store (`s3://`, `gs://`, `az://`, with the extra `objects`)
-        it is one file, which the gateway writes, so the rows must fit its memory.
+        the batch is one file, which the gateway writes, so the rows must fit its memory.
         """
         place = place_of(os.fspath(table)) if is_url(os.fspath(table)) else None
         if isinstance(place, Url):
@@ -114,7 +114,7 @@ class Batch:
         pq.write_table(_arrow(df), staged / f"part-{len(os.listdir(staged)):05d}.parquet")
 
     def _reached(self, folder: Path) -> Path:
-        """The folder; ConfigError if other hosts need it and cannot reach it."""
+        """Return the folder. Raises ConfigError if other hosts need the folder and cannot reach it."""
         if self._shared is not None and not any(one == folder or one in folder.parents for one in self._shared):
             raise ConfigError(
                 f"table {folder} is in a folder of one host; put it below heron.engine.shared (engine.yaml), or into an"
@@ -125,7 +125,7 @@ class Batch:
     # -- for the gateway ----------------------------------------------------------------------
 
     def staged_tables(self) -> list[list[str]]:
-        """Pairs [staged, published] of folders and objects, synced to disk and ready to publish."""
+        """Return pairs [staged, published] of folders and objects, which are synced to disk and ready to publish."""
         self._refuse_shared()
         pairs = [pair for part in self._parts for pair in part.staged_tables()]
         for folder, staged in self._staged.items():
@@ -144,7 +144,7 @@ class Batch:
         return pairs
 
     def _refuse_shared(self) -> None:
-        """ConfigError if two sinks of a batch run write one table."""
+        """Raise ConfigError if two sinks of a batch run write to one table."""
         writers: dict[Path | Url, str] = {}
         for part in self._parts:
             tables: list[Path | Url] = [*part._staged, *part._tables]
@@ -169,7 +169,7 @@ def _is_of_spark(df: Any) -> bool:
 
 
 def _arrow(df: Any) -> Any:
-    """A pyarrow Table of a DataFrame; ConfigError for something else."""
+    """Return a DataFrame as a pyarrow Table. Raises ConfigError for another type."""
     import pyarrow as pa
 
     if isinstance(df, pa.Table):

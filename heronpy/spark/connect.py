@@ -1,8 +1,8 @@
-"""A Spark Connect server as driver (`sc://HOST:PORT`): no JVM runs here, and features that need one fail with an error
-of one sentence.
+"""A Spark Connect server as driver (`sc://HOST:PORT`): no JVM runs on this host, and features that need a JVM fail with
+an error of one sentence.
 
-Retries of requests are few: the gateway itself restarts when the server is gone. A token for the server is taken
-from SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment of the gateway's host, never from the settings.
+Requests have few retries, because the gateway itself restarts if the server is unreachable. A token for the server is
+taken from SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment of the gateway's host, never from the settings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ConnectDriver:
         self._started = time.monotonic()
 
     def start(self) -> None:
-        """Make a session at the server, check its workers, and run a first small batch."""
+        """Create a session at the server, check its workers, and run a first small batch."""
         started = self._started = time.monotonic()
         check_master(self._settings.master)
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE"):
@@ -97,7 +97,7 @@ class ConnectDriver:
         return self._prepared(self._session.newSession())
 
     def frame(self, session: Any, table: pa.Table) -> Any:
-        """The rows of a batch as a DataFrame."""
+        """Return the rows of a batch as a DataFrame."""
         return session.createDataFrame(table)
 
     @property
@@ -110,7 +110,7 @@ class ConnectDriver:
         )
 
     def is_lost(self) -> bool:
-        """False, because only a failed request shows the loss."""
+        """Return False, because only a failed request shows the loss."""
         return False
 
     def is_lost_by(self, error: BaseException) -> bool:
@@ -127,7 +127,7 @@ class ConnectDriver:
         return False
 
     def explained(self, error: Exception) -> Exception:
-        """Returns an error that names the missing feature of a Spark Connect session."""
+        """Return an error that names the missing feature of a Spark Connect session."""
         from pyspark.errors import PySparkAttributeError
 
         if isinstance(error, PySparkAttributeError) and error.getCondition() == "JVM_ATTRIBUTE_NOT_SUPPORTED":
@@ -143,7 +143,7 @@ class ConnectDriver:
         return ""
 
     def stop(self) -> None:
-        """Release the session; a server that is gone is not waited for long."""
+        """Release the session; wait only briefly if the server is unreachable."""
         session, self._package_dir = self._session, None
         if session is not None:
 

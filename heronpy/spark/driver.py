@@ -11,40 +11,40 @@ if TYPE_CHECKING:
 
 
 class SparkStartError(HeronError):
-    """Spark refused to start; the text is from Spark."""
+    """Spark refused to start; the text is Spark's."""
 
 
 class Driver(Protocol):
     """The gateway's Spark. `start` runs in a thread; other methods may be called during it."""
 
     def start(self) -> None:
-        """Make a session, and run a first small batch. Its errors quote Spark."""
+        """Create a session, and run a first small batch. Errors quote Spark's text."""
 
     def stop(self) -> None:
-        """End it; all important data is on disk, so an orderly end is not needed."""
+        """End Spark; all important data is on disk, so an orderly end is not needed."""
 
     @property
     def session(self) -> Any:
-        """The SparkSession; None before `start` has returned."""
+        """The SparkSession; None until `start` has returned."""
 
     def new_session(self) -> Any:
-        """Another session of the same Spark, with its own temporary views."""
+        """Return another session of the same Spark, with separate temporary views."""
 
     def frame(self, session: Any, table: pa.Table) -> Any:
-        """The rows of a batch as a DataFrame of this session."""
+        """Return the rows of a batch as a DataFrame of this session."""
 
     @property
     def overdue(self) -> SparkStartError | None:
-        """Why Spark is given up: its start took too long; None while there is time left."""
+        """Return why Spark is given up after a start that took too long; None while there is time left."""
 
     def is_lost(self) -> bool:
-        """Whether it is known to have ended; a cheap check."""
+        """Whether Spark is known to have ended; a cheap check."""
 
     def is_lost_by(self, error: BaseException) -> bool:
-        """Whether it has ended, after this error in a batch; may wait a few seconds."""
+        """Whether Spark has ended, after this error in a batch; it may wait a few seconds."""
 
     def explained(self, error: Exception) -> Exception:
-        """The error of a batch, or a clearer one."""
+        """Return the error of a batch, or a clearer error."""
 
     @property
     def ui(self) -> str:

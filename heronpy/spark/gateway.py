@@ -1,10 +1,10 @@
 """The gateway's loop: takes hints from sinks and results from the worker, and gives tickets to the worker.
 
-Owns the ROUTER socket for sinks and the record of the outcomes for which sinks wait. The source of truth is the records
-of `connectors.spark.records`, so the loop may be killed anywhere: its successor scans them, and the sinks repeat their
-hints. The latest of several gateways counts: an earlier gateway that still runs cannot decide anything twice, and stops
-when it sees the latest. On one host a file lock keeps the next gateway from starting before that, because both would
-use the same socket.
+The loop has the ROUTER socket for sinks, and knows the outcomes for which sinks wait. The source of truth is the
+records of `connectors.spark.records`, so the loop may be killed at any point: its successor scans them, and the sinks
+repeat their hints. Only the latest of several gateways counts: an earlier gateway that is still running cannot decide
+anything twice, and stops when it sees the latest gateway. On one host a file lock keeps the next gateway from starting
+before that, because both would use the same socket.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from heronpy.storage.objects.port import ObjectsError
 
 log = logging.getLogger("heronpy.spark")
 
-#: Interval of the scan for batches whose hint was lost together with their sink.
+#: Interval in seconds of the scan for batches whose hint was lost together with their sink.
 SCAN_S = 5.0
-#: File name, completed by the topology's id, of the last figures.
+#: Name of the file with the last figures; the topology's id is inserted.
 LAST_REPORT = ".last-"
 _TURN_MAX_S = 0.5
 _METRICS_S = 1.0
@@ -73,7 +73,8 @@ class AuthenticatorThread:
 
     Admits holders of the topology's key to a socket, from its creation until `close`.
 
-    Make it before the socket is bound, and close it before the socket; meanwhile only its thread touches the monitor.
+    Create the object before the socket is bound, and close it before the socket; until then, only its thread may use
+    the monitor.
     """
 
     def __init__(self, keys: Keys, sock: zmq.Socket[bytes]) -> None:
@@ -108,13 +109,13 @@ class AuthenticatorThread:
             authenticator.close()
 
     def take_refused(self) -> int:
-        """The number of connections refused since the last call."""
+        """Return the number of connections refused since the last call."""
         refused = self._authenticator.refused if self._authenticator is not None else 0
         taken, self._taken = self._taken, refused
         return refused - taken
 
     def close(self) -> None:
-        """Idempotent."""
+        """End the thread; idempotent."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._over.set)
             self._thread.join()
@@ -139,7 +140,7 @@ class Gateway:
         self._driver = open_driver(settings, self._dir, name, launch)
         self._lanes = Lanes()
         self._waiting: dict[Ticket, bytes] = {}
-        #: When each batch without an outcome was first seen, and the sinks that ever had one.
+        #: When each batch without an outcome was first seen, and the sinks that ever had such a batch.
         self._seen: dict[Ticket, float] = {}
         self._sinks: set[str] = set()
         #: The outage that each batch waits for.
@@ -151,7 +152,7 @@ class Gateway:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._router = configure(context.socket(zmq.ROUTER), message_max_bytes=MESSAGE_MAX_BYTES)
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        #: None without TCP.
+        #: The authenticator; None without TCP.
         self._authenticator: AuthenticatorThread | None = None
         self._bell = context.socket(zmq.PAIR)
         self._bell.bind("inproc://spark-worker")
@@ -161,9 +162,9 @@ class Gateway:
         self._worker = Worker(self._inbox, self._driver, settings.max_retries, notify, self._parallel, make_batch)
 
     def run(self) -> int:
-        """Serve until told to stop (OK) or until the driver is lost (CHILD_ENDED, or FAILURE: restart it).
+        """Serve until asked to stop (returns OK) or until the driver is lost (CHILD_ENDED, or FAILURE for a restart).
 
-        STARTUP_FAILURE when Spark cannot start and never has in this run: a retry would not help.
+        Returns STARTUP_FAILURE if Spark cannot start and never has in this run: a retry would not help.
         """
         lock = None if self._is_between_hosts else self._lock()
         try:
@@ -289,7 +290,7 @@ class Gateway:
             log.warning("cannot look for batches: %s", error)
 
     def _gauges(self, now: float) -> dict[tuple[str, str], float]:
-        """The waiting batches of each sink, and the address of Spark's own pages."""
+        """Return the waiting batches of each sink, and the address of Spark's own pages."""
         port = urlsplit(self._driver.ui).port or 0
         found = {("spark-ui-port", ""): float(port), ("spark-batches-waiting", ""): float(len(self._lanes))}
         self._seen = {ticket: self._seen.get(ticket, now) for ticket in self._lanes}
@@ -407,23 +408,23 @@ class Gateway:
         try:
             self._router.send_multipart([identity, encode(reply)], zmq.DONTWAIT)
         except zmq.ZMQError as error:
-            # The sink is down; it asks again when it is back.
+            # The sink is unreachable; it asks again when it is back.
             log.debug("no answer to %r: %s", identity, error)
 
 
 def _shared_folders(launch: LaunchSpec) -> list[Path] | None:
-    """The folders that all hosts reach; None on a single host."""
+    """Return the folders that all hosts reach; None on a single host."""
     engine = settings_for(launch, EngineSettings)
     return [Path(folder) for folder in engine.shared.split(":") if folder] if not engine.on_one_host else None
 
 
 def _is_plain(message: Any) -> bool:
-    """Whether a name could come from a sink. Names from a peer become paths, so all others are refused."""
+    """Whether a name could come from a sink. Names from a peer become paths, so all other names are refused."""
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", message.component)) and parse_stem(message.stem) is not None
 
 
 def open_driver(settings: SparkSettings, spark_dir: Path, name: str, launch: LaunchSpec) -> Driver:
-    """The driver of a topology's gateway; starts nothing."""
+    """Create the driver of a topology's gateway, without starting it."""
     if is_connect(settings.master):
         return ConnectDriver(settings, spark_dir, name, launch.package_dir)
     ports = ports_of(settings_for(launch, SecuritySettings).port_range)

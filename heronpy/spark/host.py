@@ -1,7 +1,7 @@
 """`python -m heronpy.spark.host --topology-id ID`: a Spark driver whose tasks are the containers of a topology.
 
 It is a child of the topology's scheduler, and reads lines of JSON from the scheduler on standard input: first the
-properties of the application, then the containers to run or to end. It reports their states as lines on standard
+properties of the application, then the containers to start or to end. It reports their states as lines on standard
 output, at least every `TELL_S`. When its standard input is closed, it ends together with its application.
 
 With `--check MASTER` it prints the missing requirements of this host, one per line.
@@ -45,12 +45,12 @@ _UNTAKEN = "spark-application-"
 JOBS_MAX = 2000
 _WORDS_MAX = 1000
 SETTLE_S = 0.5
-#: Java's messages for a missing file, or one that is not a program.
+#: Java's messages for a missing file, or for a file that is not a program.
 _NO_PYTHON = "Cannot run program"
 
 
 class HostJob(Struct):
-    """One container."""
+    """The Spark job of one container."""
 
     id: str
     group: str
@@ -69,15 +69,15 @@ class HostJob(Struct):
         return self.phase not in ("queued", "running")
 
     def shown(self) -> dict[str, Any]:
-        """The job in the form that the engine reads."""
+        """Return the job in the form that the engine reads."""
         return {name: getattr(self, name) for name in ("id", "phase", "status", "words", "printed")}
 
 
 class HostJobs:
     """The jobs of one SparkContext. `submit`, `cancel` and `look` are called from one thread.
 
-    Only Spark's answer on a task counts. A job that has begun is cancelled late, because Spark kills a task without
-    regard to the processes that it has started.
+    Only Spark's status of a task counts. A job that has begun is cancelled late, because Spark kills a task but not
+    the processes that the task has started.
     """
 
     def __init__(self, context: Any) -> None:
@@ -102,7 +102,7 @@ class HostJobs:
         job.thread.start()
 
     def cancel(self, name: str, grace_s: float) -> None:
-        """End a job at once if it has not begun, otherwise after `grace_s`."""
+        """End a job at once if it has not begun, otherwise after `grace_s` seconds."""
         job = self._jobs.get(name)
         if job is None or job.has_ended or job.asked:
             return
@@ -126,14 +126,14 @@ class HostJobs:
                 self._sc.cancelJobGroup(job.group)
 
     def _lose(self, job: HostJob, why: str) -> None:
-        """Record a lost job: its executor is gone and Spark would restart the task, or Spark has killed it."""
+        """Record a lost job: its executor has ended and Spark would restart the task, or Spark has killed the task."""
         what = "Spark has killed its task" if job.killed else "its executor is lost"
         job.phase, job.words = "lost", f"{what}: {_first_line(why)}".rstrip(": ")
         if not job.killed:
             self._sc.cancelJobGroup(job.group)
 
     def _attempts(self, group: str) -> list[tuple[str, str, str, str]]:
-        """Status, executor, host and error of each attempt of a job's task, oldest first."""
+        """Return status, executor, host and error of each attempt of a job's task, oldest first."""
         found = []
         tracker = self._java.statusTracker()
         for number in tracker.getJobIdsForGroup(group):
@@ -150,14 +150,14 @@ class HostJobs:
         return [one[1:] for one in sorted(found)]
 
     def told(self) -> list[dict[str, Any]]:
-        """The state of all jobs; an ended job is reported once."""
+        """Return the state of all jobs; an ended job is reported once."""
         with self._lock:
             shown = [job.shown() for job in self._jobs.values()]
             self._jobs = {name: job for name, job in self._jobs.items() if not job.has_ended}
         return shown
 
     def executors(self) -> int:
-        """The number of executors of the application."""
+        """Return the number of executors of the application."""
         return max(0, int(self._java.getExecutorMemoryStatus().size()) - 1)  # the driver is one of them
 
     # ---- one job --------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class HostJobs:
                     job.printed = str(answer["printed"])
         except Exception as error:
             words = _first_line(str(getattr(error, "java_exception", None) or error))
-            time.sleep(SETTLE_S)  # Spark's information on a task is slightly delayed
+            time.sleep(SETTLE_S)  # Spark reports a task's state with a slight delay
             attempts = self._quietly(job.group)
             with self._lock:
                 if job.has_ended:
@@ -212,7 +212,7 @@ def _is_of_python(text: str) -> bool:
 
 
 def _python_error(text: str) -> str:
-    """The last line of a Python traceback in Spark's message, or why there was no Python."""
+    """Return the last line of a Python traceback in Spark's message, or why there was no Python."""
     if _NO_PYTHON in text:
         return next(line.strip() for line in text.splitlines() if _NO_PYTHON in line)[:_WORDS_MAX]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
@@ -221,7 +221,7 @@ def _python_error(text: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the driver; returns the exit code of the process."""
+    """Run the driver; return the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.spark.host", description=__doc__)
     parser.add_argument("--topology-id", required=True, help="id of the topology, shown in lists of processes")
     parser.add_argument("--check", metavar="MASTER", help="print what is missing, and end")
@@ -232,13 +232,13 @@ def main(argv: list[str] | None = None) -> int:
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     logs.setup("spark-driver", descriptor=2)
-    # py4j logs at length about each connection that ends with its JVM.
+    # py4j logs long texts about each connection that ends with its JVM.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return Host(told).run()
 
 
 def check(master: str) -> int:
-    """Check packages and Java, then the master; prints a line of JSON for each."""
+    """Check packages and Java, then the master; print a line of JSON for each."""
     tries: tuple[tuple[str, Callable[[], None], str, str], ...] = (
         ("Spark's driver", lambda: check_spark(master), "pyspark and Java are here", "install it on this host"),
         ("Spark's master", lambda: check_master(master), master, "correct heron.spark_engine.master"),
@@ -272,7 +272,7 @@ class Host:
 
     def run(self) -> int:
         """Run until the scheduler closes this process's standard input, or the application ends."""
-        # The parent names it, and removes files that this process cannot remove.
+        # The parent names the folder, and removes files that this process cannot remove.
         folder = Path(os.environ.get("HERON_SPARK_SCRATCH") or tempfile.mkdtemp(prefix="heron-spark-"))
         tempfile.tempdir = str(folder)
         threading.Thread(target=self._read, name="commands", daemon=True).start()
@@ -371,7 +371,7 @@ class Host:
             self._jobs.cancel(str(line["id"]), float(line["grace_s"]))
 
     def _tell(self, words: dict[str, Any]) -> None:
-        """Log the text if it is new, or was not logged for a while."""
+        """Log the text if it is new or was not logged recently."""
         now = time.monotonic()
         if words == self._last and now - self._told_at < TELL_S:
             return
@@ -387,7 +387,7 @@ class Host:
             self._lines.put(json.loads(line))
         self._over.set()
         self._lines.put(None)
-        # Must end even if other threads hang: without a scheduler there is no application.
+        # The process must end even if other threads hang: without a scheduler there is no application.
         time.sleep(3 * STOP_S if self._jobs is not None else 0.0)
         self._end_jvm()
         os._exit(int(exit_codes.FAILURE))
@@ -406,6 +406,6 @@ class Host:
 
 if __name__ == "__main__":
     code = main()
-    # Threads of jobs wait for tasks of an application that is gone.
+    # Threads of jobs wait for tasks of an application that has ended.
     sys.stdout.flush()
     os._exit(code)

@@ -1,8 +1,8 @@
-"""Spark's task for a container: it starts the container's first process, and returns when that has ended.
+"""Spark's task for a container: it starts the container's first process, and returns when that process has ended.
 
-It is sent by value and needs only Python and pyspark, so that a host without heronpy can report that.  The join token
-is part of the closure; the process gets it as its standard input. A task that Spark repeats, because it has lost an
-executor, returns at once, because the first one may still run.
+The function is sent by value and needs only Python and pyspark, so that a host without heronpy can report this. The
+join token is part of the closure; the process gets it on its standard input. A task that Spark repeats, because it has
+lost an executor, returns at once, because the first task may still be running.
 """
 
 import json
@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 
-#: Limit for the process's output.
+#: Maximum number of bytes kept of the process's output.
 TAIL_BYTES = 4096
 DRAIN_S = 2.0
 #: Environment variables that Spark sets for its own Python workers.
@@ -23,7 +23,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def container_task(given: dict) -> Callable[[Iterator], Iterator[bytes]]:  # type: ignore[type-arg]
-    """The function of a one-task job; it yields one line of JSON. `given`: command, join token and identity."""
+    """Return the function of a one-task job, which yields one line of JSON. `given`: command, join token and
+    identity."""
 
     def run(_: Iterator) -> Iterator[bytes]:  # type: ignore[type-arg]
         from pyspark import TaskContext
@@ -38,7 +39,7 @@ def container_task(given: dict) -> Callable[[Iterator], Iterator[bytes]]:  # typ
 
 
 def run_process(given: dict) -> dict:  # type: ignore[type-arg]
-    """Run the first process of a container to its end; returns its wait status, and the end of its output."""
+    """Run the first process of a container to its end; return its wait status, and the end of its output."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_SPARKS)}
     environ.update(
         HERON_TOPOLOGY_ID=given["topology_id"],
@@ -75,7 +76,7 @@ def run_process(given: dict) -> dict:  # type: ignore[type-arg]
         process.stdin.write(given["join_token"].encode())
         process.stdin.close()
     except OSError:
-        pass  # it has ended already, and its status says why
+        pass  # it has already ended, and its status shows why
     code = process.wait()
     reader.join(DRAIN_S)
     return {"status": -code if code < 0 else code << 8, "printed": tail[0].decode(errors="replace")}

@@ -1,9 +1,9 @@
-"""The gateway's side of the hand-over: attempts, decisions and outcomes of batches.
+"""The gateway's part of the hand-over: attempts, decisions and outcomes of batches.
 
 Order of a batch, each step durable before the next: attempt started -> staged -> fate (the decision: from here on the
 batch is published, even if processes die) -> published -> outcome -> cleaned up. A successor on another host continues
 from the recorded step, while its predecessor may still run: both carry out the fate. A gateway stops when it sees a
-later one. Outcomes are kept for the newest batches of a task, for more batches than a sink may have in progress.
+later gateway. Outcomes are kept for the newest batches of a task: for more than a sink may have in progress.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: Outcomes kept per task; far above sensible values of SinkOptions.max_uncommitted.
+#: Number of outcomes kept per task; far above sensible values of SinkOptions.max_uncommitted.
 OUTCOMES_KEPT = 256
-#: The same under EFFECTIVELY_ONCE: enough for all retained checkpoints, because each may be restored.
+#: The same under EFFECTIVELY_ONCE: enough for all retained checkpoints, because each of them may be restored.
 CHECKPOINTED_OUTCOMES_KEPT = 4096
 
 
@@ -46,7 +46,7 @@ class Inbox:
     """
 
     def __init__(self, records: RunRecords, epoch: int, others: Mapping[str, Inbox] | None = None) -> None:
-        """`others`: the inboxes of components whose batches are in other places, by their safe names."""
+        """`others`: the inboxes of components whose batches are in other places, by safe name."""
         self._records = records
         self._others = dict(others or {})
         self._epoch = epoch
@@ -56,21 +56,21 @@ class Inbox:
         self._components: dict[str, str] = {}
 
     def of(self, component: str) -> Inbox:
-        """The inbox that has the batches of a component."""
+        """Return the inbox with the batches of a component."""
         return self._others.get(component, self)
 
     def folder(self, component: str) -> SinkFolder:
         return self._records.folder(component)
 
     def check_permit(self) -> None:
-        """FencedError when a later gateway has taken over."""
+        """Raise FencedError if a later gateway has taken over."""
         if not self._records.is_latest(self._epoch):
             raise FencedError(f"the Spark gateway of epoch {self._epoch} was replaced by a later one; it stops")
 
     # -- looking ------------------------------------------------------------------------------
 
     def scan(self) -> Iterator[Ticket]:
-        """Every batch without outcome, of all sinks; FencedError when another gateway has taken over."""
+        """Return every batch without an outcome, of all sinks. Raises FencedError if another gateway has taken over."""
         self.check_permit()
         for component in self._records.components():
             yield from self.scan_sink(component)
@@ -78,7 +78,7 @@ class Inbox:
             yield from other.scan()
 
     def scan_sink(self, component: str) -> Iterator[Ticket]:
-        """Every batch of a sink without an outcome; a batch never comes before one that was written earlier."""
+        """Return every batch of a sink without an outcome, in the order in which they were written."""
         folder = self.folder(component)
         # A listing may miss batches written during it and show later ones. The second listing certainly has every batch
         # written before any batch of the first.
@@ -92,20 +92,20 @@ class Inbox:
                 yield Ticket(component, stem)
 
     def begun(self) -> Iterator[Ticket]:
-        """Every batch with a started attempt, of all sinks."""
+        """Return every batch with a started attempt, of all sinks."""
         for component in self._records.components():
             yield from (Ticket(component, stem) for stem in self.folder(component).stems("attempts"))
         for other in self._others.values():
             yield from other.begun()
 
     def outcome(self, ticket: Ticket) -> Outcome | None:
-        """How a batch ended; None if it has not."""
+        """Return how a batch ended; None if it has not ended."""
         return self.folder(ticket.component).outcome(ticket.stem)
 
     # -- one batch ----------------------------------------------------------------------------
 
     def claim(self, ticket: Ticket) -> Manifest | None:
-        """Claim a batch, to begin or continue it; None when it is gone, done or fenced."""
+        """Claim a batch, to begin or continue it. Returns None if the batch is missing, done or fenced."""
         self.check_permit()
         folder, stem = self.folder(ticket.component), ticket.stem
         if folder.outcome(stem) is not None:
@@ -145,7 +145,7 @@ class Inbox:
         return manifest.incarnation < owner.incarnation and not manifest.keep
 
     def rows(self, ticket: Ticket) -> pa.Table:
-        """The rows of a batch, in memory."""
+        """Return the rows of a batch, in memory."""
         return self.folder(ticket.component).rows(ticket.stem)
 
     def save(self, ticket: Ticket, manifest: Manifest) -> None:
@@ -153,12 +153,12 @@ class Inbox:
         self.folder(ticket.component).write_manifest("attempts", manifest)
 
     def prepare(self, ticket: Ticket, manifest: Manifest) -> bool:
-        """Decide that a batch is published, with these tables; False when its fate was decided before."""
+        """Decide that a batch is published, with these tables. Returns False if its fate was already decided."""
         mine = Decision(Fate.PUBLISHED, self._by, manifest.tables)
         return self.folder(ticket.component).decide(ticket.stem, mine) == mine
 
     def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
-        """Publish a batch with that fate, and record that it is committed; None when a restore has voided it."""
+        """Publish a batch with that fate, and record that it is committed. Returns None if a restore has voided it."""
         folder, stem = self.folder(ticket.component), ticket.stem
         stands = folder.decision(stem)
         if stands is None or stands.fate is Fate.WITHDRAWN:
@@ -178,7 +178,7 @@ class Inbox:
         return done
 
     def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome | None:
-        """Give a batch up, unless its fate is a different one, which is carried out instead."""
+        """Give a batch up; if a different fate was already decided, carry that fate out instead."""
         self.check_permit()
         folder, stem = self.folder(ticket.component), ticket.stem
         stands = folder.decide(stem, Decision(Fate.FAILED, self._by, error=error))
@@ -209,7 +209,7 @@ class Inbox:
         unpublish(tables)
 
     def _keep_failed(self, folder: SinkFolder, stem: str, manifest: Manifest) -> None:
-        """Keep the rows of a failed batch that no spout emits again."""
+        """Keep the rows of a failed batch that no spout replays."""
         objects = folder.objects
         with contextlib.suppress(MissingObjectError):
             objects.put(folder.key("failed", f"{stem}.arrow"), objects.get(folder.key("rows", f"{stem}.arrow")))
@@ -232,13 +232,13 @@ class Inbox:
                 folder.remove(old, kind)
 
     def take_refused(self) -> int:
-        """The number of batches refused since the last call."""
+        """Return the number of batches refused since the last call."""
         with self._counting:
             refused, self._refused = self._refused, 0
         return refused
 
     def component_of(self, safe_component: str) -> str:
-        """The component whose folder has this name; the name itself while its sink has not started."""
+        """Return the component whose folder has this name; the name itself while its sink has not started."""
         if safe_component not in self._components:
             try:
                 self._components[safe_component] = str(json.loads(self.sink_record(safe_component))["component"])
@@ -247,12 +247,12 @@ class Inbox:
         return self._components[safe_component]
 
     def sink_record(self, component: str) -> bytes:
-        """The function and options that the sink wrote."""
+        """Return the function and options that the sink wrote."""
         return self.folder(component).sink()
 
 
 def _outcome(manifest: Manifest, state: str, error: str = "", publish_s: float = 0.0) -> Outcome:
-    """The outcome of a batch, without tables."""
+    """Return the outcome of a batch, without tables."""
     counts = manifest.rows, manifest.started
     times = manifest.waited_s, manifest.run_s, publish_s, time.time()
     return Outcome(manifest.id, state, *counts, error, [], *times)
@@ -279,7 +279,7 @@ class DispatchInbox(Inbox):
         os.close(self._lock)
 
     def claim(self, ticket: Ticket) -> Manifest | None:
-        """See `Inbox`; attempts of earlier submissions do not count against it."""
+        """Claim a dispatch; see `Inbox`. Attempts of earlier submissions do not count against it."""
         manifest = super().claim(ticket)
         if manifest is None:
             return None
@@ -305,7 +305,8 @@ class DispatchInbox(Inbox):
 
 
 def inboxes_of(homes: dict[str, str], run: str, epoch: int) -> dict[str, DispatchInbox]:
-    """The inboxes of all pipelines of a topology, by the safe names of the components that hand their dispatches over.
+    """Return the inboxes of all pipelines of a topology, by the safe name of the component that hands the dispatches
+    over.
 
     `homes`: the folder of the dispatches of each component.
     """

@@ -1,7 +1,7 @@
-"""The JVM of the Spark driver: starts it, reads its output, ends it. Uses neither pyspark nor py4j.
+"""The JVM of the Spark driver: start it, read its output, end it. Uses neither pyspark nor py4j.
 
-Its properties go through a file of mode 0600, because all users of the machine can read a command line. Its stdout and
-stderr become records of the gateway's log, which have a time and a level, are found by `heron logs`, and cannot be
+Its properties are passed in a file of mode 0600, because all users of the machine can read a command line. Its stdout
+and stderr become records of the gateway's log, which have a time and a level, are found by `heron logs`, and cannot be
 mistaken for other records. The output of Spark's Python workers is treated in the same way.
 """
 
@@ -32,7 +32,7 @@ _POLL_S = 0.05
 #: Levels in Spark's log4j pattern: `26/11/22 02:48:22 WARN Logger: message`.
 _LEVELS = {"ERROR": logging.ERROR, "FATAL": logging.ERROR, "WARN": logging.WARNING}
 _HEAD = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ([A-Z]+) ")
-#: Lines that do not explain an exit.
+#: Patterns of lines that do not explain an exit.
 _CHATTER = re.compile(
     r"\s+at |\s*\.\.\. \d+ more|WARNING: Using incubator modules|Using Spark's default log4j profile"
     r"|Setting default log level|To adjust logging level|Setting Spark log level|[\d/: ]+(INFO|WARN) "
@@ -40,7 +40,7 @@ _CHATTER = re.compile(
 
 
 class JvmError(HeronError):
-    """The JVM ended, or did not listen in time; `killed`: by a signal, so a retry may succeed."""
+    """The JVM ended, or did not listen in time. `killed`: whether a signal ended it, so that a retry may succeed."""
 
     def __init__(self, text: str, killed: bool = False) -> None:
         super().__init__(text)
@@ -62,7 +62,8 @@ class Output:
         os.close(self.writer)
 
     def termination_report(self, wait_s: float = 0.0) -> str:
-        """The last lines, which may explain an exit; waits this long for the end of the pipe."""
+        """Return the last lines, which may explain an exit; wait up to this number of seconds for the end of the
+        pipe."""
         self._thread.join(wait_s)
         telling = [line.strip() for line in self._telling]
         return "; ".join(telling[-LINES_NAMED:])
@@ -96,7 +97,7 @@ class Output:
 
 
 class Jvm:
-    """One JVM that serves py4j; make it with `start`."""
+    """One JVM that serves py4j; `start` creates it."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Output) -> None:
         self.process = process
@@ -107,7 +108,7 @@ class Jvm:
 
     @classmethod
     def start(cls, command: Sequence[str], environ: Mapping[str, str]) -> Jvm:
-        """Start spark-submit; `listen` waits for it."""
+        """Start spark-submit; `listen` waits for its address."""
         output = Output()
         try:
             # The JVM ends when its stdin is closed, so it does not outlive this process for long.
@@ -119,7 +120,8 @@ class Jvm:
         return cls(process, output)
 
     def listen(self, info: Path, deadline: float) -> None:
-        """Wait until it has written its address to `info`; JvmError with its last lines if it does not."""
+        """Wait until the JVM has written its address to `info`. Raises JvmError, with the last lines, if it does
+        not."""
         while not info.exists():
             end = self.ended()
             if end is not None:
@@ -133,7 +135,7 @@ class Jvm:
         self.port, self.secret = port, data[8 : 8 + length].decode()
 
     def ended(self) -> JvmError | None:
-        """How the JVM ended during its start, with its last lines; None while it runs."""
+        """Return how the JVM ended during its start, with its last lines; None while it runs."""
         code = self.process.poll()
         if code is None:
             return None
@@ -142,7 +144,7 @@ class Jvm:
         return JvmError(f"the JVM of Spark {how} during its start: {words or 'without output'}", killed=code < 0)
 
     def end_in_order(self, wait_s: float) -> None:
-        """Let it end by itself after its stdin was closed; JvmError if it does not."""
+        """Close the JVM's stdin and wait for its end. Raises JvmError if it does not end."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
@@ -154,7 +156,7 @@ class Jvm:
             raise JvmError(f"the JVM of Spark ended with exit code {code}: {report}")
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the JVM."""
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
@@ -175,6 +177,6 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 def _escaped(text: str, also: str) -> str:
     escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {char: f"\\{char}" for char in also}
-    # A value loses its leading blanks.
+    # Escaped, because leading blanks of a value are dropped.
     blank = "\\" if text.startswith(" ") and " " not in also else ""
     return blank + "".join(escapes.get(char, char) for char in text)

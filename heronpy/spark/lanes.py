@@ -1,7 +1,7 @@
 """Chooses the next batch: one lane per sink task, batches of a lane in order, lanes in turn. Pure.
 
 Invariants: a batch is in its lane once; a lane whose first batch is taken or waits for a retry yields
-no other; every lane with work gets its turn. A batch during which the driver may have died runs alone, so that
+no other batch; every lane with work gets its turn. A batch during which the driver may have died runs alone, so that
 no other batch is charged with a death.
 """
 
@@ -54,7 +54,7 @@ class Lanes:
         return frozenset(self._taken)
 
     def add(self, ticket: Ticket, alone: bool = False) -> bool:
-        """Put a batch into its lane; False when it is there already or its name is invalid."""
+        """Put a batch into its lane. Returns False if the batch is already there or its name is invalid."""
         parsed = parse_stem(ticket.stem)
         if parsed is None or ticket in self._known:
             return False
@@ -72,7 +72,7 @@ class Lanes:
         return True
 
     def take(self, now: float) -> Ticket | None:
-        """The next batch to process in parallel with those that are taken, or None when every lane waits."""
+        """Return the next batch to process in parallel with the taken batches, or None if every lane waits."""
         ready = [key for key, lane in self._lanes.items() if not lane.taken and lane.not_before <= now]
         alone = [key for key in ready if self._first(key) in self._alone]
         if self._taken and (alone or self._taken & self._alone):
@@ -91,7 +91,7 @@ class Lanes:
         return Ticket(key[0], self._lanes[key].batches[0][2])
 
     def finish(self, ticket: Ticket) -> None:
-        """Remove a taken batch that has its outcome or is gone."""
+        """Remove a taken batch that has an outcome or is missing."""
         key, lane = self._lane_of(ticket)
         self._known.discard(ticket)
         self._alone.discard(ticket)
@@ -103,14 +103,14 @@ class Lanes:
             del self._lanes[key]
 
     def retry(self, ticket: Ticket, not_before: float) -> None:
-        """Keep a taken batch first in its lane; it may be taken again from that time on."""
+        """Keep a taken batch first in its lane; it may be taken again at that time."""
         _, lane = self._lane_of(ticket)
         self._taken.discard(ticket)
         lane.taken = False
         lane.not_before = not_before
 
     def next_deadline(self, now: float) -> float | None:
-        """When `take` may next return a batch if none is added or finished before; None: never."""
+        """Return when `take` may next return a batch, if no batch is added or finished before; None: never."""
         waiting = [key for key, lane in self._lanes.items() if not lane.taken]
         if self._taken:
             ready = (self._first(key) for key in waiting if self._lanes[key].not_before <= now)

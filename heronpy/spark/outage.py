@@ -13,7 +13,7 @@ _TEXTS = ("No space left on device", "Disk quota exceeded", "Read-only file syst
 
 
 def outage_of(error: BaseException) -> str | None:
-    """The outage to wait for, in one line; None if the attempt counts as failed."""
+    """Return the outage to wait for, in one line; None if the attempt counts as failed."""
     for one in _chain(error):
         if isinstance(one, ObjectsError):
             return str(one)
@@ -27,12 +27,12 @@ def outage_of(error: BaseException) -> str | None:
 
 
 def is_executor_lost(error: BaseException) -> bool:
-    """Whether Spark gave up a job because executors ended, with or without the function being the cause."""
+    """Whether Spark gave up a job because executors ended, whether or not the function is the cause."""
     return any("ExecutorLostFailure" in text_of(one) for one in _chain(error))
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error; "" for an error of an ended JVM, because py4j asks the JVM for it."""
+    """Return the text of an error; "" for an error of an ended JVM, because py4j asks the JVM for it."""
     try:
         return str(error)
     except Exception:

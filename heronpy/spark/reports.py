@@ -37,7 +37,7 @@ class Times:
         self._sum += seconds
 
     def sample(self, name: str, label: str) -> control_pb2.Sample:
-        """The distribution as a metric."""
+        """Return the distribution as a metric."""
         below = list(accumulate(self._counts))
         sample = control_pb2.Sample(
             name=name, label=label, type=control_pb2.Sample.HISTOGRAM, value=self._sum, sum=self._sum, count=below[-1]
@@ -53,21 +53,21 @@ class Reports:
     def __init__(self, sockets_dir: str, epoch: int) -> None:
         self._epoch = epoch
         self._sock = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
-        # The last report of a process that cannot start must be delivered; the executor is on this host.
+        # The last report of a process that cannot start must arrive; the executor is on this host.
         self._sock.setsockopt(zmq.LINGER, 500)
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
-        #: The outage that batches wait for, or empty.
+        #: The outage that batches wait for, or "".
         self.waits_for = ""
-        #: Name and label to value.
+        #: Maps name and label to the value.
         self._counters: dict[tuple[str, str], float] = {}
         self._times: dict[tuple[str, str], Times] = {}
 
     def add(self, name: str, amount: float = 1.0, label: str = "") -> None:
-        """Count something; for figures of a sink the label is its component."""
+        """Add to a counter; for figures of a sink, the label is its component."""
         self._counters[name, label] = self._counters.get((name, label), 0.0) + amount
 
     def observe(self, name: str, seconds: float, label: str) -> None:
-        """Add to a distribution; for figures of a sink the label is its component."""
+        """Add to a distribution; for figures of a sink, the label is its component."""
         times = self._times.get((name, label))
         if times is None:
             times = self._times[name, label] = Times()
@@ -78,7 +78,7 @@ class Reports:
         self.send(self.metrics(gauges))
 
     def metrics(self, gauges: dict[tuple[str, str], float]) -> control_pb2.MetricsReport:
-        """The counts and distributions so far, and gauges by name and label."""
+        """Return the counts and distributions so far, and gauges by name and label."""
         kinds = ((control_pb2.Sample.COUNTER, self._counters), (control_pb2.Sample.GAUGE, gauges))
         samples = [
             control_pb2.Sample(name=name, label=label, type=kind, value=value)
@@ -108,7 +108,7 @@ class Reports:
         )
 
     def send(self, body: Any) -> None:
-        """Send a report if an executor takes it."""
+        """Send a report; drop it if no executor accepts it."""
         try:
             self._sock.send(seal(wrap(body)), zmq.DONTWAIT)
         except zmq.Again:

@@ -1,6 +1,6 @@
 """The end of a batch run in Spark: the functions of all SparkSinks, each over all rows of its sink.
 
-The gateway calls `aggregate_all` as it calls the function of a user, and decides about the output of all sinks at once.
+The gateway calls `aggregate_all` like a user's function, and decides about the output of all sinks at once.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from heronpy.spark.outage import text_of
 
 log = logging.getLogger("heronpy.spark")
 
-#: How long to wait for the plans of the last queries, the number of plans that are kept, and their length limit.
+#: Seconds to wait for the plans of the last queries, maximum number of plans kept, and their maximum length.
 PLANS_WAIT_MS, PLANS_MAX, PLAN_CHARS = 5_000, 20, 65_536
 #: Text of a plan that may still change.
 _UNFINISHED = "isFinalPlan=false"
-#: What Spark would take for a pattern in a path.
+#: Characters that Spark would treat as patterns in a path.
 _PATTERN, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
 
 
 def aggregate_all(spark: Any, df: None, batch: Batch) -> None:
-    """Call the function of each sink; `batch.options` is made by `heronpy.connectors.spark.run_end`."""
+    """Call the function of each sink; `heronpy.connectors.spark.run_end` creates `batch.options`."""
     options = batch.options
     for key, value in options["conf"].items():
         spark.conf.set(key, value)
@@ -41,14 +41,14 @@ def aggregate_all(spark: Any, df: None, batch: Batch) -> None:
         try:
             function(spark, frame(spark, sink), part)
         except Exception as error:
-            # Not another error: the driver tells by its type whether it was lost.
+            # Re-raise the same error, because the driver recognises its own loss by the type.
             error.add_note(f"in the function of sink '{name}'")
             raise
     write_record(Path(options["plan"]), plans_since().encode())
 
 
 def frame(spark: Any, sink: dict[str, Any]) -> Any:
-    """All rows of a sink, with the types that they have in a micro-batch of a stream."""
+    """Return all rows of a sink, with the types that they have in a micro-batch of a stream."""
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -66,7 +66,7 @@ def frame(spark: Any, sink: dict[str, Any]) -> Any:
 
 
 def _plans(spark: Any) -> Callable[[], str]:
-    """A function that returns the final plans of all queries since now; "" where Spark does not tell them."""
+    """Return a function that returns the final plans of all queries from now on; "" if Spark does not report them."""
     session = getattr(spark, "_jsparkSession", None)
     if session is None:  # Spark Connect
         return lambda: ""

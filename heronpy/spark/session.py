@@ -1,8 +1,8 @@
-"""The Spark driver: one session and its JVM, started, watched and ended.
+"""The Spark driver: it starts, watches and ends one session and its JVM.
 
-The only module that imports pyspark. The JVM ends with this process (its stdin is a pipe from it);
-a JVM that outlived a killed gateway is ended by the next one. Everything Spark writes for itself stays below
-`<working_dir>/spark`.
+This is the only module that imports pyspark. The JVM ends with this process, because its stdin is a pipe from
+this process. If a JVM outlives a killed gateway, the next gateway ends it. Everything Spark writes for itself stays
+below `<working_dir>/spark`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.spark")
 
-#: Rows of each part of a DataFrame made from Arrow, and the size up to which its rows become rows of a plan at once.
+#: Number of rows of each part of a DataFrame made from Arrow, and size up to which its rows are put into the plan.
 _PART_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _LOCAL_MAX = "spark.sql.execution.arrow.localRelationThreshold"
 #: The first batch is large enough to be read by tasks.
 _FIRST_PAIRS = LOCAL_MAX_BYTES // 16
-#: How long a JVM whose sockets are closed takes to end.
+#: Seconds that a JVM whose sockets are closed takes to end.
 _ENDS_S = 2.0
 
 
@@ -61,7 +61,7 @@ class SparkDriver:
         address: str = "",
         ports: range | None = None,
     ):
-        """`archive`: the class archive of archive.py, which must be this user's.
+        """`archive`: the class archive of archive.py, which must belong to this user.
 
         `address`, `ports`: address and ports at which Spark's workers on other hosts reach the driver; without them
         Spark chooses.
@@ -83,7 +83,7 @@ class SparkDriver:
     def start(self) -> None:
         """Start the JVM and run a first small batch, which costs Spark several seconds once.
 
-        Its errors quote the JVM's output.
+        Errors quote the JVM's output.
         """
         started = self._started = time.monotonic()
         self._end_predecessor()
@@ -126,9 +126,9 @@ class SparkDriver:
 
     @property
     def overdue(self) -> SparkStartError | None:
-        """Why Spark is given up: its start took too long; None while there is time left."""
+        """Return why Spark is given up after a start that took too long; None while there is time left."""
         limit_s = self._settings.start_timeout_s
-        # Slightly longer: `start` has the same limit, and a more precise error.
+        # The limit is slightly longer, because `start` has the same limit and a more precise error.
         if self._session is not None or time.monotonic() - self._started < limit_s + 2.0:
             return None
         words = self._jvm.output.termination_report() if self._jvm is not None else ""
@@ -142,19 +142,19 @@ class SparkDriver:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the JVM."""
+        """The process id of the JVM."""
         return self._jvm.process.pid if self._jvm is not None else None
 
     def new_session(self) -> Any:
-        """A session with its own temporary views."""
+        """Return a session with separate temporary views."""
         return self._session.newSession()
 
     def frame(self, session: Any, table: pa.Table) -> Any:
-        """The rows of a batch as a DataFrame: Arrow until a task reads them, in a few parts; see tuning.py."""
+        """Return the rows of a batch as a DataFrame: Arrow until a task reads them, in a few parts; see tuning.py."""
         conf, cores = session.conf, session.sparkContext.defaultParallelism
         least = int(conf.get(_PART_ROWS))
         ours = {_PART_ROWS: part_rows(table.num_rows, table.nbytes, cores, least), _LOCAL_MAX: LOCAL_MAX_BYTES}
-        # For this frame alone, because the user's function may make others, and read rows in batches.
+        # Only for this frame, because the user's function may create other frames, and read rows in batches.
         before = {key: conf.get(key) for key in ours if key not in self._settings.conf}
         try:
             for key in before:
@@ -169,13 +169,13 @@ class SparkDriver:
         return self._has_ended(0.0)
 
     def is_lost_by(self, error: BaseException) -> bool:
-        """Whether the JVM has ended. Its errors have several types, so only its exit distinguishes them from the
-        user's.
+        """Whether the JVM has ended. Its errors have several types, so only its exit distinguishes them from errors of
+        the user's function.
         """
         return self._has_ended(_ENDS_S if _speaks_of_the_driver(error) else 0.0)
 
     def explained(self, error: Exception) -> Exception:
-        """The error, unchanged."""
+        """Return the error unchanged."""
         return error
 
     def _has_ended(self, wait_s: float) -> bool:
@@ -195,7 +195,8 @@ class SparkDriver:
         return str(self._session.sparkContext.uiWebUrl or "") if self._session is not None else ""
 
     def end_in_order(self, wait_s: float) -> None:
-        """Stop the session and wait for the end of the JVM; JvmError when that takes longer than `wait_s`."""
+        """Stop the session and wait for the end of the JVM; Raises JvmError if that takes longer than `wait_s`
+        seconds."""
         assert self._session is not None and self._jvm is not None
         self._session.stop()
         self._jvm.end_in_order(wait_s)
@@ -235,7 +236,7 @@ class SparkDriver:
         if not self._is_remote:
             properties["spark.driver.host"] = properties["spark.driver.bindAddress"] = "127.0.0.1"
             # Ports on loopback are open to all users of the machine, and Spark deserialises Java objects from
-            # every peer that may connect. For a local master Spark makes the secret itself, in memory.
+            # every peer that may connect. For a local master, Spark itself creates the secret in memory.
             properties |= {
                 "spark.authenticate": "true",
                 "spark.network.crypto.enabled": "true",
@@ -259,12 +260,12 @@ class SparkDriver:
         workers.check(session, self._settings.master, modules, "name it in heron.spark.conf as spark.pyspark.python")
 
     def _reachable(self) -> dict[str, str]:
-        """The address at which workers of other hosts reach the driver."""
+        """Return the address at which workers on other hosts reach the driver."""
         if not self._address:
             return {}
         found = {"spark.driver.host": self._address, "spark.driver.bindAddress": self._address}
         if self._ports is not None:
-            # Spark takes the next free port.
+            # Spark uses the next free port.
             first = str(self._ports[0])
             found |= {"spark.driver.port": first, "spark.driver.blockManager.port": first}
             found["spark.port.maxRetries"] = str(len(self._ports) - 1)
@@ -281,7 +282,7 @@ class SparkDriver:
             os.environ["SPARK_LOCAL_IP"] = self._address
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = self._python
         if self._is_remote and "spark.pyspark.python" in self._settings.conf:
-            # pyspark reads the workers' Python only from this variable.
+            # pyspark reads the Python of the workers only from this variable.
             os.environ["PYSPARK_PYTHON"] = str(self._settings.conf["spark.pyspark.python"])
         # The user's function imports the package's modules here, and in Spark's own Python workers.
         before = list(sys.path)
@@ -308,13 +309,13 @@ class SparkDriver:
 
 
 def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -> None:
-    """Start a JVM with the properties of a file, and give pyspark its address; `started` is called with it before it is
-    ready.
+    """Start a JVM with the properties of a file, and give pyspark its address; `started` is called with the JVM before
+    the JVM is ready.
 
-    JvmError when it ends, or is not ready at the monotonic time `deadline`.
+    Raises JvmError if the JVM ends, or is not ready at the monotonic time `deadline`.
     """
     # A separate folder, because a JVM whose gateway was killed may still write there. It is next to the properties,
-    # because the next gateway removes the files that the killed one left.
+    # because the next gateway removes the files that the killed gateway left.
     info = Path(tempfile.mkdtemp(prefix="connection-", dir=properties.parent)) / "connection"
     command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
     command += ["--load-spark-defaults", *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]
@@ -323,7 +324,7 @@ def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -
     try:
         jvm = Jvm.start(command, environ)
         started(jvm)
-        # While the JVM starts.
+        # Done while the JVM starts.
         import pyspark.sql  # noqa: F401
         from pyspark.core.context import SparkContext
         from pyspark.java_gateway import launch_gateway
@@ -341,7 +342,7 @@ def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -
 
 
 def _spark_home() -> str:
-    """Spark's folder, found without importing pyspark if possible, so that the JVM starts sooner."""
+    """Return Spark's folder, if possible without importing pyspark, so that the JVM starts sooner."""
     spec = importlib.util.find_spec("pyspark")
     home = os.environ.get("SPARK_HOME") or (os.path.dirname(spec.origin) if spec and spec.origin else "")
     if home and os.path.isfile(os.path.join(home, "bin", "spark-submit")):

@@ -1,7 +1,7 @@
 """Options of the driver's JVM (memory, class archive, compiler), and the number of parts of a batch. Pure.
 
 Most of the cost of a start of Spark is loading and compiling about twelve thousand classes. An archive (JDK class
-data sharing) holds them loaded and verified: see archive.py.
+data sharing) contains the loaded and verified classes: see archive.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from heronpy.common.units import GB, MB, parse_bytes
 
 #: heronpy's options come before the user's `spark.driver.extraJavaOptions`.
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
-#: The optimising compiler takes a method after ten times as many calls and loops as usual. Starting Spark runs much
+#: The optimising compiler compiles a method after ten times the usual number of calls. Starting Spark runs much
 #: code only a few times; the code of each batch is compiled after some batches.
 _COMPILE_LATER = {
     "Tier4InvocationThreshold": 50_000,
@@ -21,15 +21,15 @@ _COMPILE_LATER = {
     "Tier4CompileThreshold": 150_000,
     "Tier4BackEdgeThreshold": 400_000,
 }
-#: Up to this size the rows of a batch become rows of a plan in the driver, as Spark does up to 48 MB: then Spark knows
-#: their number, but converts them one by one in one thread. Larger batches stay Arrow until a task reads them.
+#: Up to this size, the driver puts the rows of a batch into the plan, as Spark does up to 48 MB: then Spark knows their
+#: number, but converts them one by one in one thread. Larger batches stay Arrow until a task reads them.
 LOCAL_MAX_BYTES = 256 * 1024
-#: Maximum size of a part of a batch, unless Spark makes parts larger: one task may take many parts, and its message has
+#: Maximum size of a part of a batch, unless Spark makes larger parts: one task may take many parts, and its message has
 #: a limit.
 _PART_MAX_BYTES = 16 * MB
-#: Options for the small JVM of Spark's scripts that only prints the command line of the large one.
+#: Options for the small JVM in which Spark's scripts only print the command line of the large JVM.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: The tasks use the rest, because all containers of one machine share its memory.
+#: Share of memory for the driver: the tasks use the rest, because all containers of one machine share its memory.
 MEMORY_SHARE = 1 / 8
 _MEMORY_MIN, _MEMORY_MAX = GB, 4 * GB
 #: Spark refuses to start below 450 MB.
@@ -37,14 +37,14 @@ _MEMORY_LEAST = 512 * MB
 
 
 def java_options(given: Mapping[str, str], archive: str | None, temporary: str) -> dict[str, str]:
-    """The property with our options for the JVM; empty when the user's properties replace it.
+    """Return the property with heronpy's options for the JVM; empty if the user's properties replace it.
 
-    `temporary` is the folder for its temporary files, such as native libraries that it unpacks and would leave in /tmp.
+    `temporary` is the folder for its temporary files, such as unpacked native libraries, which it would leave in /tmp.
     """
     if JAVA_OPTIONS in given:
         return {}
     options = [f"-XX:{name}={value}" for name, value in _COMPILE_LATER.items()]
-    # Quotes of a shell do not work here, so a folder with a blank would break the command line.
+    # Shell quotes do not work here, so a folder with a blank would break the command line.
     if archive is not None and " " not in archive:
         options.append(f"-XX:SharedArchiveFile={archive}")
     if " " not in temporary:
@@ -53,7 +53,7 @@ def java_options(given: Mapping[str, str], archive: str | None, temporary: str) 
 
 
 def driver_bytes(settings: SparkSettings) -> int:
-    """The memory that container 0 needs for Spark, without the overhead of a JVM: the driver's heap.
+    """Return the memory that container 0 needs for Spark, without the overhead of a JVM: the driver's heap.
 
     With a Spark Connect server the driver is on another host, and this is the memory of the gateway itself for its
     batches.
@@ -64,18 +64,18 @@ def driver_bytes(settings: SparkSettings) -> int:
 
 
 def driver_memory(container_bytes: int) -> str:
-    """Memory of the driver in Spark's notation, for a container with this memory: an eighth of it, 1 to 4 GB.
+    """Return the driver's memory in Spark's notation, for a container with this memory: an eighth of it, 1 to 4 GB.
 
-    A container with less than 2 GB gives half of it, at least what Spark needs to start.
+    In a container with less than 2 GB, the driver gets half of it, but at least the minimum for a start of Spark.
     """
     share = max(int(container_bytes * MEMORY_SHARE), min(_MEMORY_MIN, container_bytes // 2))
     return f"{min(_MEMORY_MAX, max(_MEMORY_LEAST, share)) // MB}m"
 
 
 def part_rows(rows: int, size_bytes: int, cores: int, least: int) -> int:
-    """Rows of each part into which a batch is cut, for as many tasks as there are cores.
+    """Return the number of rows of each part of a batch, for as many tasks as there are cores.
 
-    `least`: Spark's own number of rows. Spark makes a task of each part, so more rows than that would give many tasks.
+    `least`: Spark's own number of rows per part, which is the minimum, because each part becomes a task.
     """
     fitting = rows * _PART_MAX_BYTES // max(1, size_bytes)
     return max(least, min(-(-rows // max(1, cores)), fitting))

@@ -1,7 +1,8 @@
 """The threads that process batches, each one at a time: load rows, call the user's function, commit.
 
-Owns the Spark driver. Takes tickets, returns one result for each; decides about a single attempt (lanes.py chooses the
-next batch and its time). A lost driver ends the gateway: its successor starts a new one.
+The worker has the Spark driver. It takes tickets and returns one result for each. It decides only about a single
+attempt; lanes.py chooses the next batch and its time. A lost driver ends the gateway: its successor starts a new
+driver.
 """
 
 from __future__ import annotations
@@ -31,34 +32,34 @@ from heronpy.storage.objects.port import ObjectsError
 
 log = logging.getLogger("heronpy.spark")
 
-#: Attempts that may kill the gateway, its driver or its executors before a batch is given up.
+#: Number of attempts that may kill the gateway, its driver or its executors before a batch is given up.
 DEATHS_MAX = 5
 RETRY_INITIAL_S = 0.5
 RETRY_MAX_S = 10.0
 
 
 class Result(Struct):
-    """How one attempt at a ticket ended: an outcome, a retry, or neither (the batch is gone)."""
+    """How one attempt at a ticket ended: an outcome, a retry, or neither (the batch is missing)."""
 
     ticket: Ticket
     outcome: Outcome | None = None
     retry_in_s: float | None = None
-    #: The last exception, when the batch was given up.
+    #: The last exception, if the batch was given up.
     error: BaseException | None = None
     component: str = ""
     seconds: float = 0.0
-    #: The outage that the batch waits for before the retry; empty when the attempt itself failed.
+    #: The outage that the batch waits for before the retry; empty if the attempt itself failed.
     outage: str = ""
 
 
 class Lost(Struct):
-    """The worker cannot continue: the driver did not start, or is gone."""
+    """The worker cannot continue: the driver did not start, or has ended."""
 
     reason: str
     error: BaseException | None = None
-    #: Spark did not start, and its JVM was not killed.
+    #: Whether Spark did not start, although its JVM was not killed.
     refused: bool = False
-    #: Whether its JVM has ended.
+    #: Whether the JVM has ended.
     gone: bool = False
 
 
@@ -66,7 +67,7 @@ class Worker:
     """Works on `parallel` tickets at once, each in its own thread; each submitted ticket gives one result.
 
     With several threads each sink task has a separate session, so names that one batch defines, such as a temporary
-    view, are invisible to others that run in parallel.
+    view, are invisible to batches that run in parallel.
     """
 
     def __init__(
@@ -87,10 +88,10 @@ class Worker:
         self.results: queue.SimpleQueue[Result | Lost] = queue.SimpleQueue()
         self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], bytes]] = {}
         self._sessions: dict[tuple[str, int], Any] = {}
-        #: Batches whose record still counts a last attempt that an outage ended, with the number of such attempts.
+        #: Number of attempts ended by an outage, by batch, for batches whose record still counts the last such attempt.
         self._uncounted: dict[Ticket, int] = {}
         self._lock = threading.Lock()
-        #: The driver is about to be killed: from here on, no failure is the fault of a batch.
+        #: Whether the driver is about to be killed: from then on, no failure is the fault of a batch.
         self._ending = False
         self._threads = [
             threading.Thread(target=self._serve if number else self._run, name=f"spark-worker-{number}", daemon=True)
@@ -105,7 +106,7 @@ class Worker:
         self._tickets.put(ticket)
 
     def stop(self) -> None:
-        """Ask the threads to end after their current batches; does not wait. The driver may be killed meanwhile."""
+        """Ask the threads to end after their current batches; do not wait. The driver may be killed before they end."""
         self._ending = True
         for _ in self._threads:
             self._tickets.put(None)
@@ -168,7 +169,7 @@ class Worker:
             if failure is not None:
                 return failure
             if not manifest.prepared:
-                # Another gateway, or the sink, was first; its decision is carried out.
+                # Another gateway or the sink has already decided; that decision is carried out.
                 return self._work(ticket)
         try:
             return Result(ticket, self._of(ticket).commit(ticket, manifest), component=manifest.component)
@@ -180,7 +181,8 @@ class Worker:
             return self._raised(ticket, manifest, error)
 
     def _attempt(self, ticket: Ticket, manifest: Manifest) -> Result | Lost | None:
-        """Aggregate and prepare a batch; None when done. `manifest.prepared` then names this attempt, if it counts."""
+        """Aggregate and prepare a batch. Returns None if done; then `manifest.prepared` is this attempt, if it
+        counts."""
         manifest.started = self._uncounted.pop(ticket, manifest.started)
         if manifest.started - manifest.raised > DEATHS_MAX:
             death = StateError(
@@ -218,7 +220,7 @@ class Worker:
         return None
 
     def _uncount(self, ticket: Ticket, manifest: Manifest) -> None:
-        """Do not count an attempt that an outage ended."""
+        """Undo the count of an attempt that an outage ended."""
         manifest.started -= 1
         try:
             self._of(ticket).save(ticket, manifest)
@@ -226,7 +228,8 @@ class Worker:
             self._uncounted[ticket] = manifest.started
 
     def _frame(self, ticket: Ticket, manifest: Manifest, session: Any) -> Any:
-        """The rows as a DataFrame; only Spark reads the rows of work units, and a batch run has several sinks."""
+        """Return the rows as a DataFrame. Only Spark reads the rows of work units, and a batch run has several
+        sinks."""
         if manifest.of_run:
             return None
         if manifest.inputs:
@@ -250,7 +253,7 @@ class Worker:
         return Result(ticket, outcome, error=error, component=manifest.component)
 
     def _function(self, ticket: Ticket, manifest: Manifest) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """The user's function and options of a sink; loaded again when the sink was changed."""
+        """Return the user's function and options of a sink; load them again if the sink was changed."""
         data = self._of(ticket).sink_record(ticket.component)
         record = json.loads(data)
         known = self._functions.get(ticket.component)
@@ -270,7 +273,7 @@ class Worker:
 
 
 def _with_text(error: Exception) -> BaseException:
-    """The error with its text read now: py4j asks the JVM for the text, and the JVM may end."""
+    """Return the error with its text read now: py4j asks the JVM for the text, and the JVM may end."""
     if isinstance(error, HeronError | OSError):
         return error
     kept: BaseException = type(type(error).__name__, (Exception,), {})(text_of(error))
@@ -279,7 +282,7 @@ def _with_text(error: Exception) -> BaseException:
 
 
 def first_line(error: BaseException) -> str:
-    """An exception's message in one line; Spark's messages are pages long."""
+    """Return an exception's message in one line; Spark's messages are pages long."""
     text = text_of(error).strip()
     return text.splitlines()[0][:500] if text else type(error).__name__
 

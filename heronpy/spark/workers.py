@@ -37,7 +37,7 @@ def pack(package_dir: str, target: Path) -> None:
 
 
 def modules_in(package_dir: str) -> list[str]:
-    """The modules at the top of a package, at most MODULES_MAX."""
+    """Return the top-level modules of a package, at most MODULES_MAX."""
 
     def names() -> Iterator[str]:
         for entry in sorted(os.scandir(package_dir), key=lambda entry: entry.name):
@@ -50,9 +50,9 @@ def modules_in(package_dir: str) -> list[str]:
 
 
 def check(session: Any, master: str, modules: list[str], fix: str) -> None:
-    """Run a task that checks the workers' Python; SparkStartError when it is not suitable.
+    """Run a task that checks the workers' Python. Raises SparkStartError if it is not suitable.
 
-    `fix` says how to name another Python.
+    `fix`: how to set another Python.
     """
     from pyspark.sql.functions import udf
 
@@ -77,7 +77,7 @@ def check(session: Any, master: str, modules: list[str], fix: str) -> None:
 
 
 def _look(modules: list[str]) -> Callable[[int], str]:
-    """A function that runs on workers. It travels by value, because heronpy need not be installed there."""
+    """Return a function that runs on workers. It is sent by value, because heronpy need not be installed there."""
 
     def look(number: int) -> str:
         import importlib.util
@@ -90,7 +90,7 @@ def _look(modules: list[str]) -> Callable[[int], str]:
 
 
 def telling(error: BaseException) -> str:
-    """The most informative line of a Spark exception."""
+    """Return the most informative line of a Spark exception."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     found = (line[match.start() :] for line in lines if (match := _TELLING.search(line)))
     return next(found, lines[0])[:_TEXT_MAX]

@@ -54,7 +54,7 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
     def init_state(self, state: Any) -> None:
         """Keep the state."""
         self._state = state
-        #: Messages emitted since the last checkpoint; and messages that wait for the end of a checkpoint, by checkpoint.
+        #: Messages emitted since the last checkpoint; and messages that wait for the end of a checkpoint, by its id.
         self._emitted: list[Any] = []
         self._open: dict[int, list[Any]] = {}
 
