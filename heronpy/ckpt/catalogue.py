@@ -1,6 +1,6 @@
 """Lists the checkpoints on disk and checks that they are complete: for users, and before a restore.
 
-Works on folders alone, here or in an object store, so it also covers topologies that are gone, copies and moved trees.
+It uses only folders, here or in an object store, so it also covers ended topologies, copies and moved trees.
 A checkpoint exists when its metadata can be read; if the metadata is there but unreadable, the checkpoint is listed
 with its damage. Nothing here changes a file.
 """
@@ -31,7 +31,7 @@ class Found(Struct):
     """A checkpoint on disk."""
 
     folder: Place
-    """Ends in the id of the topology instance that wrote it."""
+    """The folder; its name is the id of the topology instance that wrote the checkpoint."""
     checkpoint: int
     metadata: checkpoint_pb2.Metadata | None
     damage: list[str] = []
@@ -45,7 +45,8 @@ class Found(Struct):
 
     @property
     def withdrawn(self) -> bool:
-        """Whether sinks may have taken back output that belongs to it: a restore would lose those tuples."""
+        """Whether sinks may have retracted output of this checkpoint: a restore would lose the tuples of that
+        output."""
         tasks = self.metadata.tasks if self.metadata is not None else ()
         return self.abandoned and any(task.publishes for task in tasks)
 
@@ -70,30 +71,31 @@ class Found(Struct):
 
 
 def folders_of(roots: Iterable[Place], topology: str) -> Iterator[Place]:
-    """Folders of all instances of a topology in the stores, dead ones included."""
+    """Return the folders of all instances of a topology in the stores, including ended instances."""
     # An instance's id begins with the topology's name; only its metadata is certain.
     return (folder for root in roots for folder in folders_in(root) if folder.name.startswith(topology))
 
 
 def of_topology(roots: Iterable[Place], topology: str) -> list[Found]:
-    """Every checkpoint of every instance of a topology, the newest instance first, then the newest checkpoint."""
+    """Return every checkpoint of every instance of a topology, the newest instance first, then the newest
+    checkpoint."""
     instances = []
     for folder in folders_of(roots, topology):
         mine = [item for item in in_folder(folder) if _belongs(item, topology)]
         if mine:
             instances.append(mine)
-    # Wall time only orders instances; within one, the ids grow whatever the clock does (F27).
+    # Wall time only orders instances; within one instance, ids always grow, even if the clock is set back (F27).
     instances.sort(key=_last_taken, reverse=True)
     return [item for mine in instances for item in mine]
 
 
 def in_folder(folder: Place) -> list[Found]:
-    """The checkpoints of one instance, newest first."""
+    """Return the checkpoints of one instance, newest first."""
     return [read(folder, number) for number in reversed(open_store(folder).checkpoints())]
 
 
 def read(folder: Place, number: int) -> Found:
-    """One checkpoint; its metadata is None when it cannot be read."""
+    """Return one checkpoint; its metadata is None if it cannot be read."""
     try:
         store = open_store(folder)
         return Found(folder, number, store.load_metadata(number), abandoned=store.is_abandoned(number))
@@ -109,10 +111,10 @@ def is_gone(found: Found) -> bool:
 
 
 def at_place(place: Place, topology: str = "") -> list[Found]:
-    """The checkpoints that a path or URL names, newest first.
+    """Return the checkpoints that a path or URL names, newest first.
 
-    It is a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica. In a store or
-    replica only the instances of `topology` count.
+    The place is a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica. In a store
+    or replica only the instances of `topology` count.
     """
     if place.name == METADATA:
         place = place.parent
@@ -125,19 +127,19 @@ def at_place(place: Place, topology: str = "") -> list[Found]:
 
 
 def in_store(place: Place) -> list[Found]:
-    """The checkpoints of every topology in a store or replica."""
+    """Return the checkpoints of every topology in a store or replica."""
     return [found for folder in folders_in(place) for found in in_folder(folder)]
 
 
 def missing_files(found: Found) -> list[str]:
-    """One sentence per file that is missing or has another size; cheap, and enough before a restore."""
+    """Return one sentence per file that is missing or has another size; cheap, and sufficient before a restore."""
     if found.metadata is None:
         return list(found.damage)
     return open_store(found.folder).problems(found.metadata)
 
 
 def misfits(location: str, packing: plan_pb2.PackingPlan, key_groups: int) -> list[str]:
-    """Why a checkpoint cannot be restored into a topology with this packing: it is damaged, or does not fit."""
+    """Return why a checkpoint cannot be restored into a topology with this packing: it is damaged, or does not fit."""
     wrong = []
     parallelism = {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
     for found in at_place(place_of(location)):
@@ -150,7 +152,7 @@ def misfits(location: str, packing: plan_pb2.PackingPlan, key_groups: int) -> li
 
 
 def verify(found: Found) -> list[str]:
-    """One sentence per missing or changed file; reads every byte and compares the hashes (F23)."""
+    """Return one sentence per missing or changed file; read every byte and compare the hashes (F23)."""
     if found.metadata is None:
         return list(found.damage)
     store, wrong = open_store(found.folder), []
@@ -165,7 +167,7 @@ def verify(found: Found) -> list[str]:
 
 
 def roots_of(settings: Iterable[CheckpointSettings]) -> list[Place]:
-    """The distinct stores of all these settings."""
+    """Return the distinct stores of all these settings."""
     return list(dict.fromkeys(root for item in settings for root in store_roots(item)))
 
 

@@ -1,12 +1,12 @@
 """The segments that make up one keyed state from checkpoint to checkpoint. Pure.
 
-A chain is a base and the deltas since. A checkpoint writes the changes since the last *complete* one,
-including those of failed captures. When the changes since the base exceed a share of the state, a new base is
-written. Deltas are merged in steps of `FAN`, so that a chain stays short and no change is written more than a
+A chain is a base and the deltas since that base. A checkpoint writes the changes since the last *complete*
+checkpoint, including the changes of failed captures. When the changes since the base exceed a share of the state, a new
+base is written. Deltas are merged in steps of `FAN`, so that a chain stays short and no change is written more than a
 few times.
 
 Invariants: the segments of a checkpoint are correct for any subset of earlier captures that complete, because its links
-build on the last one *known* to be complete; a savepoint is treated like any other checkpoint.
+build on the last checkpoint *known* to be complete; a savepoint is treated like any other checkpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Keys = tuple[set[Any], ...]
 
 #: Number of deltas of one level that are merged into one of the next level.
 FAN: Final = 16
-#: Maximum of failed captures before their keys are joined.
+#: Maximum number of failed captures before their keys are joined.
 _LOOSE_MAX: Final = 8
 
 
@@ -31,12 +31,12 @@ class Link(Struct):
 
     segments: list[Segment]
     keys: Keys | None
-    """The keys that a delta may hold; None for a base."""
+    """The keys that a delta may contain; None for a base."""
     level: int = 0
 
     @property
     def entries(self) -> int:
-        """Number of keys changed in this delta."""
+        """The number of keys changed in this delta."""
         return 0 if self.keys is None else sum(segment.entries for segment in self.segments)
 
 
@@ -45,7 +45,7 @@ class Plan(Struct):
 
     kept: list[Link]
     keys: Keys | None
-    """The keys to write: all keys as a new base when None, nothing when ()."""
+    """The keys to write; None: all keys, as a new base; (): nothing."""
     level: int = 0
 
     @property
@@ -69,11 +69,11 @@ class Chain(Struct):
     """The chain of one keyed state of one task."""
 
     links: list[Link] | None = None
-    """The links of the last complete checkpoint; None before there is one."""
+    """The links of the last complete checkpoint; None before the first."""
     _pending: dict[int, _Pending] = {}
 
     def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:
-        """The segments to write for a checkpoint; `changed` are the keys changed since the last capture.
+        """Return the segments to write for a checkpoint; `changed` are the keys changed since the last capture.
 
         `held` is the number of keys; `small` means that a base costs next to nothing.
         """
@@ -100,7 +100,7 @@ class Chain(Struct):
         return Plan(kept, keys, level)
 
     def persisted(self, checkpoint: int, segments: list[Segment]) -> None:
-        """The checkpoint names these segments for this state, reused ones first."""
+        """Record the segments that the checkpoint names for this state, reused segments first."""
         pending = self._pending.get(checkpoint)
         if pending is None or pending.plan is None:
             return
@@ -113,7 +113,7 @@ class Chain(Struct):
             pending.links.append(Link(new, plan.keys, plan.level))
 
     def completed(self, checkpoint: int) -> None:
-        """Note that later checkpoints build on this one."""
+        """Record that later checkpoints build on this checkpoint."""
         pending = self._pending.get(checkpoint)
         if pending is None or pending.links is None:
             return
@@ -122,7 +122,7 @@ class Chain(Struct):
         self._pending = {number: item for number, item in self._pending.items() if number > checkpoint}
 
     def aborted(self, checkpoint: int) -> None:
-        """Let the next checkpoint also write the keys that this one took."""
+        """Make the next checkpoint also write the keys of this aborted checkpoint."""
         pending = self._pending.get(checkpoint)
         if pending is None:
             return
@@ -136,14 +136,14 @@ class Chain(Struct):
 
     @classmethod
     def restored(cls, base: Iterable[Segment], deltas: Iterable[tuple[Segment, set[Any]]]) -> Chain:
-        """The chain of a restored checkpoint."""
+        """Return the chain of a restored checkpoint."""
         links = [Link(list(base), None)]
         links += [Link([segment], (keys,)) for segment, keys in deltas]
         return cls(links)
 
 
 def _run(links: list[Link], level: int) -> int:
-    """Number of links at the end that are deltas of this level."""
+    """Return the number of links at the end that are deltas of this level."""
     count = 0
     for link in reversed(links):
         if link.keys is None or link.level != level:

@@ -1,6 +1,6 @@
 """Decides whether a checkpoint can be restored into a topology, before anything starts or stops (F33). Pure.
 
-A checkpoint fits if every component with state in it still exists, the number of key groups is the same,
+A checkpoint fits if every component with state in the checkpoint still exists, the number of key groups is the same,
 and a component whose state belongs to single tasks (a plain State, or tuples in flight) has the same number
 of tasks. A component that is not in the checkpoint starts empty.
 """
@@ -28,12 +28,12 @@ class ComponentState(Struct):
 
     @property
     def empty(self) -> bool:
-        """Whether it can be dropped without losing state."""
+        """Whether the component can be dropped without losing state."""
         return not (self.plain or self.keyed or self.channel_tuples)
 
 
 def component_states(metadata: checkpoint_pb2.Metadata) -> dict[str, ComponentState]:
-    """The components of a checkpoint, in the order of their first task."""
+    """Return the components of a checkpoint, in the order of their first task."""
     found: dict[str, ComponentState] = {}
     for task in metadata.tasks:
         state = found.setdefault(task.component, ComponentState())
@@ -55,7 +55,7 @@ def problems(
     key_groups: int,
     allow_dropped: bool = False,
 ) -> list[str]:
-    """One sentence per reason why the checkpoint does not fit a topology with this parallelism."""
+    """Return one sentence per reason why the checkpoint does not fit a topology with this parallelism."""
     found = []
     number = metadata.checkpoint
     states = component_states(metadata)
@@ -94,6 +94,6 @@ def problems(
 
 
 def starting_empty(metadata: checkpoint_pb2.Metadata, parallelism: Mapping[str, int]) -> list[str]:
-    """Components of the topology that are not in the checkpoint."""
+    """Return the components of the topology that are not in the checkpoint."""
     known = set(metadata.parallelism) | {task.component for task in metadata.tasks}
     return [component for component in parallelism if component not in known]

@@ -1,7 +1,7 @@
 """Copies complete checkpoints of a running topology to a second store, file by file.
 
-A copy transfers what the target does not have yet, metadata last, so that half a copy is not a checkpoint;
-files that no checkpoint of the target names are removed during the next copy. A failed copy
+A copy transfers the files that the target does not have yet, metadata last, so that half a copy is not a
+checkpoint. Files that no checkpoint of the target names are removed during the next copy. A failed copy
 is not retried, because the next checkpoint matters more; the next sweep makes up for a failed removal.
 
 Invariants: once one checkpoint has been copied, the target restores to some complete checkpoint at every
@@ -33,7 +33,7 @@ SWEEP_EVERY = 50
 
 
 class Counts(Struct):
-    """Counters of a replicator; each is a metric of this name."""
+    """Counters of a replicator; each is a metric with the same name."""
 
     checkpoints_copied: int = 0
     checkpoints_failed: int = 0
@@ -52,7 +52,8 @@ class Sets(Struct, frozen=True):
 
 
 def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = ()) -> Sets:
-    """The files to copy, keep and remove for a copy of `new` to a store that has `old` and keeps `kept`. Pure."""
+    """Return the files to copy, keep and remove for a copy of `new` to a store that has `old` and keeps `kept`.
+    Pure."""
     needed = {ref.path: ref for ref in files_of(new)}
     there = {ref.path for item in old for ref in files_of(item)}
     staying = {ref.path for item in kept for ref in files_of(item)}
@@ -80,11 +81,11 @@ class Replicator:
         """The newest checkpoint that is complete at the target."""
 
     def follow(self, records: Sequence[CheckpointRecord]) -> int | None:
-        """Copy the newest checkpoint of the log, or else a missing savepoint; returns its id, or None if there was
+        """Copy the newest checkpoint of the log, or else a missing savepoint; return its id, or None if there was
         nothing to copy.
 
-        Call it with the current log until it returns None: checkpoints missed meanwhile are older and do not
-        matter. A checkpoint that is damaged at its source is not copied, but an existing copy of it stays as
+        Call it with the current log until it returns None: checkpoints missed during a copy are older and
+        do not matter. A checkpoint that is damaged at its source is not copied, but an existing copy of it stays as
         long as its record: it may be intact.
         """
         sound = [record for record in records if not (record.damaged or record.abandoned)]
@@ -119,7 +120,7 @@ class Replicator:
                     log.warning("checkpoint %d of the copy cannot be marked: %s", record.checkpoint, error)
 
     def retry(self) -> None:
-        """Retry failed copies once, because no newer checkpoint has come for a while."""
+        """Retry failed copies once, because no newer checkpoint was completed for a while."""
         self._tried.clear()
 
     def finish(self, records: Sequence[CheckpointRecord]) -> None:
@@ -171,7 +172,7 @@ class Replicator:
             raise error
 
     def give_up(self) -> None:
-        """Start no further file. Safe in any thread and signal handler."""
+        """Stop before the next file. Safe in any thread and signal handler."""
         self._given_up = True
 
     def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:
@@ -182,7 +183,7 @@ class Replicator:
         self.counts.bytes_copied += ref.bytes
 
     def _failed(self, number: int, error: BaseException) -> None:
-        """Handle a failed copy. A source that is gone is not an error; the next checkpoint is copied instead."""
+        """Handle a failed copy. A missing source is not an error; the next checkpoint is copied instead."""
         self.counts.checkpoints_failed += 1
         log.warning("checkpoint %d was not copied, the next one will be: %s", number, error)
 
@@ -225,6 +226,6 @@ class Replicator:
             log.warning("the copy has files that should be deleted, the next sweep removes them: %s", error)
 
     def close(self) -> None:
-        """Finish the running removal; no copy runs at this time."""
+        """Finish the running removal; no copy may be running."""
         self._copiers.shutdown(cancel_futures=True)
         self._cleaner.shutdown()

@@ -1,9 +1,9 @@
 """`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store.
 
-A separate process in container 0, outside the data path: it follows the record of complete
+It is a separate process in container 0, outside the data path. It follows the record of complete
 checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or
 lag behind at any time; only its metrics show it. Its next incarnation continues from the content of the replica.
-Runs only if `heron.checkpoint.replica` is set.
+It runs only if `heron.checkpoint.replica` is set.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from heronpy.storage.stores import open_replica
 log = logging.getLogger("heronpy.ckpt")
 
 PROCESS = "checkpoint-replicator"
-#: The record is read again after this, even without a notification.
+#: Seconds after which the record is read again, even without a notification.
 LOOK_S = 1.0
-#: A failed copy is retried after this if no newer checkpoint has come.
+#: Seconds after which a failed copy is retried if there is no newer checkpoint.
 RETRY_S = 30.0
 
 
@@ -59,7 +59,7 @@ class ReplicaReports:
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
 
     def send(self, replicator: Replicator) -> None:
-        """All figures."""
+        """Send all figures."""
         samples = [
             control_pb2.Sample(name=f"__replica/__{name}", type=control_pb2.Sample.COUNTER, value=value)
             for name, value in asdict(replicator.counts).items()
@@ -111,7 +111,7 @@ class ReplicaService:
             self.replicator.close()
 
     def ask_to_stop(self) -> None:
-        """End soon: the copy in progress is given up and stays invisible."""
+        """Ask the service to end soon: the copy in progress is given up and stays invisible."""
         self.stop.set()
         self._changed.set()
         self.replicator.give_up()
@@ -143,21 +143,21 @@ class ReplicaService:
         return False
 
     def _records(self) -> list[CheckpointRecord] | None:
-        """The complete checkpoints; None while they are unknown."""
+        """Return the complete checkpoints; None while they are unknown."""
         try:
             found = self._state.get(paths.checkpoints(self._launch.topology))
             content = CheckpointLog.FromString(found[0]) if found else None
         except (StateError, DecodeError) as error:
             log.warning("the record of checkpoints cannot be read, trying again: %s", error)
             return None
-        # A later topology of the same name has its own replicator.
+        # A later topology of the same name has a separate replicator.
         if content is None or content.topology_id not in ("", self._launch.topology_id):
             return None
         return list(content.complete)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the replicator; returns the exit code of the process."""
+    """Run the replicator; return the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.ckpt.replicator", description=__doc__)
     parser.add_argument("--launch", required=True, help="launch file of the topology")
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of this process")

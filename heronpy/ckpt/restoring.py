@@ -46,7 +46,7 @@ class Loader:
             raise TopologyError(wrong[0])
 
     def plain(self) -> dict[Any, Any]:
-        """The plain State of the task."""
+        """Return the plain State of the task."""
         task = self.mine
         if task is None:
             return {}
@@ -54,14 +54,14 @@ class Loader:
         return dict(self._guarded("State", lambda: decode_plain(data, self._allow_pickle)))
 
     def keyed_names(self) -> dict[str, bool]:
-        """The keyed states of the component by name, and whether they are partitioned."""
+        """Return the keyed states of the component by name, and whether they are partitioned."""
         return {record.name: record.partitioned for task in self._sources() for record in task.keyed}
 
     def _sources(self) -> list[TaskSnapshot]:
         return self._tasks if self.mine is None else [self.mine]
 
     def keyed(self, name: str, state: KeyedState) -> tuple[list[Segment], Deltas]:
-        """Fill a keyed state with the task's own keys; returns its segments: bases, and deltas with their keys."""
+        """Fill a keyed state with the task's own keys; return its segments: bases, and deltas with their keys."""
         base: list[Segment] = []
         deltas: Deltas = []
         assert state.owner is not None
@@ -95,7 +95,7 @@ class Loader:
         return kind, keys
 
     def channel(self) -> list[bytes]:
-        """The frames in flight to the task."""
+        """Return the frames in flight to the task."""
         task = self.mine
         if task is None or not task.channel_file.path:
             return []
@@ -105,7 +105,7 @@ class Loader:
         return frames
 
     def _guarded(self, what: str, read: Callable[[], T]) -> T:
-        """Call `read`; turn any error except damaged files into one sentence."""
+        """Call `read`; turn any error except DamagedFileError into an error with one sentence."""
         owner = self._owner
         try:
             return read()

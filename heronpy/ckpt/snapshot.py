@@ -1,12 +1,12 @@
 """The state of one task, from restore to capture to checkpoint, as an instance uses it.
 
 `capture` is the part that blocks the task: it fixes the content of the checkpoint without copying it.
-`Capture.persist` encodes and writes, in a thread or in a forked child, and returns the TaskSnapshot; the
-parent records it with `persisted`, and the outcome of the checkpoint with `completed` or `aborted`.
+`Capture.persist` encodes and writes, in a thread or in a forked child, and returns the TaskSnapshot. The
+parent records the snapshot with `persisted`, and the outcome of the checkpoint with `completed` or `aborted`.
 Keyed state is written incrementally (chain.py), a plain State whole.
 
-Invariants: a snapshot never names files of another topology instance or of another parallelism: after such a
-restore everything is written in full. A capture superseded by a newer one never yields a snapshot.
+Invariants: a snapshot never names files of another topology instance or of another parallelism; after a restore
+from such files, everything is written in full. A capture superseded by a newer one never yields a snapshot.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from heronpy.storage.locations import open_location, same_place
 from heronpy.storage.stores import Stores
 from heronpy.wire.codec import encode
 
-#: Assumed bytes of an entry before any entry was measured.
+#: Assumed size of an entry in bytes before any entry was measured.
 _ENTRY_BYTES: Final = 64.0
 
 
 class CheckpointSuperseded(HeronError):
-    """The task has since been captured for a newer checkpoint; this one is dropped."""
+    """The task was captured for a newer checkpoint, so this checkpoint is dropped."""
 
 
 class TaskState:
@@ -67,7 +67,7 @@ class TaskState:
         self.owner = KeyOwner(component, index, parallelism, settings.key_groups, grouping_width)
         self.plain = HashMapState()
         self.restored: TaskSnapshot | None = None
-        """This task's own part of the restored checkpoint; None if there is none, or if it was rescaled."""
+        """This task's own part of the restored checkpoint; None without a checkpoint, or after a rescale."""
         self.keyed = KeyedStates(self.owner, allow_pickle, PartitionOwner(component, lambda: (index, parallelism)))
         """The keyed and partitioned states by name, with their restored content."""
         self._chains: dict[str, Chain] = {}
@@ -78,16 +78,16 @@ class TaskState:
 
     @property
     def uploads(self) -> CheckpointStore | None:
-        """The store, if its files wait on this host to be uploaded; else None."""
+        """The store if its files wait on this host for their upload; else None."""
         return self.store if self.store.is_remote else None
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no content now, so that a task restored from it starts from the beginning."""
+        """Whether the state has no content now, so that a task restored from it starts from the beginning."""
         return not self.plain and not any(self.keyed.states.values())
 
     def keys(self) -> int | None:
-        """The keys in its keyed state; None when it has no such state. Any thread may ask."""
+        """The number of keys in its keyed state; None without keyed state. Any thread may read it."""
         states = [state for state in list(self.keyed.states.values()) if not isinstance(state, PartitionedState)]
         return sum(state.held for state in states) if states else None
 
@@ -147,7 +147,8 @@ class TaskState:
         return capture
 
     def _sound_chain(self, name: str) -> Chain:
-        """The chain, or a new one if a file of it is damaged, which would spoil every later checkpoint (F23)."""
+        """Return the chain, or a new chain if one of its files is damaged, which would spoil every later checkpoint
+        (F23)."""
         chain = self._chains.setdefault(name, Chain())
         files = (s.file for link in chain.links or () for s in link.segments if s.file.path)
         if not all(map(self.store.has, files)):
@@ -155,7 +156,7 @@ class TaskState:
         return chain
 
     def _follow_store(self) -> None:
-        """After a move to another store, forget the files of the old one."""
+        """After a move to another store, forget the files of the old store."""
         store = self.stores.store
         if store is not self.store:
             self.store = store
@@ -184,7 +185,7 @@ class TaskState:
             self._note_size(record.name, segments)
 
     def completed(self, checkpoint: int) -> None:
-        """Record that the checkpoint of the whole topology is complete, so that later ones build on it."""
+        """Record that the checkpoint of the whole topology is complete, so that later checkpoints build on it."""
         for chain in self._chains.values():
             chain.completed(checkpoint)
         self._pieces.completed(checkpoint)
@@ -196,7 +197,7 @@ class TaskState:
             chain.aborted(checkpoint)
         self._pieces.pending.pop(checkpoint, None)
         if self.uploads is not None:
-            # The cause may be a reused file that is gone; `_sound_chain` detects that.
+            # The cause may be a missing file that was reused; `_sound_chain` detects that.
             links = [link for chain in self._chains.values() for link in chain.links or ()]
             self.uploads.look_for([segment.file for link in links for segment in link.segments])
 
@@ -219,14 +220,14 @@ class Pieces(Struct):
     pending: dict[int, dict[bytes, FileRef]] = {}
 
     def completed(self, checkpoint: int) -> None:
-        """Keep the pieces that this checkpoint names, so that later ones may name them."""
+        """Keep the pieces that this checkpoint names, so that later checkpoints may name them."""
         if checkpoint in self.pending:
             self.complete = self.pending[checkpoint]
             self.pending = {number: found for number, found in self.pending.items() if number > checkpoint}
 
 
 def pieces_of(snapshot: TaskSnapshot) -> dict[bytes, FileRef]:
-    """The shared files that a task's part of a checkpoint names, by their hashes."""
+    """Return the shared files that a task's part of a checkpoint names, by their hashes."""
     refs = [segment.file for record in snapshot.keyed for segment in record.segments] + [snapshot.state_file]
     return {ref.sha256: ref for ref in refs if ref.path}
 
@@ -237,13 +238,13 @@ class Piece(Struct, frozen=True):
     state: KeyedState
     plan: Plan
     cut: Cut | None
-    """The keys to write; None when nothing changed."""
+    """The keys to write; None if nothing changed."""
     held: int
     estimate_bytes: int
 
     @property
     def group_of(self) -> Callable[[Any], int]:
-        """The key group of a key."""
+        """Return the key group of a key."""
         assert self.state.owner is not None
         return self.state.owner.group_of
 
@@ -255,7 +256,7 @@ class Capture(Struct):
     checkpoint: int
     pieces: list[Piece]
     plain_bytes: int
-    """Size of the plain State in the previous checkpoint."""
+    """Size of the plain State in the previous checkpoint, in bytes."""
     store: CheckpointStore
     complete: dict[bytes, FileRef]
     """The pieces of the task in the last complete checkpoint, by their hashes."""
@@ -265,7 +266,7 @@ class Capture(Struct):
 
     @property
     def estimate_bytes(self) -> int:
-        """Approximate number of bytes that `persist` encodes."""
+        """Estimate the number of bytes that `persist` encodes."""
         return self.plain_bytes + sum(piece.estimate_bytes for piece in self.pieces)
 
     @property
@@ -281,7 +282,7 @@ class Capture(Struct):
             self._plain = encode_plain(self.task.plain, self.task.allow_pickle, self.task.component)
 
     def forked(self) -> None:
-        """Note that the forked child has its own copy, so the task no longer needs to keep old values."""
+        """Record that the forked child has a copy of the state, so the task need not keep old values."""
         for piece in self.pieces:
             if piece.cut is not None:
                 piece.state.end_cut(piece.cut)
@@ -292,7 +293,7 @@ class Capture(Struct):
         self.forked()
 
     def persist(self) -> TaskSnapshot:
-        """Encode and write; returns this task's part of the checkpoint."""
+        """Encode and write; return this task's part of the checkpoint."""
         try:
             return self._persist()
         except StoreError:
@@ -333,7 +334,7 @@ class Capture(Struct):
         return snapshot
 
     def _persist_piece(self, piece: Piece, snapshot: TaskSnapshot, room: int) -> int:
-        """Write one keyed state; returns the remaining room for inline content."""
+        """Write one keyed state; return the remaining bytes for inline content."""
         task, plan = self.task, piece.plan
         record = KeyedRecord(
             name=piece.state.name,
@@ -370,5 +371,5 @@ def _new(piece: Piece, record: KeyedRecord) -> list[Segment]:
 
 
 def size_of_segment(segment: Segment) -> int:
-    """Bytes of a segment's content."""
+    """Return the size of a segment's content in bytes."""
     return int(segment.file.bytes) or len(segment.inline)

@@ -1,6 +1,6 @@
 """Saved state as bytes: segments, which are immutable pieces of keyed state, and plain State as a whole. Pure.
 
-A base segment holds all keys of a range of key groups; a delta segment holds the keys that changed since
+A base segment contains all keys of a range of key groups; a delta segment contains the keys that changed since
 the previous segments, deletions included. Content: format, kind, number of entries, the key groups of
 all entries, a byte per entry that marks a deletion, the expiries, the keys, the values; in the value codec of
 heronpy/wire, so that every value comes back unchanged.
@@ -21,7 +21,7 @@ from heronpy.wire.codec import MSGPACK, PLAIN, decoder, encode, freeze, size_of
 FORMAT: Final = 1
 BASE: Final = 0
 DELTA: Final = 1
-#: A segment is closed at this size; a key group is never divided.
+#: Size in bytes at which a segment is closed; a key group is never divided.
 SEGMENT_BYTES: Final = 4 << 20
 #: The layouts: keys and values one after the other, or the dictionary as one value.
 _FLAT: Final = 1
@@ -45,7 +45,7 @@ class Entry(Struct, frozen=True):
     value: Any
     """ABSENT if the segment deletes the key."""
     expires: float
-    """Wall time; 0 for never."""
+    """Wall-clock time of expiry; 0: never."""
 
 
 def encode_segments(
@@ -97,7 +97,7 @@ def _part(kind: int, batch: list[tuple[int, Any, Any, float]]) -> Part:
 
 
 def decode_segment(data: bytes, decode: Callable[[bytes, int], list[Any]]) -> tuple[int, Iterable[Entry]]:
-    """Kind and entries of a segment."""
+    """Return the kind and the entries of a segment."""
     flat = decode(data, MSGPACK)
     if len(flat) < 6 or flat[0] != FORMAT:
         found = flat[0] if flat else "no"
@@ -112,8 +112,8 @@ def decode_segment(data: bytes, decode: Callable[[bytes, int], list[Any]]) -> tu
 
 
 def encode_plain(state: Mapping[Any, Any], allow_pickle: bool, component: str) -> bytes:
-    """The bytes of a plain State as a whole, so that objects which share parts still share them; empty for an empty
-    State.
+    """Encode a plain State as a whole, so that objects which share parts still share them after decoding; empty for an
+    empty State.
     """
     if not state:
         return b""
@@ -128,7 +128,7 @@ def encode_plain(state: Mapping[Any, Any], allow_pickle: bool, component: str) -
 
 
 def _culprit(state: Mapping[Any, Any], allow_pickle: bool, error: Exception) -> tuple[Any, Exception]:
-    """The first entry that cannot be encoded, and why."""
+    """Return the first entry that cannot be encoded, and the reason."""
     for key, value in state.items():
         for item in (key, value):
             try:
@@ -139,7 +139,7 @@ def _culprit(state: Mapping[Any, Any], allow_pickle: bool, error: Exception) -> 
 
 
 def decode_plain(data: bytes, allow_pickle: bool) -> dict[Any, Any]:
-    """The content of a plain State."""
+    """Return the content of a plain State."""
     if not data:
         return {}
     layout, *items = decoder(allow_pickle=allow_pickle)(data, MSGPACK)

@@ -1,1 +1,1 @@
-"""Files that other programs write while they are read: finding and recognising them, reading their complete lines."""
+"""Files that grow while they are read: finding and recognising them, and reading their complete lines."""

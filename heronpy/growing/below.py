@@ -1,4 +1,4 @@
-"""Opening files of unknown origin: below a folder, never through a link, never blocking."""
+"""Opens files of unknown origin: only below a folder, never through a link, never blocking."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class UnfitFileError(HeronError):
 
 
 def open_below(root: str, key: str) -> int:
-    """A descriptor of a regular file below a folder, for reading.
+    """Open a regular file below a folder for reading; return its descriptor.
 
     `key` is its path below `root`. No part of it may be a link; the root itself may be reached through links,
-    because the user has named it. OSError when it cannot be opened, UnfitFileError when it is not a regular file.
+    because the user has named it. Raises OSError if the file cannot be opened, and UnfitFileError if it is not regular.
     """
     folders = key.split("/")
     name = folders.pop()

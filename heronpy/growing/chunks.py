@@ -1,7 +1,7 @@
-"""Reading the complete lines of a part of a file.
+"""Reads the complete lines of a part of a file.
 
-A *chunk* is `begin, end` of a file. A line belongs to the chunk in which its first byte lies, so chunks can be cut
-anywhere without reading a byte, and each line is in exactly one. An unfinished last line is not read.
+A *chunk* is `begin, end` of a file. A line belongs to the chunk with its first byte, so chunks can be cut
+anywhere without reading a byte, and each line is in exactly one chunk. An unfinished last line is not read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINE_BYTES_MAX = 32 * 1024 * 1024
 
 
 class LongLineError(HeronError):
-    """A line does not fit into memory; `offset` is that of its first byte."""
+    """A line does not fit into memory; `offset` is the offset of its first byte."""
 
     def __init__(self, name: str, offset: int, limit: int) -> None:
         super().__init__(f"{name} has a line of more than {limit} bytes at byte {offset}; is it a text file?")
@@ -26,7 +26,8 @@ class LongLineError(HeronError):
 
 
 class UnfinishedLineError(HeronError):
-    """A chunk has a line without an end, so its file was longer before; `offset` is that of the line's first byte."""
+    """A line of a chunk lacks its end, so the file was longer before; `offset` is the offset of the line's first
+    byte."""
 
     def __init__(self, name: str, offset: int) -> None:
         super().__init__(f"{name} ends within the line at byte {offset}, and has been longer")
@@ -34,7 +35,7 @@ class UnfinishedLineError(HeronError):
 
 
 class Lines(NamedTuple):
-    """Complete lines in order, with their line ends. `offset` is that of the first byte."""
+    """Complete lines in order, with their line ends. `offset` is the offset of the first byte."""
 
     offset: int
     data: bytes
@@ -49,10 +50,10 @@ def read_chunk(
     line_bytes_max: int = LINE_BYTES_MAX,
     whole: bool = False,
 ) -> Iterator[Lines]:
-    """The lines of a chunk in blocks of about `block_bytes`; memory is bounded by one block and one line.
+    """Yield the lines of a chunk in blocks of about `block_bytes`; memory is bounded by one block and one line.
 
-    `name` is for errors: LongLineError, OSError; UnfinishedLineError where the file ends before the last of its lines
-    does, unless such a line counts (`whole`).
+    Errors contain `name`. Raises LongLineError, OSError, and UnfinishedLineError if the file ends within the last line
+    of the chunk, unless such a line counts (`whole`).
     """
     at = begin
     if begin and os.pread(descriptor, 1, begin - 1) != b"\n":
@@ -70,10 +71,10 @@ def read_chunk(
 def read_lines(
     descriptor: int, name: str, at: int, want: int, line_bytes_max: int = LINE_BYTES_MAX, context: int = 0
 ) -> tuple[bytes, bytes]:
-    """The `context` bytes before `at`, and the complete lines from `at` on that end in the next `want` bytes.
+    """Return the `context` bytes before `at`, and the complete lines from `at` on that end in the next `want` bytes.
 
     `at` is the beginning of a line. If no line ends there, the result is one line of any length; it is empty at the end
-    of the file. The first read gets context and lines at the same moment.
+    of the file. The first read gets context and lines together.
     """
     read = os.pread(descriptor, context + want, at - context)
     around, data = read[:context], read[context:]
@@ -87,21 +88,21 @@ def read_lines(
 
 
 def line_at(descriptor: int, name: str, offset: int, line_bytes_max: int = LINE_BYTES_MAX) -> bytes | None:
-    """The line that begins at `offset`, without its line end; None when it is incomplete."""
+    """Return the line that begins at `offset`, without its line end; None if it is incomplete."""
     _, data = read_lines(descriptor, name, offset, 4096, line_bytes_max)
     return data.partition(b"\n")[0].removesuffix(b"\r") if data else None
 
 
 def bytes_before(descriptor: int, cut: int) -> bytes:
-    """The bytes before a cut that are compared."""
+    """Return the bytes before a cut that are compared."""
     start = before(cut)
     return os.pread(descriptor, cut - start, start)
 
 
 def safe_size(descriptor: int, size: int, known: int = 0) -> int:
-    """The offset after the last line end before `size`; at least `known`, an earlier answer.
+    """Return the offset after the last line end before `size`; at least `known`, an earlier answer.
 
-    Reads backwards, so it reads only an unfinished line in addition.
+    It reads backwards, so it reads little more than an unfinished line.
     """
     at = size
     while at > known:
@@ -114,7 +115,7 @@ def safe_size(descriptor: int, size: int, known: int = 0) -> int:
 
 
 def _rest_of_line(descriptor: int, name: str, at: int, data: bytes, limit: int) -> tuple[bytes, int]:
-    """A line that is longer than `data`, and its length; 0 when it is not finished."""
+    """Return a line that is longer than `data`, and its length; 0 if the line is unfinished."""
     pieces, have = [data], len(data)
     while True:
         if have > limit:
@@ -132,7 +133,7 @@ def _rest_of_line(descriptor: int, name: str, at: int, data: bytes, limit: int) 
 
 
 def _next_line(descriptor: int, name: str, at: int, limit: int) -> int:
-    """The beginning of the next line; after the last line, the end of the file."""
+    """Return the beginning of the next line; after the last line, the end of the file."""
     start = at
     while True:
         piece = os.pread(descriptor, BLOCK_BYTES, at)

@@ -1,4 +1,4 @@
-"""Decides whether a file is a known one. Pure.
+"""Decides whether a file is a known file. Pure.
 
 Files that others rotate keep neither name nor inode: a rename changes the name, `copytruncate` of logrotate changes the
 inode, and a free inode is soon reused. So an inode is only a hint, and content decides: the beginning of the file, and
@@ -12,12 +12,12 @@ from enum import Enum
 from hashlib import blake2b
 from typing import NamedTuple
 
-#: Bytes at the beginning, and before the cut, that are compared.
+#: Number of bytes at the beginning, and before the cut, that are compared.
 HEAD_BYTES = 1024
 
 
 class Identity(Enum):
-    """The result of comparing a file with a known one."""
+    """The result of comparing a file with a known file."""
 
     SAME = "the same"
     RENAMED = "the same, with another name"
@@ -35,7 +35,7 @@ class Fingerprint(NamedTuple):
     #: Digest of the first `head_bytes`, 1024 at most.
     head: str
     cut: int
-    #: Digest of the 1024 bytes before the cut, or of all if there are fewer.
+    #: Digest of the 1024 bytes before the cut, or of all bytes if there are fewer.
     before: str
 
 
@@ -47,17 +47,17 @@ class Line(NamedTuple):
 
 
 def digest(data: bytes) -> str:
-    """16 hexadecimal digits."""
+    """Return a digest of 16 hexadecimal digits."""
     return blake2b(data, digest_size=8).hexdigest()
 
 
 def before(cut: int) -> int:
-    """The offset of the first of the bytes before the cut that are compared."""
+    """Return the offset of the first of the bytes before the cut that are compared."""
     return max(0, cut - HEAD_BYTES)
 
 
 def first_line(beginning: bytes, header_lines: int = 0) -> Line | None:
-    """The first line after the header, if it can no longer change: it is complete, or has 1024 bytes."""
+    """Return the first line after the header, if it can no longer change: it is complete, or has 1024 bytes."""
     offset = 0
     for _ in range(header_lines):
         offset = beginning.find(b"\n", offset) + 1
@@ -69,13 +69,13 @@ def first_line(beginning: bytes, header_lines: int = 0) -> Line | None:
 
 
 def fingerprint_of(beginning: bytes, line: Line) -> Fingerprint:
-    """The fingerprint of a file of which nothing has been read; `line` is its first line."""
+    """Return the fingerprint of a file of which nothing has been read; `line` is its first line."""
     head = beginning[: min(HEAD_BYTES, line.offset + len(line.data))]
     return Fingerprint(digest(line.data), len(head), digest(head), 0, digest(b""))
 
 
 def advanced(known: Fingerprint, context: bytes, data: bytes) -> Fingerprint:
-    """The fingerprint after reading `data` after the cut; `context` are the bytes before it that are compared."""
+    """Return the fingerprint after reading `data` from the cut on; `context` are the compared bytes before the cut."""
     cut = known.cut + len(data)
     both = context + data
     head_bytes, head = known.head_bytes, known.head
@@ -87,7 +87,7 @@ def advanced(known: Fingerprint, context: bytes, data: bytes) -> Fingerprint:
 
 
 def fits(known: Fingerprint, context: bytes, beginning: bytes) -> bool:
-    """Whether bytes belong to the known file, judged by the bytes before the cut and the first 1024 of the file.
+    """Whether bytes belong to the known file, judged by the bytes before the cut and the first 1024 bytes of the file.
 
     The beginning is read last, because a file may be truncated and rewritten at any moment.
     """
@@ -97,10 +97,10 @@ def fits(known: Fingerprint, context: bytes, beginning: bytes) -> bool:
 def identify(
     known: Fingerprint, size: int, beginning: bytes, context: bytes | None, renamed: bool = False, header_lines: int = 0
 ) -> Identity:
-    """Identify a file that may be the known one.
+    """Identify a file that may be the known file.
 
     size: its length in bytes. beginning: its first 1024 bytes, or all. context: its bytes from `before(known.cut)`
-    to the cut; None when it is shorter than the cut. renamed: whether its name differs from that of the known file.
+    to the cut; None if the file is shorter than the cut. renamed: whether its name differs from that of the known file.
     """
     if not size:
         return Identity.NEW

@@ -1,4 +1,4 @@
-"""Patterns of files, taken apart. Pure.
+"""Parses patterns of files. Pure.
 
 The *root* of a pattern is its folders before the first wildcard; nothing is opened outside it. The *key* of a
 file is its path below the root, which is the same wherever the root is mounted.
@@ -29,7 +29,7 @@ class Pattern(NamedTuple):
 
 
 def parse(text: str) -> Pattern:
-    """The pattern of an absolute path with the wildcards of a shell; ValueError when it names no file."""
+    """Parse an absolute path with the wildcards of a shell. Raises ValueError if it names no file."""
     if not text.startswith("/"):
         raise ValueError(f"{text!r} is not an absolute path")
     parts = [part for part in text.split("/") if part not in ("", ".")]
@@ -49,8 +49,8 @@ def is_wild(part: str) -> bool:
 
 
 def matcher(part: str) -> Callable[[str], bool]:
-    """A function that says whether a name matches a part; as in a shell, a hidden name matches only a part that begins
-    with a dot.
+    """Return a function that checks whether a name matches a part; as in a shell, a hidden name matches only a part
+    that begins with a dot.
     """
     found, shows_hidden = re.compile(translate(part)).match, part.startswith(".")
     return lambda name: found(name) is not None and (shows_hidden or not name.startswith("."))
@@ -71,7 +71,7 @@ def may_match_below(pattern: Pattern, folder: str, beginnings: Sequence[str]) ->
 
 
 def _without(parts: Sequence[str], at: set[int]) -> set[int]:
-    """The places, and those that are reached if `**` matches no folder."""
+    """Return the places, and the places that are reached if `**` matches no folder."""
     found = set(at)
     for index, part in enumerate(parts):
         if index in found and part == ANY_FOLDERS:
@@ -90,12 +90,12 @@ def _may_begin(part: str, beginnings: Sequence[str]) -> bool:
 
 
 def join(folder: str, name: str) -> str:
-    """The path of a name in a folder."""
+    """Return the path of a name in a folder."""
     return folder + name if folder.endswith("/") else f"{folder}/{name}"
 
 
 def key_of(root: str, path: str) -> str | None:
-    """The path below a root; None if it is outside of it."""
+    """Return the path below a root; None if it is outside of the root."""
     start = join(root, "")
     key = path.removeprefix(start)
     if not path.startswith(start) or not key or any(part in ("", ".", "..") for part in key.split("/")):
@@ -104,7 +104,7 @@ def key_of(root: str, path: str) -> str | None:
 
 
 def stem(path: str) -> str:
-    """The name of a file up to its last dot, with which names from a rotation begin.
+    """Return the name of a file up to its last dot, with which names from a rotation begin.
 
     `app.log.1`, `app.log-20260101` and `app-2026-01-01.log` all begin with the stem of `app.log`.
     """
@@ -113,6 +113,6 @@ def stem(path: str) -> str:
 
 
 def stems_of_origins(path: str) -> list[str]:
-    """The stems of all names from which a rotation may have made this one: its beginnings."""
+    """Return the stems of all names from which a rotation may have made this name: its beginnings."""
     name = path.rpartition("/")[2]
     return [name[:end] for end in range(1, len(name) + 1)]

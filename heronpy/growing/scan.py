@@ -1,8 +1,8 @@
-"""Finding the files of a pattern repeatedly, at low cost.
+"""Finds the files of a pattern repeatedly, at low cost.
 
-A scan lists folders and reads the sizes of matching files. It opens nothing, so it reports a pipe or a dead mount below
-the pattern and never waits for it. `Pace` decides the time of the next scan: the cost of scanning stays below a
-twentieth of a core, for any number of files.
+A scan lists folders and reads the sizes of matching files. It opens nothing, so a pipe or a dead mount below
+the pattern is reported but never blocks it. `Pace` decides the time of the next scan: the cost of scanning stays below
+a twentieth of a core, for any number of files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     device: int
     inode: int
     size: int
-    #: Changes with the content, the name and the rights.
+    #: A value that changes with the content, the name and the permissions.
     changed_ns: int
 
 
@@ -42,7 +42,7 @@ class Scan(Struct):
     """The result of one scan."""
 
     files: list[Entry] = []
-    #: Path or pattern to the reason why it is not read: links, pipes, unreadable folders.
+    #: Maps a path or pattern to the reason why it is not read: a link, a pipe, an unreadable folder.
     refused: dict[str, str] = {}
     took_s: float = 0.0
 
@@ -62,19 +62,19 @@ class Pace:
     def looked(self, now: float, took_s: float) -> None:
         """Record that a scan has just ended, and how long it took.
 
-        The shorter of the last two counts: many new files make one scan long, but do not delay the next one.
+        The shorter of the last two durations counts: many new files make one scan long, but do not delay the next scan.
         """
         usual_s, self._took_s = min(took_s, self._took_s), took_s
         self.due = now + max(self._interval_s, self._factor * usual_s)
 
     def sooner(self, now: float, within_s: float) -> None:
-        """Scan sooner, because a change was seen. At most half of the time is spent on scans, even if changes do not
-        stop.
+        """Make the next scan sooner, because a change was seen. At most half of the time is spent on scans, even if
+        changes do not stop.
         """
         self.due = min(self.due, now + max(within_s, self._took_s))
 
 
-#: Messages for a pattern that matches no file: when following files, and when reading the present ones.
+#: Messages for a pattern that matches no file: for files that are followed, and for files that are read once.
 WAITS = "matches no file yet; waiting for one"
 NOTHING = "matches no file, so nothing of it is processed"
 
@@ -89,7 +89,7 @@ class Scanner:
         self._files_max = files_max
 
     def look(self) -> Scan:
-        """All matching regular files, each once, by path; files above the limit are refused together."""
+        """Return all matching regular files, each once, by path; files above the limit are refused together."""
         begun = time.monotonic()
         look = Scan()
         found: dict[str, Entry] = {}
@@ -108,7 +108,7 @@ class Scanner:
         return look
 
     def root_of(self, path: str) -> tuple[str, str] | None:
-        """The root below which a path is opened, and its key; None if it is outside of all roots."""
+        """Return the root below which a path is opened, and its key; None if the path is outside of all roots."""
         for pattern in self._patterns:
             key = key_of(pattern.root, path)
             if key is not None:
@@ -117,7 +117,7 @@ class Scanner:
 
 
 def siblings(path: str) -> list[tuple[str, int]]:
-    """Path and inode of the regular files in the folder of a path; empty if it cannot be listed."""
+    """Return path and inode of the regular files in the folder of a path; empty if the folder cannot be listed."""
     folder = path.rpartition("/")[0] or "/"
     try:
         with os.scandir(folder) as entries:
@@ -128,7 +128,7 @@ def siblings(path: str) -> list[tuple[str, int]]:
 
 
 def entry_of(path: str) -> Entry | None:
-    """The regular file at a path; None for anything else."""
+    """Return the regular file at a path; None for anything else."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -139,7 +139,7 @@ def entry_of(path: str) -> Entry | None:
 def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterator[Entry]:
     part, rest = parts[0], parts[1:]
     if not rest and not is_wild(part):
-        # One file by its name, because its folder may hold any number of others.
+        # Look up one file by its name, because its folder may contain any number of other files.
         path = join(folder, part)
         try:
             status = os.lstat(path)
@@ -169,9 +169,9 @@ def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterato
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError:
-                continue  # gone meanwhile
+                continue  # removed during the scan
             if stat.S_ISREG(status.st_mode) and entry.path.isascii():
-                yield _entry(entry.path, status)  # most of them
+                yield _entry(entry.path, status)  # the usual case
             else:
                 yield from _regular(entry.path, status, refused)
         elif entry.is_dir(follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""The content of a checkpoint's files: reads it with every check and encodes it; see checkpoints.py for the layout.
+"""The content of a checkpoint's files: encodes it, and reads it with all checks; see checkpoints.py for the layout.
 
 Metadata is framed: magic, format, length and sha256 of the protobuf message `Metadata` after this header.
 Invariant: any damage of a file raises a DamagedFileError that names it (F23).
@@ -26,14 +26,14 @@ FORMAT: Final = 2
 _MAGIC: Final = b"HERONCKP"
 _HEAD: Final = struct.Struct("<8sIQ32s")
 _CHUNK: Final = 1 << 20
-#: Do not follow a link, do not wait for the other end of a pipe.
+#: Flags that neither follow a link nor wait for the other end of a pipe.
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _CHANGED: Final = "has changed since it was written (its checksum differs)"
 
 
 class StoreError(RetryableError):
-    """A file of a checkpoint cannot be written or removed now; a later checkpoint may succeed."""
+    """A file of a checkpoint cannot be written or removed at present; a later checkpoint may succeed."""
 
 
 class DamagedFileError(HeronError):
@@ -46,12 +46,12 @@ class DamagedFileError(HeronError):
 
 
 def chunks_of(path: Path, ref: FileRef) -> Iterator[bytes]:
-    """The content of a file piece by piece; the last step raises if the content does not match the reference."""
+    """Yield the content of a file in pieces; the last step raises if the content does not match the reference."""
     return verified(path, ref, _chunks(path, ref.bytes))
 
 
 def verified(path: str | os.PathLike[str], ref: FileRef, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Passes the chunks on; the last step raises if together they do not match the reference."""
+    """Yield the chunks; the last step raises if together they do not match the reference."""
     digest, size = hashlib.sha256(), 0
     for chunk in chunks:
         digest.update(chunk)
@@ -96,11 +96,11 @@ def _next(descriptor: int, path: Path) -> bytes:
 
 @contextlib.contextmanager
 def open_metadata(path: Path) -> Iterator[int]:
-    """A descriptor of metadata that only this user or root has written or can replace.
+    """Open metadata that only this user or root has written or can replace.
 
-    Saved values may be pickles, and metadata holds the hash of every other file, so it is the only file that has to
+    Saved values may be pickles, and metadata contains the hash of every other file, so it is the only file that has to
     belong to the restoring user. Each folder on the way from the store is opened from its parent and checked by its
-    descriptor: even if another user links or renames files meanwhile, the checked file is the file that is read.
+    descriptor: even if another user links or renames files during the check, the checked file is the file that is read.
     """
     held: list[int] = []
     try:
@@ -121,9 +121,9 @@ def open_metadata(path: Path) -> Iterator[int]:
 
 
 def _check(descriptor: int, path: Path, sticky: bool = False) -> None:
-    """DamagedFileError if another user owns the open file, or may write to it.
+    """Raise DamagedFileError if another user owns the open file, or may write to it.
 
-    `sticky` is for the store itself: any user may own it, but only trusted ones may replace its content.
+    `sticky` is for the store itself: any user may own it, but only trusted users may replace its content.
     """
     status = os.fstat(descriptor)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
@@ -139,20 +139,20 @@ def _check(descriptor: int, path: Path, sticky: bool = False) -> None:
 
 
 def encode_metadata(metadata: Metadata) -> tuple[bytes, bytes]:
-    """The file of a checkpoint's metadata, in two parts."""
+    """Return the content of a metadata file, in two parts."""
     body = metadata.SerializeToString(deterministic=True)
     return _HEAD.pack(_MAGIC, FORMAT, len(body), hashlib.sha256(body).digest()), body
 
 
 def read_metadata(path: Path, checkpoint: int) -> Metadata:
-    """The metadata of a checkpoint, after checking owner and checksum."""
+    """Return the metadata of a checkpoint, after checking owner and checksum."""
     with open_metadata(path) as descriptor:
         data = b"".join(iter(lambda: _next(descriptor, path), b""))
     return parse_metadata(data, path, checkpoint)
 
 
 def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -> Metadata:
-    """The metadata of a checkpoint from the content of its file, which `path` names in errors."""
+    """Return the metadata of a checkpoint from the content of its file; errors name `path`."""
     if len(data) < _HEAD.size:
         raise DamagedFileError(path, f"has {len(data)} bytes, too few for metadata")
     magic, version, length, digest = _HEAD.unpack_from(data)
@@ -175,7 +175,7 @@ def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -
 
 
 def files_of(metadata: Metadata) -> list[FileRef]:
-    """The distinct files that a checkpoint needs in addition to its metadata."""
+    """Return the distinct files that a checkpoint needs in addition to its metadata."""
     found: dict[str, FileRef] = {}
     for task in metadata.tasks:
         refs = [segment.file for keyed in task.keyed for segment in keyed.segments]

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 METADATA: Final = "metadata"
-#: An empty file in an abandoned checkpoint, whose topology was later restored from an older one.
+#: An empty file in an abandoned checkpoint: its topology was later restored from an older checkpoint.
 ABANDONED: Final = "abandoned"
 
 _FOLDER: Final = re.compile(r"chk-([0-9]{1,19})")
@@ -16,23 +16,23 @@ _NAME: Final = re.compile(rf"(?!\.|(?:{METADATA}|{ABANDONED})$)[A-Za-z0-9_.-]{{1
 
 
 def folder_name(checkpoint: int) -> str:
-    """The folder of one checkpoint."""
+    """Return the name of a checkpoint's folder."""
     return f"chk-{checkpoint}"
 
 
 def path_in(checkpoint: int, name: str = METADATA) -> str:
-    """The path of a file of this checkpoint alone."""
+    """Return the path of a file that belongs only to this checkpoint."""
     return f"{folder_name(checkpoint)}/{name}"
 
 
 def number_of(folder: str) -> int | None:
-    """The checkpoint whose folder has this name; None if it is not the folder of a checkpoint."""
+    """Return the number of the checkpoint whose folder has this name; None for another name."""
     match = _FOLDER.fullmatch(folder)
     return int(match[1]) if match else None
 
 
 def number_in(location: str) -> int:
-    """The checkpoint at a location, as in plans and commands; 0 if it has no number."""
+    """Return the number of the checkpoint at a location, as in plans and commands; 0 if the location has no number."""
     match = _IN_LOCATION.search(location)
     return int(match[1]) if match else 0
 

@@ -3,7 +3,7 @@
     chk-<id>/metadata                names every file of the checkpoint; written last, by put-if-absent
     chk-<id>/<name>                  files of this checkpoint alone
     chk-<id>/abandoned               empty; its topology was restored from an older checkpoint
-    shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share, named by who wrote them too
+    shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share; the name includes the writer
     taskowned/                       never touched here
 
 There are no locks, and no decision depends on a time. Invariants: a file is complete or absent; a checkpoint exists
@@ -60,9 +60,9 @@ __all__ = ["CheckpointStore", "DamagedFileError", "StoreError", "files_of"]
 
 log = logging.getLogger("heronpy.ckpt")
 
-#: Objects of one task that are uploaded at the same time.
+#: Number of objects of one task that are uploaded at the same time.
 UPLOADS: Final = 4
-#: Interval at which a restore that cannot reach the store tries again.
+#: Interval in seconds at which a restore that cannot reach the store tries again.
 LOOK_S: Final = 2.0
 #: The limits of a store count written data in parts of this size.
 _PART_BYTES: Final = 1 << 20
@@ -72,9 +72,9 @@ _WRITTEN_BY: Final = re.compile(r"(?:shared/[^/]+|chk)-([0-9]{1,19})(?:/[^/]+)?"
 class CheckpointStore:
     """The checkpoints in `folder`. Safe for threads, and for several processes.
 
-    `objects` holds the files; a folder of this host needs none, and forces its files to disk with `fsync`. With a
-    `spool`, files of a task wait there until `upload`. `patience_s` is how long a read waits for an object store that
-    cannot be reached or refuses, beyond the patience of its client.
+    `objects` stores the files; a folder of this host needs no `objects`, and syncs its files to disk. With a
+    `spool`, files of a task wait there until `upload`. `patience_s` is the number of seconds that a read waits for an
+    object store that is unreachable or refuses, beyond the patience of its client.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class CheckpointStore:
     ) -> None:
         self.folder: Place = folder if isinstance(folder, Url) else Path(folder).absolute()
         self.bytes_written = 0
-        """Bytes of all files written by this object, including those in the spool."""
+        """Number of bytes of all files written by this object, including those in the spool."""
         if objects is None:
             assert isinstance(self.folder, Path), "only a folder needs no objects"
             objects = FolderObjects(self.folder, fsync)
@@ -106,7 +106,7 @@ class CheckpointStore:
 
     @property
     def is_remote(self) -> bool:
-        """Whether writing needs the network. Then neither the thread of a task nor a forked child writes."""
+        """Whether writing needs the network. In that case, neither the thread of a task nor a forked child writes."""
         return isinstance(self.folder, Url)
 
     # ---- writing ----------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class CheckpointStore:
         return ref
 
     def put_exclusive(self, checkpoint: int, name: str, data: bytes | bytearray | memoryview) -> FileRef:
-        """Store a file of a single checkpoint."""
+        """Store a file that belongs to a single checkpoint."""
         if not is_file_name(name):
             raise ValueError(f"{name!r} cannot be the name of a checkpoint's file")
         ref = FileRef(path=path_in(checkpoint, name), bytes=len(data), sha256=hashlib.sha256(data).digest())
@@ -154,7 +154,7 @@ class CheckpointStore:
                 self._objects.put(path, data)
 
     def upload(self, checkpoint: int) -> None:
-        """Upload the complete files of the spool, several objects at a time; StoreError if an upload fails."""
+        """Upload the complete files of the spool, several at a time. Raises StoreError if an upload fails."""
         waiting = self._spool.waiting(checkpoint) if self._spool is not None else []
         if len(waiting) > 1:
             with ThreadPoolExecutor(min(UPLOADS, len(waiting)), "checkpoint-upload") as pool:
@@ -171,11 +171,11 @@ class CheckpointStore:
         try:
             self._send(path, file, file.stat().st_size)
             file.unlink()
-        except OSError as error:  # its checkpoint was given up and the spool emptied
+        except OSError as error:  # the checkpoint was given up, and the spool was emptied
             raise StoreError(f"{file} cannot be uploaded ({error.strerror or error})") from error
 
     def drop(self, checkpoint: int) -> None:
-        """Upload nothing more for a checkpoint."""
+        """Stop all uploads for a checkpoint."""
         if self._spool is not None:
             self._spool.drop(checkpoint)
 
@@ -199,7 +199,7 @@ class CheckpointStore:
         self._pins.add(checkpoint, (ref.path for ref in refs if ref.path.startswith("shared/")))
 
     def write_metadata(self, metadata: Metadata) -> str:
-        """Make a checkpoint complete; returns its location. Every file that it names must exist."""
+        """Make a checkpoint complete; return its location. Every file that the checkpoint names must exist."""
         number = metadata.checkpoint
         refs = files_of(metadata)
         found = self._sizes(refs, number)
@@ -272,11 +272,11 @@ class CheckpointStore:
         return str(ref.path)
 
     def path_of(self, ref: FileRef) -> Place:
-        """The place of a file; refuses a path that leaves the topology's folder."""
+        """Return the place of a file; refuse a path outside of the topology's folder."""
         return self.folder / self._path(ref)
 
     def local_path(self, ref: FileRef) -> Path | None:
-        """The path of the file if it is on this host, else None."""
+        """Return the path of the file if it is on this host, else None."""
         path = self.path_of(ref)
         return path if isinstance(path, Path) else None
 
@@ -307,13 +307,13 @@ class CheckpointStore:
             self._looking.release()
 
     def missing(self, refs: Iterable[FileRef]) -> list[FileRef]:
-        """The files that are missing or have another size."""
+        """Return the files that are missing or have another size."""
         refs = list(refs)
         found = self._sizes(refs)
         return [ref for ref in refs if found.get(self._path(ref)) != ref.bytes]
 
     def problems(self, metadata: Metadata) -> list[str]:
-        """One sentence per file that is missing or has another size."""
+        """Return one sentence per file that is missing or has another size."""
         refs = files_of(metadata)
         try:
             found = self._sizes(refs)
@@ -327,7 +327,8 @@ class CheckpointStore:
         return f"{self.folder / ref.path} {what}"
 
     def _sizes(self, refs: Iterable[FileRef], checkpoint: int | None = None) -> dict[str, int]:
-        """Sizes of all objects in these checkpoints' folders. A listing is cheaper than a request per object."""
+        """Return the sizes of all objects in these checkpoints' folders. A listing is cheaper than a request per
+        object."""
         folders = {self._path(ref).split("/", 1)[0] for ref in refs}
         if checkpoint is not None:
             folders.add(folder_name(checkpoint))
@@ -341,15 +342,15 @@ class CheckpointStore:
             return self._objects.list(folder).objects
 
     def _unfinished(self, folder: str) -> list[str]:
-        """Incomplete files of running or killed writers. An object store does not show them."""
+        """Return incomplete files of running or killed writers. An object store does not list such files."""
         return unfinished(self.folder, folder) if isinstance(self.folder, Path) else []
 
     def read(self, ref: FileRef) -> bytes:
-        """The content of a file; DamagedFileError if it differs from the written content."""
+        """Return the content of a file. Raises DamagedFileError if it differs from the written content."""
         return b"".join(self.chunks(ref))
 
     def chunks(self, ref: FileRef) -> Iterator[bytes]:
-        """The content of a file, piece by piece; the last step raises if it differs from the written content."""
+        """Yield the content of a file in pieces; the last step raises if it differs from the written content."""
         path = self.path_of(ref)
         return chunks_of(path, ref) if isinstance(path, Path) else verified(str(path), ref, [self._get(ref.path)])
 
@@ -369,18 +370,18 @@ class CheckpointStore:
                 time.sleep(LOOK_S)
 
     def load_metadata(self, checkpoint: int) -> Metadata:
-        """The metadata of a complete checkpoint."""
+        """Return the metadata of a complete checkpoint."""
         path = self.folder / path_in(checkpoint)
         if isinstance(path, Path):
             return read_metadata(path, checkpoint)
         return parse_metadata(self._get(path_in(checkpoint)), str(path), checkpoint)
 
     def size_of_metadata(self, checkpoint: int) -> int:
-        """Bytes of the metadata itself; 0 without metadata."""
+        """Return the size of the metadata in bytes; 0 without metadata."""
         return self._objects.head(path_in(checkpoint)) or 0
 
     def exists(self) -> bool:
-        """Whether anything was written here."""
+        """Whether anything was written to this store."""
         if isinstance(self.folder, Path):
             return self.folder.is_dir()
         listed = self._objects.list(deep=False)
@@ -391,14 +392,14 @@ class CheckpointStore:
         return self._objects.head(path_in(checkpoint)) is not None
 
     def checkpoints(self) -> list[int]:
-        """Ids of the complete checkpoints, ascending."""
+        """Return the ids of the complete checkpoints, ascending."""
         with self._lock:
             # Checking an object takes a request; checking a file costs nothing.
             known = set(self._complete) if self.is_remote else set()
         numbers = self._numbers()
         there = {number for number in numbers if number in known or self.is_complete(number)}
         with self._lock:
-            # Keep a checkpoint that was completed meanwhile.
+            # Keep a checkpoint that was completed during the loop.
             self._complete = there | self._complete - known
         return sorted(there)
 
@@ -419,7 +420,7 @@ class CheckpointStore:
             self._objects.delete([*self._objects.list(folder).objects, *self._unfinished(folder)])
 
     def discard(self, dropped: Iterable[Metadata], kept: Iterable[Metadata]) -> list[str]:
-        """Remove checkpoints and the shared objects that only they name; returns the removed paths."""
+        """Remove checkpoints and the shared objects that only they name; return the removed paths."""
         dropped, kept = list(dropped), list(kept)
         for item in dropped:
             self.delete(item.checkpoint)
@@ -428,7 +429,7 @@ class CheckpointStore:
         return self._remove_shared(candidates, kept, newest + 1)
 
     def sweep(self, keep: Iterable[Metadata], before: int | None = None) -> list[str]:
-        """Remove everything that no kept checkpoint names; returns the removed paths.
+        """Remove everything that no kept checkpoint names; return the removed paths.
 
         Files that checkpoints with an id of `before` or above have written or name are kept, because these checkpoints
         may be in progress. By default `before` is above the newest kept checkpoint.
@@ -465,7 +466,7 @@ class CheckpointStore:
         return doomed
 
     def _remove_shared(self, paths: set[str], kept: Iterable[Metadata], before: int) -> list[str]:
-        """Remove shared objects that neither kept checkpoints nor checkpoints from `before` on need."""
+        """Remove shared objects that are needed neither by kept checkpoints nor by checkpoints from `before` on."""
         needed = {ref.path for item in kept for ref in files_of(item)}
         for number in self.checkpoints():
             if number >= before:  # it is complete and not yet recorded

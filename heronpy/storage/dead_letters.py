@@ -1,6 +1,6 @@
 """Dead letters on disk: tuples that were given up, one JSON object per line.
 
-Each task has one file below `<working_dir>/dead-letters/`, and its predecessor. Invariants: the two
+Each task has one current file and one older file below `<working_dir>/dead-letters/`. Invariants: the two
 together never exceed the allowed size; a line is written whole or, if the machine dies, is the
 last of its file and skipped by readers; values that JSON cannot represent are shown, not dropped silently.
 """
@@ -17,7 +17,7 @@ from heronpy.common.folders import make_folders
 
 FOLDER = "dead-letters"
 _SUFFIX = ".jsonl"
-#: Largest payload that is kept completely. Of a larger payload, only the beginning of its text is kept.
+#: Size in bytes of the largest payload that is kept completely. Of a larger payload, only the beginning is kept.
 PAYLOAD_MAX_BYTES = 1 << 20
 TRACEBACK_MAX_CHARS = 64 * 1024
 
@@ -30,7 +30,7 @@ class DeadLetterFile:
         self._half = max(1, max_bytes // 2)
 
     def append(self, letter: dict[str, Any]) -> None:
-        """Write one dead letter; OSError if that fails."""
+        """Write one dead letter. Raises OSError if that fails."""
         line = json.dumps(letter, ensure_ascii=True).encode() + b"\n"
         if len(line) > self._half:
             shown = str(letter.get("payload"))[: self._half // 8]
@@ -48,7 +48,8 @@ class DeadLetterFile:
             os.close(descriptor)
 
     def last_number(self, topology_id: str) -> int:
-        """The `number` of the newest letter of this topology; 0 without a letter, or if the file cannot be read."""
+        """Return the `number` of the newest letter of this topology; 0 without a letter, or if the file cannot be
+        read."""
         try:
             lines = self.path.read_bytes().splitlines()
         except OSError:
@@ -62,14 +63,14 @@ class DeadLetterFile:
 
 
 def encode_payload(values: list[Any]) -> tuple[list[Any], bool]:
-    """The values of a tuple as JSON, and whether they had to be cut."""
+    """Return the values of a tuple as JSON, and whether they were cut."""
     try:
         payload = [_encode(value, 0) for value in values]
         if len(json.dumps(payload)) <= PAYLOAD_MAX_BYTES:
             return payload, False
         return [str(payload)[: PAYLOAD_MAX_BYTES // 8]], True
     except Exception as error:
-        # Showing a value runs its own code, which may be the defective part.
+        # Showing a value runs the value's own code, which may be defective.
         return [f"not shown: {type(error).__name__}"], True
 
 
@@ -88,7 +89,7 @@ def _encode(value: Any, depth: int) -> Any:
 
 
 def files_of(working_dir: str | os.PathLike[str]) -> list[Path]:
-    """The files of all tasks, the older file of each first."""
+    """Return the files of all tasks; for each task, the older file comes first."""
     folder = Path(working_dir) / FOLDER
     current = sorted(folder.glob(f"*{_SUFFIX}"))
     older = {path: path.with_suffix(_SUFFIX + ".1") for path in current}
@@ -96,7 +97,7 @@ def files_of(working_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def letter_of(line: bytes) -> dict[str, Any] | None:
-    """The dead letter of a line; None for an invalid line."""
+    """Return the dead letter in a line; None for an invalid line."""
     try:
         letter = json.loads(line)
     except (ValueError, RecursionError):

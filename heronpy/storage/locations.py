@@ -29,21 +29,21 @@ def open_store(
     patience_s: float = 0.0,
     spool: Spool | None = None,
 ) -> CheckpointStore:
-    """The checkpoints of the topology instance whose files are at a place.
+    """Open the checkpoints of the topology instance whose files are at a place.
 
-    `timeout_s` is the patience of the client of an object store; for the rest see `CheckpointStore`.
+    `timeout_s` is the number of seconds that the client of an object store tries; see also `CheckpointStore`.
     """
     objects = open_objects(place, timeout_s) if isinstance(place, Url) else None
     return CheckpointStore(place, fsync, limits, objects=objects, spool=spool, patience_s=patience_s)
 
 
 def location_of(place: Place, checkpoint: int) -> str:
-    """The location of a checkpoint, as in plans and commands."""
+    """Return the location of a checkpoint, as in plans and commands."""
     return str((place if isinstance(place, Url) else Path(place).absolute()) / folder_name(checkpoint))
 
 
 def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) -> tuple[CheckpointStore, Metadata]:
-    """The store of a complete checkpoint, and its metadata.
+    """Return the store of a complete checkpoint, and its metadata.
 
     `patience_s` is how many seconds to wait for an object store that cannot be reached.
     """
@@ -58,9 +58,9 @@ def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) ->
 
 
 def check_trusted(location: str) -> None:
-    """DamagedFileError if another user of this host may have written a checkpoint: call it before a restore.
+    """Raise DamagedFileError if another user of this host may have written a checkpoint; call it before a restore.
 
-    An object store says nothing about writers: everyone who may write to a prefix is trusted.
+    An object store does not record writers: everyone who may write to a prefix is trusted.
     """
     place = place_of(location)
     if isinstance(place, Url):
@@ -77,7 +77,7 @@ def same_place(one: Place, other: Place) -> bool:
 
 
 def folders_in(root: Place) -> list[Place]:
-    """The folders of topology instances in a store, by name."""
+    """Return the folders of topology instances in a store, by name."""
     if isinstance(root, Url):
         try:
             return [root / name for name in open_objects(root).list(deep=False).folders]

@@ -17,10 +17,10 @@ from heronpy.storage.objects.folder import FolderObjects
 from heronpy.storage.objects.opening import COMMAND_S, open_own
 
 FOLDER: Final = "log-files"
-#: Larger files are not read as a whole.
+#: Size in bytes above which files are not read as a whole.
 LOG_MAX_BYTES: Final = 1 << 30
 _RUN: Final = re.compile(r"(?P<container>\d{1,9})\.(?P<submission>\d{1,9})@(?P<host>[A-Za-z0-9._-]{1,100})")
-#: A log or a rotated log; names that lead to another folder do not match.
+#: Matches the name of a log or a rotated log, but no name that leads to another folder.
 _FILE: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*\.log(\.[0-9]{1,4})?")
 
 
@@ -40,7 +40,7 @@ class Run(Struct, frozen=True, order=True):
 class LogArchive:
     """The archive of one topology, below `place`: a folder or a URL. Raises ConfigError if it cannot be opened here.
 
-    The calls raise ObjectsError when the place does not answer or refuses the request.
+    Calls raise ObjectsError if the place does not answer or refuses the request.
     """
 
     def __init__(self, place: str, topology_id: str, patience_s: float = COMMAND_S) -> None:
@@ -49,15 +49,15 @@ class LogArchive:
 
     @property
     def name(self) -> str:
-        """The place, as sentences name it."""
+        """The name of the place in a sentence."""
         return self._objects.name
 
     def put(self, run: Run, file: Path) -> None:
-        """Keep a log under its own name."""
+        """Store a log under its file name."""
         self._objects.put(f"{self._prefix}/{run.name}/{FOLDER}/{file.name}", file)
 
     def runs(self) -> dict[Run, dict[str, int]]:
-        """The files of each run with their sizes; files with other names are left out."""
+        """Return the files of each run with their sizes; files with other names are left out."""
         found: dict[Run, dict[str, int]] = {}
         for key, size in self._objects.list(self._prefix).objects.items():
             run, slash, name = key.removeprefix(f"{self._prefix}/").partition(f"/{FOLDER}/")
@@ -68,14 +68,14 @@ class LogArchive:
         return found
 
     def get(self, run: Run, name: str) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
         return self._objects.get(f"{self._prefix}/{run.name}/{FOLDER}/{name}")
 
     def folder_of(self, run: Run) -> Path | None:
-        """The folder of a run, with its FOLDER, if the files are on this host; else None."""
+        """Return the folder of a run's log files, if the files are on this host; else None."""
         return self._objects.root / self._prefix / run.name if isinstance(self._objects, FolderObjects) else None
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
-    """Names of log files, current files before rotated ones."""
+    """Return the names of log files, current files before rotated files."""
     return sorted(names, key=lambda name: (int(name.rpartition(".log")[2].removeprefix(".") or 0), name))

@@ -1,4 +1,4 @@
-"""The manifest of a stored package, by which a later use can check that it is unchanged.
+"""The manifest of a stored package, with which a later use can check that the package is unchanged.
 
 The manifest is written with its entry, next to the cache's entries, where only their owner may write. It names each
 file with the hash of its content, and with its stamp from the kernel: inode, size and times; only root can set the
@@ -42,7 +42,7 @@ class Item(Struct, frozen=True):
 
 
 def check_entry(entry: str | os.PathLike[str]) -> None:
-    """PackageError if a stored package, or any part of it, belongs to another user, or if others may enter it."""
+    """Raise PackageError if a stored package, or any part of it, belongs to another user, or if others may enter it."""
     try:
         status = os.lstat(entry)
         if not stat.S_ISDIR(status.st_mode):
@@ -58,7 +58,7 @@ def check_entry(entry: str | os.PathLike[str]) -> None:
 
 
 def write(entry: Path, manifest: Path) -> None:
-    """Write the manifest of an entry; OSError if that fails."""
+    """Write the manifest of an entry. Raises OSError if that fails."""
     content = {name: [item.content, item.executable, *item.stamp] for name, item in _items(entry, {}).items()}
     temporary = manifest.with_name(f"{manifest.name}.tmp")
     with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
@@ -69,7 +69,7 @@ def write(entry: Path, manifest: Path) -> None:
 
 
 def read(manifest: Path) -> dict[str, Item] | None:
-    """The manifest; None if it is missing, unreadable or not trusted."""
+    """Return the manifest; None if it is missing, unreadable or not trusted."""
     try:
         descriptor = os.open(manifest, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -85,7 +85,7 @@ def read(manifest: Path) -> dict[str, Item] | None:
 
 
 def compare(entry: Path, expected: dict[str, Item]) -> None:
-    """PackageError that names the first file that was added, is missing or has changed."""
+    """Raise PackageError, naming the first file that was added, is missing or has changed."""
     for name, status in _walk(entry):
         if name not in expected and not stat.S_ISDIR(status.st_mode) and not _is_bytecode(name, status, expected):
             raise _refusal(entry, f"has {name!r}, which was not submitted")
@@ -111,7 +111,7 @@ def _item(values: Any) -> Item:
 
 
 def _items(entry: Path, known: dict[str, Item]) -> dict[str, Item]:
-    """The files and links of an entry; a known file with the same stamp is not read."""
+    """Return the files and links of an entry; a known file with the same stamp is not read."""
     found = {}
     for name, status in _walk(entry):
         if stat.S_ISDIR(status.st_mode):

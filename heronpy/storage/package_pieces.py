@@ -1,7 +1,8 @@
-"""The archive of a package in a place that all hosts reach, so that they need not all fetch it from the scheduler.
+"""The archive of a package in a place that all hosts reach, so that not every host fetches it from the scheduler.
 
-It is stored in pieces, so that no process holds all of it in memory: `<topology id>/<sha256 of the archive>/<number>`.
-Readers have its size and digest from the scheduler, so they detect an archive that another user has put there.
+The archive is stored in pieces, so that no process has all of it in memory: `<topology id>/<sha256 of the
+archive>/<number>`. Readers have its size and digest from the scheduler, so they detect an archive that another user has
+put there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PIECE_BYTES: Final = 8 << 20
 class PackagePieces:
     """The package of one topology, below `place`: a folder or a URL. Raises ConfigError if it cannot be opened here.
 
-    The calls raise ObjectsError when the place does not answer or refuses the request.
+    Calls raise ObjectsError if the place does not answer or refuses the request.
     """
 
     def __init__(self, place: str, topology_id: str, patience_s: float = COMMAND_S) -> None:
@@ -28,14 +29,15 @@ class PackagePieces:
 
     @property
     def name(self) -> str:
-        """The place, as sentences name it."""
+        """The name of the place in a sentence."""
         return self._objects.name
 
     def _key(self, digest: bytes, number: int) -> str:
         return f"{self._prefix}/{digest.hex()}/{number:06d}"
 
     def put(self, archive: Path, digest: bytes) -> None:
-        """Store an archive unless it is complete already. Pieces are written in order, so the last piece shows that."""
+        """Store an archive unless it is already complete, which the last piece shows, because pieces are written in
+        order."""
         size = archive.stat().st_size
         last = max(0, size - 1) // PIECE_BYTES
         if self._objects.head(self._key(digest, last)) == size - last * PIECE_BYTES:
@@ -45,7 +47,7 @@ class PackagePieces:
                 self._objects.put(self._key(digest, number), file.read(PIECE_BYTES))
 
     def read(self, digest: bytes, size: int, offset: int) -> bytes:
-        """The piece at the offset; empty at the end. MissingObjectError if the package is missing."""
+        """Return the piece at the offset; empty at the end. Raises MissingObjectError if the package is missing."""
         if offset >= size:
             return b""
         number, start = divmod(offset, PIECE_BYTES)
@@ -59,9 +61,9 @@ class PackagePieces:
 def either(
     first: Callable[[int], bytes], other: Callable[[int], bytes], failed: Callable[[HeronError], None]
 ) -> Callable[[int], bytes]:
-    """A reader that continues with `other` after `first` has failed, or when it is asked for the beginning again.
+    """Return a reader that continues with `other` after `first` has failed, or if the beginning is read again.
 
-    A reader that begins again has found that the data of `first` does not match the announced digest.
+    A caller that begins again has found that the data of `first` does not match the announced digest.
     """
     sources = [first, other]
     begun = False

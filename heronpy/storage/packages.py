@@ -1,9 +1,9 @@
 """The package cache: user code, stored once per host under the sha256 of its content.
 
-`<root>/<sha256>/` holds the unpacked package.  Invariants: an entry appears by one rename, so it is complete or absent,
-even after a crash; processes that add the same package concurrently unpack it once; an entry never changes; an entry
-that was changed nevertheless, or that another user owns, is refused (see `package_manifest`).  Work in progress lives
-in `<root>/.tmp`; the next process that wants the package removes it.
+`<root>/<sha256>/` contains the unpacked package.  Invariants: an entry appears by one rename, so it is complete or
+absent, even after a crash; processes that add the same package concurrently unpack it once; an entry never changes; an
+entry that was changed nevertheless, or that another user owns, is refused (see `package_manifest`).  Work in progress
+lives in `<root>/.tmp`; the next process that wants the package removes it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FILES_MAX: Final = 100_000
 BYTES_MAX: Final = 4 * 1024**3
 LOCK_TIMEOUT_S: Final = 600.0
 _FSYNC_EACH_MAX: Final = 500
-#: How often an archive is read that does not match the announced digest.
+#: Number of times that an archive which does not match the announced digest is read.
 FETCHES: Final = 2
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -47,7 +47,7 @@ _REGULAR: Final = 0o100600 << 16
 
 
 def archive_in(entry: Path) -> Path:
-    """Path of the archive in an entry of the cache, which is named by its digest."""
+    """Return the path of the archive in an entry of the cache; the digest is part of its name."""
     return entry / _name(entry.name)
 
 
@@ -57,9 +57,9 @@ def _name(digest: str) -> str:
 
 
 class Archived:
-    """A package together with an archive of it, for tasks that load classes from the archive themselves.
+    """A package and an archive of it, for tasks that load classes from the archive themselves.
 
-    A source plus its archive; the digest differs from that of the source alone.
+    The digest differs from the digest of the source alone.
 
     Apache Heron gives tasks the path of the submitted .pex, with its content unpacked next to it; user
     code opens the file with `zipfile`, imports from it with `zipimport`, or reads data from its folder. Here the
@@ -86,7 +86,7 @@ class Archived:
 
 
 def _from_begin(file: IO[bytes]) -> IO[bytes]:
-    """The same file, rewound; the caller reads and closes it."""
+    """Return the same file, rewound; the caller reads and closes the file."""
     file.seek(0)
     return os.fdopen(os.dup(file.fileno()), "rb")
 
@@ -152,14 +152,14 @@ class PackageStore:
         self._lock_timeout_s = lock_timeout_s
 
     def add(self, path: str | os.PathLike[str], archived: bool = False) -> Package:
-        """Store what the user submits, unless it is stored already.
+        """Store the submitted code, unless it is already stored.
 
         A plain .py file is stored alone: it can import installed modules but not the files next to it; to use
         those, submit the directory. A directory with an `__init__.py` is stored under its own name, so that
         `import directory` works; for any other directory the content is stored, as if Python had started in it.
         Directories are stored without caches, version control and virtual environments (`sources.EXCLUDED`).
         Archives (zip, pex, tar) are unpacked without caches; the dependencies inside a pex are placed next to the
-        user's code. Nothing of the package is executed. With `archived` the entry also has an archive
+        user's code. Nothing of the package is executed. With `archived`, the entry also contains an archive
         of the package, at `archives.archive_in(package.dir)`.
         """
         submitted = absolute(path)
@@ -194,12 +194,12 @@ class PackageStore:
         sync_path(self._root)
 
     def fetch(self, sha256: str, read: Callable[[int], bytes], size: int, digest: bytes) -> Path:
-        """The entry with the name `sha256` that another host has. Its archive is read once, unless the entry is stored
-        already.
+        """Fetch the entry `sha256` of another host and return it. Its archive is read once, unless the entry is already
+        stored.
 
-        `read(offset)` gives the next bytes of a tar file of `size` bytes with the sha256 `digest`, empty at its end. A
-        damaged archive is read again. Processes that want the same package at the same time wait for the first of them.
-        PackageError when the stored entry has changed, or the archive does not match its size and digest.
+        `read(offset)` returns the next bytes of a tar file of `size` bytes with the sha256 `digest`, empty at its end.
+        A damaged archive is read again. Processes that want the same package at the same time wait for the first of
+        them. Raises PackageError if the stored entry has changed, or the archive does not match its size and digest.
         """
         if not _SHA256.fullmatch(sha256):
             raise PackageError(f"package {sha256[:80]!r} has no digest for a name; submit the topology again")
@@ -278,7 +278,7 @@ class PackageStore:
         return self._root / package_manifest.FOLDER / f"{sha256}.json"
 
     def prune(self, in_use: Collection[str], unused_s: float) -> list[str]:
-        """Remove unused entries that were last added more than `unused_s` ago; returns their names."""
+        """Remove unused entries that were last added more than `unused_s` ago; return their names."""
         removed = []
         with self._trouble(self._root):
             names = os.listdir(self._root) if self._root.is_dir() else []
@@ -307,7 +307,7 @@ class PackageStore:
 
     @contextmanager
     def _locked(self, sha256: str, last: bool = False) -> Iterator[None]:
-        """Lock an entry exclusively, and make missing folders; `last` removes the lock file afterwards."""
+        """Lock an entry exclusively, and create missing folders; `last` removes the lock file afterwards."""
         for name in (".tmp", ".locks", package_manifest.FOLDER):
             make_folders(self._root / name)
         file = self._root / ".locks" / f"{sha256}.lock"
@@ -332,7 +332,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Sync everything below the directory, before its name makes it count as complete."""
+    """Sync everything below the directory, before a rename makes it count as complete."""
     paths = [directory]
     for parent, directories, files in os.walk(directory):
         paths += [Path(parent) / name for name in directories + files]

@@ -16,8 +16,8 @@ class Pins:
         self._changed = threading.Condition()
 
     def add(self, checkpoint: int, paths: Iterable[str]) -> None:
-        """Protect these files from now on. Waits for a removal of one of them, after which it is known whether the file
-        exists.
+        """Protect these files from now on. If one of them is being removed, wait for the end of the removal, so that it
+        is known whether the file exists.
         """
         wanted = set(paths)
         with self._changed:
@@ -32,7 +32,7 @@ class Pins:
 
     @contextlib.contextmanager
     def removing(self, paths: Iterable[str]) -> Iterator[list[str]]:
-        """The files that may be removed within the block; a process that pins one of them waits."""
+        """Yield the files that may be removed within the block; a thread that pins one of these files waits."""
         with self._changed:
             doomed = set(paths).difference(*self._pins.values())
             self._doomed |= doomed

@@ -13,7 +13,7 @@ from heronpy.storage.stores import replica_of, store_roots
 
 
 def check_folders(launch: LaunchSpec) -> None:
-    """ConfigError or PackageError if another user could replace what the topology's processes read.
+    """Raise ConfigError or PackageError if another user could replace files that the topology's processes read.
 
     Checks the working folder, its logs, the checkpoint stores, and the stored package, whose files
     must be unchanged.

@@ -1,4 +1,4 @@
-"""The things that a user may submit, as streams of entries: a file, a directory, a zip, pex or tar.
+"""The sources that a user may submit, as streams of entries: a file, a directory, a zip, pex or tar.
 
 Each source knows its digest and its entries; `unpack` writes entries below a directory. Invariants: nothing is written
 outside that directory, for any names and links in an archive, because every name is checked before use, and links are
@@ -58,7 +58,7 @@ class Source(Protocol):
     """Anything that a user may submit."""
 
     def digest(self) -> str:
-        """sha256 of the content, in hexadecimal."""
+        """Return the sha256 of the content, in hexadecimal."""
 
     def entries(self) -> Iterator[Entry]:
         """The entries of the source."""
@@ -76,7 +76,7 @@ class Caps(Struct, frozen=True):
 
 
 class PlainFile:
-    """One Python file; its name belongs to the content, as it names the module."""
+    """One Python file; the file's name counts as content, because it names the module."""
 
     def __init__(self, path: Path, caps: Caps) -> None:
         self._path = path
@@ -144,7 +144,7 @@ class Directory:
                 raise PackageError(f"{path} is neither a file nor a directory; remove it from the package")
 
     def _link(self, path: Path, name: str) -> str:
-        """The target of a link inside the directory, as a name in the package."""
+        """Return the target of a link inside the directory, as a name in the package."""
         root = os.path.realpath(self._path)
         real = os.path.realpath(path)
         if not os.path.exists(real) or os.path.commonpath([root, real]) != root or real == root:
@@ -232,7 +232,7 @@ def _without_dependency(name: str) -> str:
 
 
 def source_of(path: Path, caps: Caps) -> Source:
-    """The source of the right kind for a submitted path."""
+    """Return the source for a submitted path."""
     if path.is_dir():
         return Directory(path, caps)
     if not path.is_file():
@@ -304,7 +304,7 @@ def _named(current: Callable[[], str]) -> Iterator[None]:
 
 
 def _check_name(name: str) -> str:
-    """The name of an entry; an error if it is outside the package."""
+    """Return the name of an entry. Raises PackageError if it is outside of the package."""
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
         raise PackageError(f"{name!r} in the package leads out of it; use relative names only")
@@ -320,7 +320,7 @@ def _check_name(name: str) -> str:
 
 
 def _link_target(name: str, target: str) -> str:
-    """The target of a symbolic link, as a name in the package."""
+    """Return the target of a symbolic link, as a name in the package."""
     if target.startswith("/"):
         raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package")
     return _inside(name, posixpath.join(posixpath.dirname(name), target))
@@ -373,7 +373,7 @@ def _write(opened: IO[bytes], path: Path, executable: bool, limit: int) -> int:
 
 
 def _feed(opened: _Readable, into: Callable[[bytes], object], limit: int) -> int:
-    """Pass on the bytes of a file; reads at most slightly more than `limit`."""
+    """Yield the bytes of a file; read at most slightly more than `limit`."""
     count = 0
     while count <= limit and (chunk := opened.read(_CHUNK)):
         count += len(chunk)

@@ -22,7 +22,7 @@ from heronpy.common.units import format_bytes
 from heronpy.storage.checkpoint_files import StoreError
 from heronpy.storage.objects.folder import write_all
 
-#: Interval at which a forked copy that is ahead of the uploads checks for room.
+#: Interval in seconds at which a forked copy that is ahead of the uploads checks for room.
 LOOK_S: Final = 0.02
 _UNFINISHED: Final = ".unfinished-"
 
@@ -41,7 +41,7 @@ class Spool:
     def add(
         self, checkpoint: int, path: str, data: bytes | bytearray | memoryview, upload: Callable[[int], None]
     ) -> None:
-        """Keep a file until it is uploaded; `upload` is called to make room. StoreError if the file cannot be kept."""
+        """Keep a file until it is uploaded; `upload` is called to make room. Raises StoreError if it cannot be kept."""
         if len(data) > self._max_bytes:
             raise StoreError(
                 f"a file of {format_bytes(len(data))} is too large for the spool, which holds"
@@ -70,7 +70,7 @@ class Spool:
             ) from error
 
     def waiting(self, checkpoint: int) -> list[tuple[str, Path]]:
-        """The complete files that wait for this checkpoint, each with its path in the store."""
+        """Return the complete files that wait for this checkpoint, each with its path in the store."""
         folder = self._folder / str(checkpoint)
         try:
             names = sorted(os.listdir(folder))
@@ -86,6 +86,6 @@ class Spool:
         held = 0
         for folder, _, names in os.walk(self._folder):
             for name in names:
-                with contextlib.suppress(OSError):  # uploaded since
+                with contextlib.suppress(OSError):  # already uploaded
                     held += os.lstat(os.path.join(folder, name)).st_size
         return held

@@ -22,14 +22,14 @@ from heronpy.common.flock import locked, open_lock, try_flock, unlock
 from heronpy.common.folders import make_folders
 
 _ACCOUNT: Final = struct.Struct("<d")
-#: The account never owes more than this; more means that the clock was reset.
+#: Seconds that an account owes at most; a larger value means that the clock was reset.
 DEBT_MAX_S: Final = 60.0
-#: A waiting writer checks for a slot at this interval.
+#: Interval in seconds at which a waiting writer checks for a slot.
 SLOT_LOOK_S: Final = 0.02
 
 
 class StoreLimits(Struct, frozen=True):
-    """Limits of the store at `root`; 0 means none."""
+    """Limits of the store at `root`; 0 means no limit."""
 
     root: Path
     writers: int = 0
@@ -37,7 +37,7 @@ class StoreLimits(Struct, frozen=True):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Become one of the store's writers; waits for a slot."""
+        """Become one of the store's writers; wait for a slot."""
         if not self.writers:
             yield
             return
@@ -64,7 +64,7 @@ class StoreLimits(Struct, frozen=True):
             time.sleep(self.wait_s(count, time.monotonic()))
 
     def wait_s(self, count: int, now: float) -> float:
-        """Charge bytes to the account; returns the time to wait before writing them."""
+        """Charge bytes to the account; return the seconds to wait before writing them."""
         if self.bytes_per_s <= 0:
             return 0.0
         cost = count / self.bytes_per_s

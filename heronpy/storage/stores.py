@@ -1,10 +1,10 @@
 """Chooses the checkpoint store that a topology writes to.
 
-An object store is the only store of its topologies. There may be several folders: the policy picks the one of a new
-topology, which keeps it as long as it is writable. The choice is recorded in a file of the topology's working folder,
-the claim, so that all of its processes agree, even if they start concurrently. When a store is full or gone, the
-process that notices moves the claim to the next one, and every process follows with its next checkpoint, which is a
-full one. Checkpoints in the old store stay restorable, because locations are absolute.
+An object store is the only store of its topologies. There may be several folders: the policy chooses the folder of a
+new topology, which keeps this folder as long as it is writable. The choice is recorded in a file of the topology's
+working folder, the claim, so that all of its processes agree, even if they start concurrently. If a store is full or
+missing, the process that notices moves the claim to the next store, and every process follows with its next checkpoint,
+which is a full checkpoint. Checkpoints in the old store stay restorable, because locations are absolute.
 
 Several hosts share no files and locks, so `choose_once` picks the store at submit, and the submitted record in the
 state manager names only that store.
@@ -38,9 +38,9 @@ if TYPE_CHECKING:  # code that only checks settings opens no store
 #: A store with less free space counts as full for a new topology.
 FREE_MIN_BYTES: Final = 16 << 20
 _CLAIM: Final = "checkpoint-store"
-#: Folder in the working folder of a topology where files wait until they are uploaded.
+#: Folder, in the working folder of a topology, in which files wait until they are uploaded.
 SPOOL: Final = "spool"
-#: Minimum number of checkpoints that an object store keeps: a task that has not heard of the newest one builds upon the
+#: Minimum number of checkpoints that an object store keeps: a task that has not heard of the newest one builds on the
 #: previous one.
 RETAINED_MIN: Final = 2
 _FIELDS: Final = frozenset(("folder", "weight", "writers", "rate_bytes"))
@@ -56,14 +56,14 @@ class StoreSpec(Struct, frozen=True):
 
 
 def specs_of(settings: CheckpointSettings) -> list[StoreSpec]:
-    """The folders of the settings; ConfigError if one is invalid."""
+    """Return the folders of the settings. Raises ConfigError if a folder is invalid."""
     if not settings.stores:
         return [_spec("", settings.root or str(heron_home() / "checkpoints"), settings)]
     return [_spec(str(name), given, settings) for name, given in settings.stores.items()]
 
 
 def object_store(settings: CheckpointSettings) -> Url | None:
-    """The object store that holds all checkpoints; None if they are in folders."""
+    """Return the object store with all checkpoints; None if checkpoints are in folders."""
     place = place_of(settings.root) if settings.root and not settings.stores else None
     return place if isinstance(place, Url) else None
 
@@ -92,7 +92,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
 
 
 def check_stores(settings: CheckpointSettings) -> None:
-    """ConfigError if the stores and the replica cannot be combined, or an object store cannot be used."""
+    """Raise ConfigError if the stores and the replica cannot be combined, or an object store cannot be used."""
     roots: dict[Place, str] = {}
     remote = object_store(settings)
     replica = replica_of(settings)
@@ -120,20 +120,21 @@ def check_stores(settings: CheckpointSettings) -> None:
 
 
 def store_roots(settings: CheckpointSettings) -> list[Place]:
-    """The places of all stores, each with one folder per topology instance."""
+    """Return the places of all stores, each with one folder per topology instance."""
     remote = object_store(settings)
     return [remote] if remote is not None else [spec.root for spec in specs_of(settings)]
 
 
 def replica_of(settings: CheckpointSettings) -> Place | None:
-    """The second store for complete checkpoints; None if it is not set."""
+    """Return the second store for complete checkpoints; None if it is not set."""
     return place_of(settings.replica) if settings.replica else None
 
 
 def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | None:
-    """The folder for all hosts of a new topology, chosen by policy among writable ones; None with only one store.
+    """Return the store for all hosts of a new topology, which the policy chooses among writable stores; None if there
+    is only one store.
 
-    StoreError if no store can be written.
+    Raises StoreError if no store can be written.
     """
     if len(settings.stores) < 2:
         return None
@@ -148,7 +149,7 @@ def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | N
 
 
 def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | None:
-    """Limits of this host's writes to a store; the limits of an object store are kept in HERON_HOME."""
+    """Return the limits of this host's writes to a store; those of an object store are kept in HERON_HOME."""
     if not isinstance(place, Url):
         return StoreLimits(place, writers, bytes_per_s)
     if not writers and not bytes_per_s:
@@ -157,8 +158,8 @@ def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | N
 
 
 def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointStore:
-    """The store that complete checkpoints of a topology are copied to, with its own limits; ConfigError without a
-    replica.
+    """Open the store to which complete checkpoints of a topology are copied, with separate limits. Raises ConfigError
+    without a replica.
     """
     place = replica_of(settings)
     if place is None:
@@ -170,7 +171,7 @@ def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointSt
 
 
 def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int | None = None) -> Stores:
-    """The checkpoint stores of a process of a topology; a task passes its id, for its spool."""
+    """Open the checkpoint stores of a process of a topology; a task passes its id, for its spool."""
     remote = object_store(settings)
     if remote is None:
         return StoreChoice(launch, settings)
@@ -193,7 +194,7 @@ class Stores:
 
     @property
     def store(self) -> CheckpointStore:
-        """The store to write to now."""
+        """The current store for writes."""
         return self._store
 
     def homes(self) -> Sequence[CheckpointStore]:
@@ -201,11 +202,11 @@ class Stores:
         return [self.store]
 
     def failed(self) -> None:
-        """Note that writing to the store has failed."""
+        """Record that writing to the store has failed."""
 
 
 class StoreChoice(Stores):
-    """The store of one topology, from the view of one of its processes."""
+    """The store of one topology, as seen by one of its processes."""
 
     def __init__(self, launch: LaunchSpec, settings: CheckpointSettings) -> None:
         self._launch = launch
@@ -216,7 +217,7 @@ class StoreChoice(Stores):
 
     @property
     def store(self) -> CheckpointStore:
-        """The store to write to; a different object after a process of the topology has changed the claim."""
+        """The current store for writes; a different object after a process of the topology has changed the claim."""
         if len(self._specs) > 1:
             root = _claimed(self._claim, self._launch.topology_id)
             if root is not None and root != self._root:
@@ -230,7 +231,7 @@ class StoreChoice(Stores):
         return [present, *(store for store in others if store.exists())]
 
     def failed(self) -> None:
-        """Note that writing has failed: switch if the store is full or gone and another store is not."""
+        """React to a failed write: switch stores if this store is full or missing and another store is not."""
         if len(self._specs) > 1 and self.store and not _takes_files(self._root):
             self._go(self._choose())
 
@@ -262,7 +263,7 @@ class StoreChoice(Stores):
 
 
 def _preferred(topology_id: str, specs: list[StoreSpec], policy: str) -> list[Path]:
-    """The folders of all stores, the most suitable one for the topology first."""
+    """Return the folders of all stores, the most suitable folder for the topology first."""
     if policy == "most_free":
         return [spec.root for spec in sorted(specs, key=lambda spec: (-free_bytes(spec.root), spec.name))]
     if policy == "least_used":
@@ -271,7 +272,7 @@ def _preferred(topology_id: str, specs: list[StoreSpec], policy: str) -> list[Pa
 
 
 def by_hash(topology_id: str, specs: list[StoreSpec]) -> list[Path]:
-    """Rendezvous hashing, with shares by weight: when a store is lost, only its own topologies move. Pure."""
+    """Sort stores by rendezvous hashing, with shares by weight: if a store is lost, only its topologies move. Pure."""
 
     def score(spec: StoreSpec) -> float:
         digest = hashlib.sha256(f"{spec.name}\0{topology_id}".encode()).digest()
@@ -282,7 +283,7 @@ def by_hash(topology_id: str, specs: list[StoreSpec]) -> list[Path]:
 
 
 def _used(spec: StoreSpec) -> float:
-    """Topology instances in a store, divided by its weight; infinite for a store that cannot be reached."""
+    """Return the number of topology instances in a store, divided by its weight; infinite for an unreachable store."""
     try:
         make_folders(spec.root)
         with os.scandir(spec.root) as entries:
@@ -292,7 +293,7 @@ def _used(spec: StoreSpec) -> float:
 
 
 def free_bytes(root: Path) -> int:
-    """Free space of the file system that holds a folder; 0 when it cannot be reached."""
+    """Return the free bytes of the file system of a folder; 0 if it is unreachable."""
     try:
         make_folders(root)
         status = os.statvfs(root)
@@ -314,7 +315,7 @@ def _takes_files(root: Path) -> bool:
 
 
 def _claimed(claim: Path, topology_id: str) -> Path | None:
-    """The root that a process of this topology instance chose earlier."""
+    """Return the root that a process of this topology instance chose earlier."""
     try:
         root, _, owner = claim.read_text(encoding="utf-8").rpartition("\n")
     except (OSError, UnicodeDecodeError):
@@ -323,13 +324,13 @@ def _claimed(claim: Path, topology_id: str) -> Path | None:
 
 
 def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -> Path:
-    """Make all processes agree on the root that the first of them chose; returns it."""
+    """Make all processes agree on the root that the first of them chose; return that root."""
     make_folders(claim.parent)
     with locked(claim.with_name(f".{_CLAIM}.lock")):
         current = _claimed(claim, launch.topology_id)
         if current is not None and current != replaced:
             return current
-        # Immediately, so that the policy least_used counts this topology for the next one.
+        # Immediately, so that the policy least_used counts this topology for the next topology.
         make_folders(root / launch.topology_id)
         temporary = claim.with_name(f".{_CLAIM}.tmp")
         write_private_text(temporary, f"{root}\n{launch.topology_id}")

@@ -1,4 +1,4 @@
-"""A wheelhouse: the wheels of a topology's dependencies in one zip file, from which each host makes its environment.
+"""A wheelhouse: the wheels of a topology's dependencies in one zip file, from which each host builds its environment.
 
 `pack` resolves the requirements once, on the submitting host; other hosts use no package index. It takes only wheels,
 so no host needs a compiler and no code of a dependency runs during packing. Equal wheels give a file with equal bytes.
@@ -31,9 +31,10 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
-    """Download the wheels that a requirements file names, and write them into a file; returns `<into>-<digest>.zip`.
+    """Download the wheels that a requirements file names, and write them into a file; return `<into>-<digest>.zip`.
 
-    The wheels are for this Python and platform. PackageError with pip's reason; DeadlineError when pip takes too long.
+    The wheels are for this Python and platform. Raises PackageError with pip's reason, or DeadlineError if pip takes
+    too long.
     """
     if not requirements.is_file():
         raise ConfigError(f"there is no requirements file {requirements}")
@@ -68,7 +69,7 @@ def _write(wheels: Path, file: Path, requirements: Path) -> None:
 
 
 def digest_of(archive: Path) -> str:
-    """The digest (sha256, hex) of a wheelhouse; PackageError unless the file is one."""
+    """Return the digest (sha256, hex) of a wheelhouse. Raises PackageError if the file is not a wheelhouse."""
     wheels_of(archive)
     found = hashlib.sha256()
     try:
@@ -81,7 +82,7 @@ def digest_of(archive: Path) -> str:
 
 
 def wheels_of(archive: Path) -> list[str]:
-    """The names of the wheels; PackageError if the file has other entries, or too many."""
+    """Return the names of the wheels. Raises PackageError if the file contains other entries, or too many."""
     try:
         with zipfile.ZipFile(archive) as opened:
             entries = opened.infolist()
@@ -115,7 +116,8 @@ def unpack(archive: Path, into: Path) -> list[Path]:
 
 
 def run_pip(arguments: Sequence[str], timeout_s: float, trouble: str) -> None:
-    """Run this interpreter's pip; PackageError with `trouble` and pip's own reason, DeadlineError after the timeout."""
+    """Run this interpreter's pip. Raises PackageError with `trouble` and pip's reason, or DeadlineError after the
+    timeout."""
     command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
     try:
         ran = subprocess.run(
@@ -134,7 +136,7 @@ def run_pip(arguments: Sequence[str], timeout_s: float, trouble: str) -> None:
 
 
 def _reason(text: str) -> str:
-    """pip's first error in one line, which names the requirement; its later errors repeat it."""
+    """Return pip's first error in one line; it names the requirement, and later errors repeat it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     found = next(iter(errors), lines[-1] if lines else "pip gave no reason")

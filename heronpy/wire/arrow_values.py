@@ -38,7 +38,7 @@ _DURATION_MAX_S = 999_999_999 * _DAY_S
 
 
 def arrow() -> Any:
-    """The module pyarrow; TopologyError without it."""
+    """Return the module pyarrow. Raises TopologyError without it."""
     try:
         import pyarrow
     except ImportError:
@@ -49,13 +49,14 @@ def arrow() -> Any:
 
 
 def schema_to_bytes(schema: pa.Schema) -> bytes:
-    """A schema as part of a topology's definition; metadata are left out."""
+    """Return a schema as bytes for a topology's definition, without metadata."""
     data: bytes = schema.remove_metadata().serialize().to_pybytes()
     return data
 
 
 def schema_of(data: bytes) -> pa.Schema:
-    """The inverse of `schema_to_bytes`; raises TopologyError for invalid bytes, or without pyarrow."""
+    """Return the schema from the bytes of `schema_to_bytes`. Raises TopologyError for invalid bytes, or without
+    pyarrow."""
     pa = arrow()
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
@@ -64,7 +65,7 @@ def schema_of(data: bytes) -> pa.Schema:
 
 
 def schema_problem(schema: pa.Schema) -> str | None:
-    """Why a stream cannot have this schema, or None: "field 'x' ..." for a sentence."""
+    """Return why a stream cannot have this schema ("field 'x' ..." for a sentence), or None."""
     if not len(schema):
         return "the schema has no fields"
     for field in schema:
@@ -120,7 +121,7 @@ def _time_problem(kind: pa.DataType, is_inner: bool) -> str | None:
 
 
 def batch_problem(batch: pa.RecordBatch) -> str | None:
-    """Why the values of a batch with a good schema are invalid, or None; checks every byte of it."""
+    """Return why the values of a batch with a valid schema are invalid, or None; check every byte of the batch."""
     pa = arrow()
     try:
         batch.validate(full=True)
@@ -142,20 +143,20 @@ def batch_problem(batch: pa.RecordBatch) -> str | None:
 
 @lru_cache(maxsize=256)
 def _looked_at(schema: pa.Schema) -> list[tuple[int, pa.Field, tuple[int, int] | None]]:
-    """The fields whose values pyarrow's validation does not check, and the limits of these values."""
+    """Return the fields whose values pyarrow's validation does not check, and the limits of these values."""
     fields = [(place, field, _limits_of(field.type)) for place, field in enumerate(schema)]
     return [(place, field, limits) for place, field, limits in fields if limits or not field.nullable]
 
 
 def arrow_compute() -> Any:
-    """The module pyarrow.compute."""
+    """Return the module pyarrow.compute."""
     import pyarrow.compute
 
     return pyarrow.compute
 
 
 def _limits_of(kind: pa.DataType) -> tuple[int, int] | None:
-    """Lowest and highest number of a temporal type that Python can represent; None for other types."""
+    """Return the lowest and highest number of a temporal type that Python can represent; None for other types."""
     types = arrow().types
     if types.is_date32(kind):
         return _FIRST_S // _DAY_S, _LAST_S // _DAY_S
@@ -171,8 +172,8 @@ def _limits_of(kind: pa.DataType) -> tuple[int, int] | None:
 
 
 def encode_batch(batch: pa.RecordBatch) -> bytes:
-    """The payload of a frame: its schema's mark and a message of Arrow's IPC format. For a slice it holds only the
-    values of the slice.
+    """Return the payload of a frame: its schema's mark and a message in Arrow's IPC format. For a slice, it contains
+    only the values of the slice.
     """
     data: bytes = _mark_of(batch.schema) + memoryview(batch.serialize())
     return data
@@ -184,7 +185,7 @@ def _mark_of(schema: pa.Schema) -> bytes:
 
 
 def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatch:
-    """The batch of `count` tuples in a payload. It refers to the payload's memory. Raises RemoteWireError for an
+    """Return the batch of `count` tuples in a payload; it refers to the payload's memory. Raises RemoteWireError for an
     invalid payload.
     """
     pa = arrow()
@@ -207,14 +208,14 @@ def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatc
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether the buffers of a record batch are compressed; raises struct.error for an offset outside the metadata."""
+    """Whether the buffers of a record batch are compressed. Raises struct.error for an offset outside the metadata."""
     place = _field(metadata, _U32.unpack_from(metadata, 0)[0], _MESSAGE_HEADER)
     header = place + _U32.unpack_from(metadata, place)[0]
     return _field(metadata, header, _BATCH_COMPRESSION) > 0
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """The offset of a field in a FlatBuffers table; 0 when it is not set."""
+    """Return the offset of a field in a FlatBuffers table; 0 if the field is not set."""
     vtable = table - _I32.unpack_from(data, table)[0]
     if vtable < 0:
         raise RemoteWireError("a table of Arrow metadata is outside of them")
@@ -226,7 +227,7 @@ def _field(data: bytes, table: int, number: int) -> int:
 
 
 def flat_values(batch: pa.RecordBatch) -> list[Any]:
-    """The values of all tuples one after the other, as Python values (`to_pylist`)."""
+    """Return the values of all tuples one after the other, as Python values (`to_pylist`)."""
     width = batch.num_columns
     if width == 1:
         only: list[Any] = batch.column(0).to_pylist()

@@ -1,9 +1,9 @@
 """Payload of a batch: a flat list of values that arrives exactly as it was emitted (decision D2). Pure.
 
-Plain scalars (None, bool, int of 64 bits, float, str, bytes) travel as MessagePack. Any other value is pickled *at
-emit*, one by one, and travels as a MessagePack extension. So a list that the user changes after emit arrives with its
+Plain scalars (None, bool, int of 64 bits, float, str, bytes) are sent as MessagePack. Any other value is pickled *at
+emit*, one by one, and sent as a MessagePack extension. So a list that the user changes after emit arrives with its
 old content, tuples stay tuples, and one unusual value does not slow down the others. A topology may forbid pickle, and
-it may bring its own serializer (an IHeronSerializer), which then handles every value.
+it may have its own serializer (an IHeronSerializer), which then encodes every value.
 
 Pickles are only ever read by tasks of the same topology; stream managers and the control plane never
 decode a payload.
@@ -61,7 +61,7 @@ def _no_pickle(code: int, data: memoryview) -> Any:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-#: Decodes only the outermost list: each value stays bytes.
+#: Decodes only the outermost list; its values stay bytes.
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_pickles = msgspec.msgpack.Decoder(list, ext_hook=_load_extension).decode
 _decode_plain = msgspec.msgpack.Decoder(list, ext_hook=_no_pickle).decode
@@ -70,8 +70,8 @@ _decode_one = msgspec.msgpack.Decoder(ext_hook=_no_pickle).decode
 
 
 def freeze(value: Any, allow_pickle: bool = True) -> Any:
-    """A value that the batch may keep until it is flushed: a plain scalar is kept as it is, other values are pickled
-    now.
+    """Return a value that the batch may keep until the flush: a plain scalar is returned unchanged, other values are
+    pickled now.
     """
     if type(value) in PLAIN:
         return value
@@ -92,7 +92,7 @@ def freeze(value: Any, allow_pickle: bool = True) -> Any:
 
 
 def size_of(value: Any) -> int:
-    """Encoded size of a frozen value in bytes; never too small."""
+    """Return an upper bound of a frozen value's encoded size in bytes."""
     kind = type(value)
     if kind is str:
         return len(value) + 5 if value.isascii() else len(value.encode("utf-8", "surrogatepass")) + 5
@@ -104,7 +104,7 @@ def size_of(value: Any) -> int:
 
 
 def _encode_odd(flat: list[Any]) -> bytes:
-    """Encode with the rare plain values that MessagePack cannot hold: wide ints, lone surrogates."""
+    """Encode values including the rare plain values that MessagePack cannot represent: wide ints, lone surrogates."""
     frozen = []
     for value in flat:
         if type(value) not in _ENCODABLE:
@@ -133,9 +133,9 @@ def encode(flat: list[Any]) -> bytes:
 def decoder(
     deserialize: Callable[[bytes], Any] | None = None, allow_pickle: bool = True
 ) -> Callable[[bytes, int], list[Any]]:
-    """The function (payload, codec) -> flat list of values for a task.
+    """Return the function (payload, codec) -> flat list of values for a task.
 
-    `deserialize` is the topology's own serializer, when it has one.
+    `deserialize` belongs to the topology's own serializer, if it has one.
     """
     unpack = _decode_pickles if allow_pickle else _decode_plain
 
@@ -154,8 +154,8 @@ def decoder(
 
 
 class Undecodable:
-    """Stands for a value that could not be decoded: `data` is the value as received, `error` the exception of decoding
-    it.
+    """A placeholder for a value that could not be decoded: `data` is the value as received, `error` the exception of
+    decoding it.
     """
 
     __slots__ = ("data", "error")
@@ -175,7 +175,8 @@ Watch = Callable[[bytes, Callable[[], Any]], Any]
 def salvager(
     deserialize: Callable[[bytes], Any] | None = None, allow_pickle: bool = True
 ) -> Callable[[bytes, int, Watch | None], list[Any]]:
-    """The function (payload, codec, watch) -> flat list with an Undecodable for each value that cannot be decoded.
+    """Return the function (payload, codec, watch) -> flat list, with an Undecodable for each value that cannot be
+    decoded.
 
     It is slower than `decoder`, and serves payloads that `decoder` has refused or whose decoding may end the process.
     `watch`, if given, decodes each value that involves the user's code. It raises RemoteWireError if the payload is not
@@ -217,7 +218,7 @@ def _is_pickled(data: msgspec.Raw) -> bool:
 
 
 def _content(data: bytes) -> bytes:
-    """The pickle of a pickled value, the output of the user's serializer, or else the value as received."""
+    """Return the pickle of a pickled value, the output of the user's serializer, or else the value as received."""
     try:
         value = _plain_parts(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -29,22 +29,22 @@ _U64, _U32 = np.dtype("<u8"), np.dtype("<u4")
 
 
 def one_run(first: int, length: int) -> Runs:
-    """The `length` roots from `first` on."""
+    """Return the `length` roots from `first` on as one run."""
     return _FIRST.pack(first), _LENGTH.pack(length)
 
 
 def joined(runs: list[Runs]) -> Runs:
-    """All of these runs, in this order."""
+    """Return all of these runs, in this order."""
     return b"".join([first for first, _ in runs]), b"".join([length for _, length in runs])
 
 
 def count_of(runs: Runs) -> int:
-    """The number of runs."""
+    """Return the number of runs."""
     return len(runs[1]) // 4
 
 
 def only_run(runs: Runs) -> tuple[int, int] | None:
-    """First root and length if there is exactly one run, otherwise None.
+    """Return first root and length if there is exactly one run, otherwise None.
 
     Most messages have one run, and arrays would cost ten times as much.
     """
@@ -54,24 +54,24 @@ def only_run(runs: Runs) -> tuple[int, int] | None:
 
 
 def part_of(runs: Runs, low: int, high: int) -> Runs:
-    """The runs from number `low` up to, but not including, `high`."""
+    """Return the runs from number `low` up to, but not including, `high`."""
     return runs[0][8 * low : 8 * high], runs[1][4 * low : 4 * high]
 
 
 def starts_of(roots: NDArray[np.uint64] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """The start indices of the runs in a non-empty array of ascending, distinct numbers."""
+    """Return the start indices of the runs in a non-empty array of ascending, distinct numbers."""
     breaks = np.flatnonzero(np.diff(roots) != 1)
     breaks += 1
     return np.concatenate((np.zeros(1, dtype=np.int64), breaks))
 
 
 def lengths_of(starts: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """The lengths of the runs that begin at these indices of `count` numbers."""
+    """Return the lengths of the runs that begin at these indices of `count` numbers."""
     return np.diff(starts, append=count)
 
 
 def runs_of(roots: NDArray[np.uint64]) -> Runs:
-    """Ascending, distinct roots as runs."""
+    """Return ascending, distinct roots as runs."""
     if not len(roots):
         return NO_RUNS
     starts = starts_of(roots)
@@ -81,12 +81,12 @@ def runs_of(roots: NDArray[np.uint64]) -> Runs:
 
 
 def read_runs(runs: Runs) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """First roots and lengths as arrays."""
+    """Return first roots and lengths as arrays."""
     return np.frombuffer(runs[0], dtype=_U64), np.frombuffer(runs[1], dtype=_U32).astype(np.int64)
 
 
 def spread(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers first .. first + length - 1 for each pair, in order."""
+    """Return the numbers first .. first + length - 1 for each pair, in order."""
     ends = np.cumsum(length)
     numbers = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
     numbers += np.repeat(first - (ends - length), length)
@@ -94,13 +94,13 @@ def spread(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.in
 
 
 def expand(first: NDArray[np.uint64], length: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """All roots of these runs, in order."""
+    """Return all roots of these runs, in order."""
     # 64-bit sums wrap around, so the result is right.
     return spread(first.view(np.int64), length).view(np.uint64)
 
 
 def distinct(roots: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Ascending, distinct roots, each with the XOR of all its values."""
+    """Return ascending, distinct roots, each with the XOR of all its values."""
     if (roots[1:] > roots[:-1]).all():
         return roots, values
     # A stable sort is faster here: acks are mostly a few ascending sequences.
@@ -162,7 +162,7 @@ class LinkHeader:
 
     @staticmethod
     def pack(epoch: int, seq: int, frame: bytes | None = None) -> bytes:
-        """A header, with a checksum if the frame is given."""
+        """Return the header as bytes, with a checksum if the frame is given."""
         if frame is None:
             return _HEADER.pack(_MAGIC, _VERSION, 0, 0, epoch, seq)
         crc = zlib.crc32(frame, zlib.crc32(_PLACE.pack(epoch, seq)))
@@ -170,7 +170,8 @@ class LinkHeader:
 
     @staticmethod
     def unpack(header: bytes, frame: bytes | None = None) -> tuple[int, int]:
-        """Epoch and sequence number; RemoteWireError if the bytes are not a header, or not the header of this frame."""
+        """Return epoch and sequence number. Raises RemoteWireError if the bytes are not a header, or not this frame's
+        header."""
         if len(header) != _HEADER.size:
             raise RemoteWireError(f"{len(header)} bytes are not a link header")
         magic, version, flags, crc, epoch, seq = _HEADER.unpack(header)
@@ -182,18 +183,18 @@ class LinkHeader:
 
 
 LINK_HEADER = LinkHeader()
-#: Up to this size a frame travels in one part with its header. A second part costs more than the copy of a small
-#: frame, and less than that of a large one; from 16 to 48 KiB both cost the same.
+#: Up to this size, a frame is sent in one part with its header. A second part costs more than the copy of a small
+#: frame, and less than the copy of a large frame; from 16 to 48 KiB both cost the same.
 JOINED_MAX_BYTES = 16 << 10
 
 
 def message_of(header: bytes, frame: bytes) -> list[bytes]:
-    """The parts of a message for a header and a frame."""
+    """Return the parts of a message for a header and a frame."""
     return [header + frame] if len(frame) <= JOINED_MAX_BYTES else [header, frame]
 
 
 def header_and_frame(parts: list[bytes]) -> tuple[bytes, bytes]:
-    """The inverse of `message_of`; ValueError for any other number of parts. Header and frame are not checked here."""
+    """Return header and frame of a message, unchecked. Raises ValueError for a wrong number of parts."""
     if len(parts) == 1:
         return parts[0][: _HEADER.size], parts[0][_HEADER.size :]
     header, frame = parts
@@ -201,7 +202,7 @@ def header_and_frame(parts: list[bytes]) -> tuple[bytes, bytes]:
 
 
 def gap(last: int, seq: int) -> int:
-    """The number of missing frames when `seq` follows `last`; 1 when the number goes back."""
+    """Return the number of missing frames if `seq` follows `last`; 1 if the number goes back."""
     return max(1, seq - last - 1)
 
 
@@ -222,7 +223,7 @@ _MASK = (1 << 64) - 1
 
 
 def derived_edges(seed: int, count: int) -> Array64:
-    """Edges of the tuples 0..count-1 of a batch: splitmix64 of (seed + index).
+    """Return the edges of the tuples 0..count-1 of a batch: splitmix64 of (seed + index).
 
     Sender and receiver derive the same edges, which saves 8 bytes per tuple. splitmix64 is a
     bijection of 64-bit values (Steele, Lea, Flood, OOPSLA 2014), so edges of one batch differ.
@@ -280,14 +281,14 @@ def _roots_fit(frame: frame_pb2.Frame, roots: int) -> bool:
 
 
 def edges_of(frame: frame_pb2.Frame) -> Array64:
-    """The edge of each tuple of a tracked frame."""
+    """Return the edge of each tuple of a tracked frame."""
     if frame.derived_edges:
         return derived_edges(frame.edge, frame.count)
     return np.full(frame.count, frame.edge, dtype=np.uint64)
 
 
 def roots_of(frame: frame_pb2.Frame) -> Array64:
-    """All roots of a frame, in order (more than one per tuple when it has root_counts)."""
+    """Return all roots of a frame, in order (a tuple may have several if the frame has root_counts)."""
     if frame.roots:
         return np.frombuffer(frame.roots, dtype=U64)
     # The frame has counts of roots but lists no roots, so no tuple has a root.
@@ -297,14 +298,14 @@ def roots_of(frame: frame_pb2.Frame) -> Array64:
 
 
 def root_tasks_of(frame: frame_pb2.Frame, roots: int) -> Array32:
-    """The spout task of each of the `roots` roots."""
+    """Return the spout task of each of the `roots` roots."""
     if frame.root_tasks:
         return np.frombuffer(frame.root_tasks, dtype=U32)
     return np.full(roots, frame.root_task, dtype=np.uint32)
 
 
 def values_of(frame: frame_pb2.Frame) -> Array64:
-    """The XOR value of each root of an ACK or REGISTER."""
+    """Return the XOR value of each root of an ACK or REGISTER."""
     if frame.values:
         return np.frombuffer(frame.values, dtype=U64)
     edges = edges_of(frame)
@@ -317,21 +318,21 @@ def values_of(frame: frame_pb2.Frame) -> Array64:
 
 
 def pack64(values: Array64 | list[int]) -> bytes:
-    """uint64 values as little-endian bytes."""
+    """Return uint64 values as little-endian bytes."""
     return np.asarray(values, dtype=U64).tobytes()
 
 
 def pack16(values: list[int]) -> bytes:
-    """uint16 values as little-endian bytes."""
+    """Return uint16 values as little-endian bytes."""
     return np.asarray(values, dtype=U16).tobytes()
 
 
 def unpack16(data: bytes) -> list[int]:
-    """The inverse of pack16."""
+    """Return the uint16 values that `pack16` has packed."""
     values: list[int] = np.frombuffer(data, dtype=U16).tolist()
     return values
 
 
 def pack32(values: Array32 | list[int]) -> bytes:
-    """uint32 values as little-endian bytes."""
+    """Return uint32 values as little-endian bytes."""
     return np.asarray(values, dtype=U32).tobytes()

@@ -1,4 +1,4 @@
-"""One port to places where several hosts keep common files: a folder or an object store (S3, GCS, Azure).
+"""One interface to places where hosts keep common files: a folder or an object store (S3, GCS, Azure).
 
-`port` has the seven calls and their errors, `url` the names of places, and `opening` opens a place.
+`port` defines the seven calls and their errors, `url` the names of places, and `opening` opens a place.
 """

@@ -2,7 +2,7 @@
 
 A file gets its name by one rename, after it is on disk; `put_if_absent` by a link, which fails if the name is taken.
 Both hold on a network file system too, where locks may have no effect. The name of an unfinished file begins with a dot
-and ends in the same number as the name of its object. So a caller that numbers its objects knows which of them left an
+and ends in the same number as the name of its object. So a caller that numbers its objects knows which object left an
 unfinished file.
 """
 
@@ -28,10 +28,10 @@ _NUMBER = re.compile(r"-[0-9]{1,19}$")
 
 
 class FolderObjects:
-    """See `port.Objects`; `root` is created by the first write, for its owner only.
+    """A `port.Objects` in a folder. The first write creates `root`, for its owner only.
 
-    With `own`, a prefix of all keys, each call raises ObjectsError when another user can change the folder of that
-    name. Then only regular files of at most `read_max_bytes` are read.
+    With `own`, a prefix of all keys, each call raises ObjectsError if another user can change the folder of that
+    name. In that case, only regular files of at most `read_max_bytes` are read.
     """
 
     def __init__(self, root: Path, fsync: bool = True, own: str = "", read_max_bytes: int = 0) -> None:
@@ -59,7 +59,7 @@ class FolderObjects:
             except FileExistsError:
                 with contextlib.suppress(FileNotFoundError):
                     return path.read_bytes() == data
-                return False  # the object of another writer, which has been removed since
+                return False  # the object was another writer's and has been removed
             except OSError:
                 # Over NFS the answer to a link may get lost, and the repeated call fails. The number of names shows
                 # whether it succeeded.
@@ -68,7 +68,7 @@ class FolderObjects:
             finally:
                 with contextlib.suppress(OSError):
                     draft.unlink()
-            # The creator of the folders above may have died before they were on disk.
+            # The process that created the folders above may have died before they were on disk.
             self._sync(path.parent, above=True)
             return True
 
@@ -99,7 +99,7 @@ class FolderObjects:
             else:
                 entries, folders = _first_level(base)
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # removed since
+                with contextlib.suppress(FileNotFoundError):  # already removed
                     status = entry.stat(follow_symlinks=not self._own)
                     if not self._own or stat.S_ISREG(status.st_mode):
                         found[entry.path[cut:]] = status.st_size
@@ -140,7 +140,7 @@ class FolderObjects:
                 descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 break
             except FileNotFoundError:
-                continue  # a removal took the empty folder meanwhile
+                continue  # a concurrent removal deleted the empty folder
         try:
             try:
                 if isinstance(data, Path):
@@ -190,21 +190,21 @@ class FolderObjects:
 
 
 def unfinished(root: Path, prefix: str) -> list[str]:
-    """Keys of unfinished files below `prefix`, including those of killed writers. Listings do not have them."""
+    """Return the keys of unfinished files below `prefix`, also of killed writers. Listings omit these files."""
     cut = len(os.path.join(root, ""))
     below = _files_below(os.path.join(root, prefix))
     return [entry.path[cut:] for entry in below if entry.name.startswith(_UNFINISHED)]
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all data, in as many calls as necessary."""
+    """Write all data, with as many calls as necessary."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def _first_level(folder: str) -> tuple[list[os.DirEntry[str]], tuple[str, ...]]:
-    """The files of a folder, and the names of its folders that have files."""
+    """Return the files of a folder, and the names of its folders that contain files."""
     files, folders = [], []
     for entry in _entries(folder):
         if not entry.is_dir():
@@ -215,7 +215,7 @@ def _first_level(folder: str) -> tuple[list[os.DirEntry[str]], tuple[str, ...]]:
 
 
 def _files_below(folder: str) -> Iterator[os.DirEntry[str]]:
-    """All files below a folder; links to folders are not followed."""
+    """Return all files below a folder; links to folders are not followed."""
     for entry in _entries(folder):
         if not entry.is_dir():
             yield entry
@@ -224,7 +224,7 @@ def _files_below(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    """The entries of a folder; empty if it is gone."""
+    """Return the entries of a folder; empty if the folder is missing."""
     try:
         with os.scandir(folder) as entries:
             yield from entries

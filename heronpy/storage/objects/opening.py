@@ -1,4 +1,4 @@
-"""Opens a place for objects, and proves at submit that it supports checkpoints."""
+"""Opens a place for objects, and tests at submit that it supports checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsErr
 from heronpy.storage.objects.remote import CREDENTIALS, ENDPOINTS, RemoteObjects
 from heronpy.storage.objects.url import Url, place_of
 
-#: How long commands try to reach a store; processes of a topology try for the time of a checkpoint.
+#: Seconds for which commands try to reach a store; processes of a topology try for the time of a checkpoint.
 COMMAND_S: Final = 8.0
 _PROBE: Final = ".heron-probe"
 
@@ -26,18 +26,18 @@ _FIXES: Final = {
 
 
 def open_objects(place: Url, patience_s: float = COMMAND_S) -> Objects:
-    """The objects of a place; ConfigError if it cannot be opened here. No request is made.
+    """Open a place for objects, without a request. Raises ConfigError if it cannot be opened here.
 
-    A request that fails on the way, or because the store is overloaded, is repeated for `patience_s`.
+    A later request that fails on the way, or because the store is overloaded, is repeated for `patience_s` seconds.
     """
     return RemoteObjects(place, patience_s)
 
 
 def open_own(place: str, own: str, read_max_bytes: int, patience_s: float) -> Objects:
-    """The objects below a folder, or a URL; in a folder, everything below the prefix `own` belongs to this user (see
-    `FolderObjects`).
+    """Open the objects below a folder, or a URL; in a folder, everything below the prefix `own` belongs to this user
+    (see `FolderObjects`).
 
-    The objects are not forced to disk. ConfigError if the place cannot be opened here.
+    The objects are not synced to disk. Raises ConfigError if the place cannot be opened here.
     """
     found = place_of(place)
     if isinstance(found, Url):
@@ -46,7 +46,7 @@ def open_own(place: str, own: str, read_max_bytes: int, patience_s: float) -> Ob
 
 
 def check_objects(objects: Objects, what: str) -> None:
-    """Raises ConfigError if a store cannot be used: it is unreachable, refuses, is read-only or lacks put-if-absent.
+    """Raise ConfigError if a store cannot be used: it is unreachable, refuses, is read-only or lacks put-if-absent.
 
     Writes, reads, lists and removes a test object. `what` names the store in the sentence.
     """
@@ -84,7 +84,7 @@ def _remove(objects: Objects, key: str, what: str) -> None:
 
 
 def _why_not(objects: Objects, error: ObjectsError) -> str:
-    """Why the first write failed: distinguishes a read-only store from one that refuses all requests."""
+    """Return why the first write failed: the store is read-only, or refuses all requests."""
     if error.trouble is Trouble.DENIED:
         try:
             objects.list(deep=False)

@@ -1,6 +1,6 @@
 """The seven calls of a place for objects, and their errors.
 
-An object is a key, such as `chk-7/metadata`, and bytes. It appears whole or not at all, and a reader that comes after a
+An object is a key, such as `chk-7/metadata`, and bytes. It appears whole or not at all, and every read after a
 completed write sees it. There is no rename and no lock: an object that must be written only once is written by
 `put_if_absent`.
 """
@@ -40,7 +40,7 @@ class ObjectsError(RetryableError):
 
 
 class MissingObjectError(HeronError):
-    """There is no object with this key."""
+    """No object has this key."""
 
     def __init__(self, store: str, key: str) -> None:
         super().__init__(f"{store}/{key} is missing")
@@ -51,7 +51,7 @@ class Listing(Struct, frozen=True):
     """The keys below a prefix."""
 
     objects: dict[str, int]
-    """Key to size in bytes; keys are relative to the store, not to the prefix."""
+    """Maps each key to its size in bytes; keys are relative to the store, not to the prefix."""
     folders: tuple[str, ...] = ()
     """First parts of the keys at deeper levels; empty in a deep listing."""
 
@@ -59,30 +59,30 @@ class Listing(Struct, frozen=True):
 class Objects(Protocol):
     """A place for objects. Safe for threads; not to be used in a forked child.
 
-    Every call raises ObjectsError when the store does not answer or refuses the request.
+    Every call raises ObjectsError if the store does not answer or refuses the request.
     """
 
     @property
     def name(self) -> str:
-        """The place, as sentences and locations name it."""
+        """The name of the place in sentences and locations."""
 
     def put(self, key: str, data: bytes | bytearray | memoryview | Path) -> None:
         """Write an object, or replace it; a Path means the content of that file."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write an object unless its key exists; returns whether the object is now `data`.
+        """Write an object unless its key exists; return whether the object is now `data`.
 
         If several callers create it with different data, exactly one gets True, even if answers are lost.
         """
 
     def get(self, key: str) -> bytes:
-        """The content; raises MissingObjectError for an unknown key."""
+        """Return the content. Raises MissingObjectError for an unknown key."""
 
     def head(self, key: str) -> int | None:
-        """The size in bytes; None if there is no such object."""
+        """Return the size in bytes; None if there is no such object."""
 
     def list(self, prefix: str = "", deep: bool = True) -> Listing:
-        """The objects below `prefix/`; when not `deep`, only the first level, with its folders."""
+        """Return the objects below `prefix/`; unless `deep`, only the first level, with its folders."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; an absent object is not an error."""

@@ -1,8 +1,8 @@
 """Objects in S3, Google Cloud Storage or Azure Blob Storage, by the library obstore (extra `objects`).
 
-Credentials, region and endpoint come from the environment, as that library reads it; they are neither taken from
-settings nor shown in errors. The text of an error consists only of the kind of failure and its code. Requests that fail
-on the way, or because the store is overloaded, are repeated with growing pauses until `patience_s` is over.
+Credentials, region and endpoint come from the environment variables that this library reads; they are neither taken
+from settings nor shown in errors. The text of an error consists only of the kind of failure and its code. Requests that
+fail on the way, or because the store is overloaded, are repeated with growing pauses until `patience_s` is over.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 INSTALL: Final = "pip install 'heronpy[objects]'"
-#: A silent peer counts as lost after this; a whole request may take longer, for large objects.
+#: Seconds of silence after which a peer counts as lost; a whole request may take longer, for large objects.
 READ_S: Final = 30.0
 CONNECT_S: Final = 5.0
 REQUEST_S: Final = 600.0
-#: Longest pause between two attempts.
+#: Longest pause between two attempts, in seconds.
 PAUSE_S: Final = 5.0
 #: Objects up to this size are sent in one request, and larger objects in parts of this size.
 PART_BYTES: Final = 8 << 20
-#: Parts of one object that are sent at the same time.
+#: Number of parts of one object that are sent at the same time.
 PARTS: Final = 4
-#: Threads of the library in a process.
+#: Number of the library's threads in a process.
 WORKERS: Final = "2"
 
 #: Without this option only https:// endpoints are used. The library reads it too, but not together with explicit
@@ -55,7 +55,7 @@ ENDPOINTS: Final = {
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
-#: Services of clouds that give credentials to the programs on their machines; used only when there are no other
+#: Cloud services that give credentials to the programs on their machines; used only if there are no other
 #: credentials.
 _METADATA_SERVICES: Final = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
 _OF_CREDENTIALS: Final = frozenset(
@@ -67,7 +67,7 @@ _OF_CREDENTIALS: Final = frozenset(
 
 
 class RemoteObjects:
-    """See `port.Objects`; keys are below `place`."""
+    """A `port.Objects` in an object store; keys are below `place`."""
 
     def __init__(self, place: Url, patience_s: float) -> None:
         self.name = str(place)
@@ -90,7 +90,7 @@ class RemoteObjects:
                 return True
             except (AlreadyExistsError, PreconditionError):
                 pass
-        # Perhaps this process wrote it: the answer to a first attempt was lost, and the repeated attempt was refused.
+        # Perhaps this process wrote the object: the answer to a first attempt was lost, and the repetition was refused.
         try:
             return self.get(key) == data
         except MissingObjectError:
@@ -132,7 +132,7 @@ class RemoteObjects:
         with self._trouble(), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, doomed)
             return
-        # Some stores stop deleting at an absent object.
+        # Some stores stop deleting when an object is absent.
         for key in doomed:
             with self._trouble(), contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._store, key)
@@ -157,7 +157,7 @@ class RemoteObjects:
 
 @functools.lru_cache(maxsize=16)
 def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStore:
-    """The client of a bucket, with its connections. A forked process gets a new one."""
+    """Return the client of a bucket, with its connections. A forked process gets a new client."""
     # By default the library starts a thread for each processor of the host, in every task.
     os.environ.setdefault("TOKIO_WORKER_THREADS", WORKERS)
     place = f"{scheme}://{bucket}"
@@ -174,7 +174,7 @@ def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> Object
             "timeout": timedelta(seconds=REQUEST_S),
         },
         "retry_config": {
-            # The time is the limit; more attempts than this do not fit into it.
+            # The time is the limit; more attempts than this do not fit into that time.
             "max_retries": 1 + int(patience_s * 10),
             "retry_timeout": timedelta(seconds=patience_s),
             "backoff": {
@@ -219,6 +219,6 @@ def _trouble_of(error: Exception, text: str, code: str) -> Trouble:
 
 
 def _detail(text: str) -> str:
-    """Status and code of an answer, which are safe to show."""
+    """Return the status and code of an answer, which are safe to show."""
     status, code = _STATUS.search(text), _CODE.search(text)
     return " ".join(found[1] for found in (status, code) if found)

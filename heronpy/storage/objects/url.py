@@ -31,12 +31,12 @@ class Url(Struct, frozen=True, order=True):
 
     @property
     def key(self) -> str:
-        """The place within its bucket; "" for the bucket itself."""
+        """The path within the bucket; "" for the bucket itself."""
         return "/".join(self.parts)
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """The last part of the path, or the bucket."""
         return self.parts[-1] if self.parts else self.bucket
 
     @property
@@ -61,7 +61,8 @@ def is_url(text: str) -> bool:
 
 
 def place_of(text: str) -> Place:
-    """The place that a text names: a path, `file:///path`, or the URL of an object store; ConfigError for others."""
+    """Return the place that a text names: a path, `file:///path`, or an object store's URL. Raises ConfigError
+    otherwise."""
     match = _SCHEME.fullmatch(text)
     if match is None:
         return absolute(text)
