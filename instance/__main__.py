@@ -21,7 +21,7 @@ from heronpy.procs.exit_reason import ExitReason
 from .lifecycle import run
 
 _USAGE = "python -m instance --launch FILE --container N --task N --epoch N [--after REASON]"
-#: The arguments, and what their values are.
+#: The arguments, and the meaning of their values.
 _KINDS: dict[str, Callable[[str], Any]] = {
     "--launch": str,
     "--container": int,
@@ -40,14 +40,14 @@ class Arguments(Struct, frozen=True):
     task: int
     #: Incarnation of this task.
     epoch: int
-    #: Why the incarnation before this one ended.
+    #: Why the previous incarnation ended.
     after: ExitReason | None = None
 
     @classmethod
     def of(cls, argv: Sequence[str]) -> Arguments:
-        """Names and values by turns; ValueError for anything else.
+        """Parse alternating names and values. Raises ValueError for anything else.
 
-        Not argparse: to make and use a parser, each task would copy 0.9 MB of the memory that it shares with others.
+        argparse is not used, because a parser would make each task copy 0.9 MB of memory that it shares with others.
         """
         names, values = argv[::2], argv[1::2]
         required = set(_KINDS) - {"--after"}
@@ -57,7 +57,7 @@ class Arguments(Struct, frozen=True):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one task; returns its exit code, which it has announced to the supervisor of this process."""
+    """Run one task; return its exit code, which was announced to the supervisor of this process."""
     exit_notice.claim()
     try:
         args = Arguments.of(sys.argv[1:] if argv is None else argv)

@@ -1,11 +1,11 @@
 """The loop of an asynchronous bolt: `async def process`, a bounded number of tuples in progress.
 
-The same frames, acks and flushes as in bolt_loop.py, on an asyncio loop. At most
-`heron.instance.async_concurrency` coroutines run at once, which a plan may change; while that many do, no
-further tuple is taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises
+Frames, acks and flushes are as in bolt_loop.py, on an asyncio loop. At most
+`heron.instance.async_concurrency` coroutines run at once, which a plan may change. At this limit, no further
+tuple is taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises
 fails its tuple and restarts the task, as a synchronous `process` does.
 
-Invariants: tuples are started in the order they came. A tuple that was started is never given to the successor.
+Invariants: tuples are started in the order of their arrival. A tuple that was started is never given to the successor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .time_use import WORKING, Doing
 
 log = logging.getLogger("heron.instance")
 
-#: How often progress is published and the socket is checked, whatever its descriptor says.
+#: Interval in seconds at which progress is published, and the socket is checked even if its descriptor shows nothing.
 HOUSEKEEPING_S = 0.05
 
 
@@ -41,14 +41,14 @@ class AsyncBoltTask(BoltTask):
         self._awake = Awake()
         #: The tuple of each running coroutine; None for a tick.
         self._running: dict[asyncio.Task[None], HeronTuple | None] = {}
-        #: Frames in progress, by their number.
+        #: Frames in progress, by number.
         self._open: dict[int, Entry] = {}
         self._failure: BaseException | None = None
         self._ticking = False
         self._concurrency: int = self.settings.async_concurrency
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Change the number of coroutines to that of the plan; surplus ones in progress finish normally."""
+        """Change the number of coroutines to that of the plan; surplus coroutines finish normally."""
         super().take_plan(plan)
         assert self.plan is not None
         self._concurrency = live_concurrency(self.plan.topology, self.name.component) or self.settings.async_concurrency
@@ -69,12 +69,12 @@ class AsyncBoltTask(BoltTask):
         return asyncio.SelectorEventLoop(WatchedSelector(self.falls_asleep, self.wakes_up))
 
     def falls_asleep(self) -> None:
-        """No coroutine can continue: those in progress wait for something outside."""
+        """Record that no coroutine can continue: all coroutines in progress wait for something outside."""
         work = min(1.0, len(self._running) / self._bound())
         self.time_use.turn(Doing(work, bool(self.link.outbox)), time.monotonic_ns())
 
     def wakes_up(self) -> None:
-        """Coroutines continue."""
+        """Record that coroutines continue."""
         if self.time_use.doing is not WORKING:
             self.time_use.turn(WORKING, time.monotonic_ns())
 
@@ -94,14 +94,14 @@ class AsyncBoltTask(BoltTask):
         self._awake.watch(self.link)
         self.link.receive(self.take_frame)
         if self.checkpoints is not None and self.checkpoints.pending:
-            # A cut waits until no coroutine is in progress; meanwhile none is started.
+            # A cut waits until no coroutine is in progress; until then no coroutine is started.
             self.checkpoints.work(between=not self._running)
         now = time.monotonic()
         self.turn(now)
         if self._tick_s is not None and now >= self._next_tick:
             self.arm_tick(now)
             if not self._ticking and not self._cut_due():
-                # Ticks that come while one is in progress are skipped.
+                # Ticks that are due while a tick is in progress are skipped.
                 self._ticking = True
                 self._start(None, HeronTuple([], InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now), 0))
         self._take_tuples(now)
@@ -152,7 +152,7 @@ class AsyncBoltTask(BoltTask):
         return self.checkpoints is not None and self.checkpoints.due is not None
 
     def _start(self, counted: HeronTuple | None, tup: HeronTuple, arrived: Arrived | None = None) -> None:
-        """Run a coroutine for a tuple, or for a tick, which is not counted; `arrived` if it is traced."""
+        """Run a coroutine for a tuple, or for a tick, which is not counted; `arrived` is set if the tuple is traced."""
         task = asyncio.get_running_loop().create_task(self._run_one(tup, counted is None, arrived))
         self._running[task] = counted
         task.add_done_callback(self._done)
@@ -253,7 +253,7 @@ class AsyncBoltTask(BoltTask):
         if self.emitter.dirty():
             deadline = min(deadline, max(0.0, self._linger.due - now))
         if self._idle():
-            # What waits for others goes first, as before any credit.
+            # Tuples that wait for others are sent first, as before any credit.
             if self.link.unreported() and not (self.acking and self.emitter.dirty()):
                 credit_at = self._granted_at + CREDIT_EVERY_S
                 if now >= credit_at:
@@ -279,7 +279,7 @@ class AsyncBoltTask(BoltTask):
     async def _end(self) -> None:
         """Give running coroutines a moment, then cancel them; their tuples fail.
 
-        Half of the time that the process has: it must still leave in order.
+        They get half of the time that the process has, because it must still leave in order.
         """
         self._awake.close()
         if self._running:
@@ -301,7 +301,7 @@ class AsyncBoltTask(BoltTask):
         self.emitter.flush()
 
     def last_word(self) -> frame_pb2.Frame:
-        """Every tuple that was started is consumed; the successor gets the rest."""
+        """Return the LEAVE frame: every tuple that was started is consumed; the successor gets the rest."""
         for entry in self._open.values():
             waiting = len(self.current) - self._place if self.current and entry is self.entry else 0
             self.in_queue.done(entry, entry.left - waiting)

@@ -1,13 +1,13 @@
 """The loop of an asynchronous spout: the user's coroutines, and turns between them, on an asyncio loop.
 
-A turn does what spout_loop.py does between two calls of next_tuple: frames, acks, checkpoints, timeouts, sends. It
-comes when a coroutine has emitted or wants to, when a frame or a message has come, or when a timer is due; nothing is
-polled. Each turn offers permits for the emits up to the next one; without a permit an emit awaits one, so neither the
-link, nor a clamp, nor the pending tuples ever block the loop.
+A turn does what spout_loop.py does between two calls of next_tuple: frames, acks, checkpoints, timeouts, sends. A
+turn runs when a coroutine has emitted or wants to emit, when a frame or a message has arrived, or when a timer is due;
+nothing is polled. Each turn offers permits for the emits until the next turn. An emit without a permit awaits one, so
+neither the link, nor a clamp, nor the pending tuples ever block the loop.
 
 Invariants: between the append of a tuple and the next await of the coroutine that emitted it there is no turn, so a
 checkpoint, which is made in a turn, never falls between a tuple and the user code that follows it directly. Tuples of
-one coroutine leave in the order of its emits.
+one coroutine are sent in the order of its emits.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .time_use import AT_LIMIT, BLOCKED, IDLE, WORKING
 
 log = logging.getLogger("heron.instance")
 
-#: Emits between two turns: doubled when a turn comes back sooner than the first, halved when later than the second.
+#: Emits between two turns: doubled if a turn follows sooner than the first value, halved if later than the second.
 CHUNK_MAX = 4096
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
-#: A task with no activity for this long reports that it is idle.
+#: Seconds without activity after which a task reports that it is idle.
 SETTLE_S = 0.05
 #: Methods in addition to `run` that may be coroutines.
 CALLS = ("ack", "fail", "activate", "deactivate")
-#: The coroutine is one of these, or was started by one.
+#: Whether the coroutine is `run` or one of CALLS, or was started by such a coroutine.
 _in_call: ContextVar[bool] = ContextVar("in_call", default=False)
 
 
@@ -51,15 +51,15 @@ class AsyncSpoutTask(SpoutTask):
         self._awake = Awake()
         self._permits = Permits(self._awake.set)
         self._push: Callable[..., list[int] | None] = self._emit_any
-        #: A trace is due.
+        #: Whether a trace is due.
         self._tracing = False
         self._run: asyncio.Task[Any]
-        #: Running coroutines of CALLS, and how many of their emits wait for a permit.
+        #: Running coroutines of CALLS, and the number of their emits that wait for a permit.
         self._calls: set[asyncio.Task[Any]] = set()
         self._calls_waiting = 0
         self._failure: BaseException | None = None
         self._ending = False
-        #: When the loop fell asleep, something was to be emitted, but may not.
+        #: Whether, when the loop fell asleep, an emit waited that was not permitted.
         self._held_up = False
         self._chunk = 1
         self._offered_at = 0.0
@@ -73,7 +73,7 @@ class AsyncSpoutTask(SpoutTask):
         self.user.delegate.emit_batch = self._emit_batch
 
     def bind_emit(self) -> None:
-        """Make the emit closure; the user's other coroutines are started where they are called."""
+        """Create the emit closure; the user's other coroutines are started where they are called."""
         context = self.user.context
         compiled = self.emitter.compile_emit("spout", self._emit_any, context, self._immediate.append)
         self._push = compiled or self._emit_any
@@ -125,7 +125,7 @@ class AsyncSpoutTask(SpoutTask):
             self._calls_waiting -= inside
 
     def wait_for_room(self) -> None:
-        """An emit never blocks the loop: if the link is full, the next emits wait."""
+        """Do nothing, because an emit never blocks the loop: if the link is full, the next emits wait."""
         if self.link.outbox:
             self._permits.offer(0)
 
@@ -134,7 +134,7 @@ class AsyncSpoutTask(SpoutTask):
         self._awake.set()
 
     def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method; its coroutine runs concurrently with all others, and counts as a call until it is done."""
+        """Wrap the method: its coroutine runs concurrently with all others, and counts as a call until it is done."""
 
         def call(*args: Any) -> Any:
             result = method(*args)
@@ -167,13 +167,13 @@ class AsyncSpoutTask(SpoutTask):
     # ---- the loop -----------------------------------------------------------------------------
 
     def run_loop(self) -> None:
-        """Run the asyncio loop until asked to stop; raises UserError when user code raises."""
+        """Run the asyncio loop until asked to stop; raises UserError if user code raises an exception."""
         self._begin()
         loop = asyncio.SelectorEventLoop(WatchedSelector(self.falls_asleep, self.wakes_up))
         try:
             loop.run_until_complete(self._main())
         finally:
-            # What ignores its cancellation must not keep the process.
+            # A coroutine that ignores its cancellation must not keep the process alive.
             loop.close()
         if self._failure is not None:
             if isinstance(self._failure, UserError | StopRequested):
@@ -195,8 +195,8 @@ class AsyncSpoutTask(SpoutTask):
         await self._end()
 
     def falls_asleep(self) -> None:
-        """No coroutine can continue: buffered tuples get no more company, so they may be sent even if the task
-        is busy.
+        """Record that no coroutine can continue: no tuples will join the buffered ones, so they may be sent even if
+        the task is busy.
         """
         if not self._ending:
             self._flush_due(time.monotonic())
@@ -208,7 +208,7 @@ class AsyncSpoutTask(SpoutTask):
         self.progress.resting = True
 
     def wakes_up(self) -> None:
-        """Coroutines continue. The loop turns, even when no turn of ours is due."""
+        """Record that coroutines continue: the asyncio loop runs, even if no turn of this task is due."""
         if self.progress.resting:
             self.progress.resting = False
             if self._held_up:
@@ -236,7 +236,7 @@ class AsyncSpoutTask(SpoutTask):
         self._look_for_end()
 
     def _flush_and_offer(self, now: float) -> None:
-        """Send what has waited for long enough, or all if no more may follow, and offer the next permits."""
+        """Send tuples that have waited long enough, or all if no more may follow, and offer the next permits."""
         if self._permits.waiting:
             took = now - self._offered_at
             if took < CHUNK_SHORT_S:
@@ -244,7 +244,7 @@ class AsyncSpoutTask(SpoutTask):
             elif took > CHUNK_LONG_S:
                 self._chunk = max(1, self._chunk // 2)
         given = self._permits.given
-        # A coroutine of `ack` or `fail` stands for its tuple until it is done, or emits itself.
+        # A coroutine of `ack` or `fail` counts as its tuple until it is done or emits.
         calls = max(0, len(self._calls) - self._calls_waiting)
         allowed = self.may_emit(given + calls)
         if not (allowed or given) or self._run.done() or self._linger.over(now - MORE_S, self._sleeps.any):
@@ -256,7 +256,7 @@ class AsyncSpoutTask(SpoutTask):
         self._offered_at = now
 
     def _look_for_end(self) -> None:
-        """The input ends when `run` has returned and nothing can be emitted again."""
+        """End the input if `run` has returned and nothing can be emitted again."""
         if self._calls:
             return
         if self._run.done() and not (self.pending.total or self._immediate or self.emitter.dirty()):
@@ -276,16 +276,16 @@ class AsyncSpoutTask(SpoutTask):
             timer = asyncio.get_running_loop().call_later(self.rest_s(), self._awake.set)
             await self._awake.wait()
             timer.cancel()
-        # Whatever can go on does so first, so that its tuples travel together.
+        # Coroutines that can continue do so first, so that their tuples are sent together.
         await asyncio.sleep(0)
 
     def rest_s(self) -> float:
-        """How long until something of this task is due; reports when the task has been idle for a moment."""
+        """Return the seconds until something of this task is due; report if the task has been idle for a moment."""
         now, progress = time.monotonic(), self.progress
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
         rest_s = self._rest_max_s
         if self.emitter.dirty():
-            # What is due leaves when the loop falls asleep, see `falls_asleep`, and if it never does, then.
+            # Due tuples are sent when the loop falls asleep, see `falls_asleep`, or now if it never does.
             due = self._linger.due
             rest_s = max(0.0, (due if due > now else self._linger.latest) - now)
         elif moved == self._moved:
@@ -297,7 +297,7 @@ class AsyncSpoutTask(SpoutTask):
         return self._until_timer(rest_s, now)
 
     async def _end(self) -> None:
-        """Give `ack` and `fail` a moment to end, then cancel all; within half of the time that the process has."""
+        """Give `ack` and `fail` a moment to end, then cancel all, within half of the time that the process has."""
         self._ending = True
         self._permits.offer(0)
         self._awake.close()
@@ -316,7 +316,7 @@ class AsyncSpoutTask(SpoutTask):
 
 
 async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """An exit in user code ends the task in order, not the loop."""
+    """Turn an exit in user code into an orderly end of the task, so that it does not stop the loop."""
     try:
         return await coroutine
     except SystemExit as error:

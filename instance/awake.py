@@ -1,6 +1,6 @@
 """Wakes the asyncio loop of a task: on a message of its control thread, a frame of its link, or a call of `set`.
 
-Also says when the loop sleeps, and whether the thread of a task has slept.
+It also detects when the loop sleeps, and whether the thread of a task has slept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Awake(asyncio.Event):
         self._wake_fd = self._link_fd = -1
 
     def listen(self, wake_fd: int) -> None:
-        """Wait for messages: the control thread makes this descriptor readable when there is one."""
+        """Wait for messages: the control thread makes this descriptor readable when a message arrives."""
         self._wake_fd = wake_fd
         asyncio.get_running_loop().add_reader(wake_fd, self._on_message)
 
@@ -36,7 +36,7 @@ class Awake(asyncio.Event):
             asyncio.get_running_loop().add_reader(self._link_fd, self.set)
 
     def unwatch(self) -> None:
-        """The link is lost: stop waiting for its frames."""
+        """Stop waiting for frames, because the link is lost."""
         if self._link_fd >= 0:
             asyncio.get_running_loop().remove_reader(self._link_fd)
             self._link_fd = -1
@@ -48,7 +48,8 @@ class Awake(asyncio.Event):
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """Knows when the loop sleeps, which distinguishes a coroutine that blocks the loop from one that waits."""
+    """A selector that detects when the loop sleeps, which distinguishes a coroutine that blocks the loop from one that
+    waits."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         """`before` is called when no coroutine can continue, `after` whenever coroutines continue, slept or not."""
@@ -56,7 +57,7 @@ class WatchedSelector(selectors.DefaultSelector):
         self._before, self._after = before, after
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """See `selectors`."""
+        """Wait for events, as in `selectors`."""
         if timeout is None or timeout > 0:
             self._before()
         try:

@@ -12,9 +12,9 @@ from .metrics import TaskMetrics
 
 log = logging.getLogger("heron.instance")
 
-#: How often a spout is asked.
+#: Interval in seconds at which a spout is asked.
 ASK_S = 1.0
-#: The metric of each part, and that of calls that raised.
+#: The metric of each part of a backlog, and the metric of calls that raised.
 METRICS = {"tuples": "__backlog-tuples", "bytes": "__backlog-bytes"}
 ERRORS = "__backlog-errors"
 
@@ -27,7 +27,7 @@ class BacklogMetric:
         self._metrics = metrics
 
     def get_value_and_reset(self) -> None:
-        """Ask the spout. A call that raises is counted, and the first one is logged."""
+        """Ask the spout. A call that raises is counted, and the first such call is logged."""
         try:
             found = _checked(self._ask())
         except Exception:
@@ -44,7 +44,7 @@ class BacklogMetric:
 
 
 def _checked(found: Any) -> Backlog:
-    """The backlog that a spout returned; raises ValueError for an invalid value."""
+    """Return the backlog that a spout returned. Raises ValueError for an invalid value."""
     backlog = found if isinstance(found, Backlog) else Backlog(found)
     for value in backlog:
         if value is not None and (type(value) is not int or value < 0):

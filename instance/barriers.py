@@ -1,10 +1,10 @@
 """Barriers at a bolt: frames of other attempts, alignment, and the records of an unaligned checkpoint.
 
-Aligned barriers act when they come out of the queue; frames that are held back meanwhile return their
-credit, so that the other sources flow. Unaligned ones act when they arrive: the bolt is cut between two
+Aligned barriers act when they come out of the queue; frames that are held back until then return their
+credit, so that the other sources flow. Unaligned barriers act when they arrive: the bolt is cut between two
 tuples, and from then on it accepts, and returns credit for, everything until every barrier has arrived,
 even while its own output is blocked (F38). An aligned checkpoint may become unaligned while its barriers are on
-their way: a barrier that has come out of the queue then counts as one that has arrived.
+their way: a barrier that has come out of the queue then counts as arrived.
 
 Frames that are held back are set aside in the in-queue (in_queue.py), and go to its front when they are released.
 """
@@ -44,13 +44,13 @@ class BoltCheckpoints(Checkpoints):
         self.aligner: Aligner[Sized] = Aligner(sources, state.settings.alignment_bytes_max)
         self.recorder: Recorder | None = None
         self._channels = Channels()
-        #: When the first barrier of the alignment came out of the queue, and how long the rest may take.
+        #: When the first barrier of the alignment came out of the queue, and how many seconds the others may take.
         self._since = self._patience_s = 0.0
 
     # ---- frames in ----------------------------------------------------------------------------
 
     def restore(self) -> list[bytes]:
-        """The frames that were in flight to this task when the checkpoint was taken go first."""
+        """Restore the state, and queue first the frames that were in flight to this task at the checkpoint."""
         frames = super().restore()
         for data in frames:
             frame = Frame.FromString(data)
@@ -60,7 +60,7 @@ class BoltCheckpoints(Checkpoints):
         return frames
 
     def admit(self, frame: frame_pb2.Frame, size: int) -> None:
-        """A frame arrived: data and barriers of this attempt go to the queue, others return their credit."""
+        """Take an arrived frame: queue data and barriers of this attempt, and return the credit of other frames."""
         if frame.attempt != self.attempt:
             if frame.kind in (DATA, BARRIER):
                 tuples = frame.count - frame.skip
@@ -75,7 +75,7 @@ class BoltCheckpoints(Checkpoints):
             self._put(frame, size)
 
     def _put(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Queue a frame; while recording its credit goes back at once."""
+        """Queue a frame; return its credit at once while recording."""
         recorder = self.recorder
         self.queue.put(frame, size, settled=recorder is not None)
         if recorder is None:
@@ -91,7 +91,7 @@ class BoltCheckpoints(Checkpoints):
         difference = self._channels.difference(source, barrier.channel_frames)
         recorder = self.recorder
         if recorder is not None and checkpoint > recorder.checkpoint:
-            # The topology master has given up the older one.
+            # The topology master has given up the older checkpoint.
             self.aborted(recorder.checkpoint)
             recorder = None
         if difference:
@@ -115,8 +115,8 @@ class BoltCheckpoints(Checkpoints):
     # ---- frames out of the queue ----------------------------------------------------------------
 
     def next(self) -> Entry | None:
-        """Open the first frame of the queue; None if it was held back or is a barrier, or if the caller must
-        try again.
+        """Open the first frame of the queue. Returns None if the frame was held back or is a barrier, or if the caller
+        must try again.
         """
         queue, first = self.queue, self.queue.waiting[0]
         step = self._data(first) if first.frame.kind == DATA else self._barrier(first.frame)
@@ -150,7 +150,7 @@ class BoltCheckpoints(Checkpoints):
         return step
 
     def check(self, now: float) -> None:
-        """Hold nothing back for longer than a checkpoint may take, even without a topology master."""
+        """Release held frames after the longest time of a checkpoint, even without a topology master."""
         aligner = self.aligner
         if aligner.checkpoint and now - self._since > self._patience_s:
             missing = ", ".join(map(str, sorted(aligner.sources - aligner.blocked)))
@@ -160,7 +160,7 @@ class BoltCheckpoints(Checkpoints):
             )
 
     def held_bytes(self) -> int:
-        """Bytes held back or recorded now."""
+        """Return the number of bytes that are held back or recorded now."""
         recorder = self.recorder
         return self.aligner.held_bytes + (recorder.bytes if recorder is not None else 0)
 
@@ -180,11 +180,11 @@ class BoltCheckpoints(Checkpoints):
         self.queue.put_first(self.aligner.abort(cut.checkpoint))
 
     def _record(self, checkpoint: int) -> None:
-        """Everything here that lies before its source's barrier also belongs to the checkpoint."""
+        """Record all waiting frames that precede their source's barrier: they belong to the checkpoint."""
         queue, aligner = self.queue, self.aligner
-        # The sources whose barrier came out of the queue while the checkpoint was aligned.
+        # The sources whose barrier came out of the queue while the checkpoint was still aligned.
         passed = set(aligner.blocked) if aligner.checkpoint == checkpoint else set()
-        # What an older alignment held back came before everything in the queue.
+        # Frames that an older alignment held back came before everything in the queue.
         queue.put_first(aligner.abort(checkpoint))
         recorder = Recorder(checkpoint, aligner.sources - passed, aligner.bytes_max)
         fits = True

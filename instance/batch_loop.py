@@ -21,7 +21,8 @@ class BatchBoltTask(BoltTask):
     """One task of a bolt with `process_batch`."""
 
     def open_frame(self, frame: frame_pb2.Frame, now: float) -> bool:
-        """Take the parts of a frame; returns whether there are any. Raises any error if it cannot be opened."""
+        """Open a frame and take its parts; return whether there are any. Raises any error if the frame cannot be
+        opened."""
         self.parts.extend(self.opener.open_batches(frame, now))
         return bool(self.parts)
 
@@ -37,7 +38,7 @@ class BatchBoltTask(BoltTask):
         self.flush_due_acks(start)
 
     def _next_part(self, part: Part, now: float) -> int:
-        """Process a part, or its first tuple; returns the number of processed tuples."""
+        """Process a part, or its first tuple; return the number of processed tuples."""
         if isinstance(part, HeronTuple):
             assert isinstance(part.values, DamagedValues)
             self.poison.bury_damaged(part, part.values)

@@ -1,6 +1,6 @@
 """The loop of a bolt task.
 
-Frames wait in `in_queue` in the order they came. A frame is processed in chunks that adapt to a few
+Frames wait in `in_queue` in the order of their arrival. A frame is processed in chunks that adapt to a few
 milliseconds each, so that ticks, control and acks never wait behind a large frame of slow tuples.
 Output is sent when a batch is full, or at the end of a chunk as often as linger.py allows.
 """
@@ -41,10 +41,10 @@ log = logging.getLogger("heron.instance")
 
 CHUNK_MAX = 8192
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
-#: How long a bolt waits for the next frame in flight to a checkpoint, and for all of them, before its next tuple.
+#: Seconds for which a bolt waits, before its next tuple, for one frame in flight to a checkpoint, and for all.
 GATHER_S, GATHER_MAX_S = 5e-3, 0.2
 IDLE_WAIT_S = 5.0
-#: The same of a bolt for which time alone changes nothing.
+#: The same for a bolt for which only the passing of time changes nothing.
 CALM_WAIT_S = 15.0
 NEVER = float("inf")
 TICK_STREAM, TICK_COMPONENT = "__tick", "__system"
@@ -59,7 +59,7 @@ class BoltTask(Task):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.in_queue = InQueue(lambda size, tuples: self.link.consumed(size, tuples, self._send_held), self.progress)
-        #: The open frame that the next tuple comes from, its tuples, and how many of them were given to user code.
+        #: The open frame of the next tuple, the frame's tuples, and how many of these were given to user code.
         self.entry: Entry
         self.current: list[HeronTuple] = []
         #: The unprocessed parts of the open frame, if the bolt takes batches; see batch_loop.py.
@@ -115,7 +115,7 @@ class BoltTask(Task):
             self.metrics.count,
             self.report_exception,
             lambda component, stream, task: self.poison.watch_decoding(component, stream, task),
-            # Where checkpoints are taken the tasks of an attempt all start with its plan.
+            # If checkpoints are taken, all tasks of an attempt start with its plan.
             may_wait=self.checkpoints is None,
             deserialize=self.user.deserialize,
             allow_pickle=self.settings.allow_pickle,
@@ -131,7 +131,7 @@ class BoltTask(Task):
         self._calls.prepare()
 
     def bind_emit(self) -> None:
-        """Make the fast `emit`, and check how the predecessor ended."""
+        """Create the fast `emit`, and check how the predecessor ended."""
         self._calls.bind()
         self.poison.begin(self.after, self.asynchronous)
         limit_s, code = self.settings.execute_timeout_s, self.process_function.__code__
@@ -144,14 +144,14 @@ class BoltTask(Task):
             self._execute_watch = watch
 
     def _settle(self, tup: HeronTuple) -> None:
-        """The spout of a tuple that is given up must not send it again, even if user code failed it before."""
+        """Ack a tuple that is given up, so that its spout does not send it again even if user code failed it before."""
         if self.acking:
             # At once: the next tuple may end the process.
             self.acks.ack_at_once(tup)
             self.emitter.flush()
 
     def _heard(self, tup: HeronTuple) -> dict[int, int]:
-        """The highest root that has come of each spout task, in the frame of this tuple and those that wait."""
+        """Return the highest root of each spout task, in this tuple's frame and in the waiting frames."""
         heard: dict[int, int] = {}
         frames = [] if tup.frame.envelope is None else [tup.frame.envelope]
         for frame in (*frames, *(entry.frame for entry in self.in_queue.waiting)):
@@ -162,7 +162,7 @@ class BoltTask(Task):
         return heard
 
     def leave(self) -> None:
-        """Leave: from here on no tuple is processed."""
+        """Leave the stream manager; no tuple is processed after this."""
         if self._execute_watch is not None:
             self._execute_watch.stop()
         self.poison.end()
@@ -212,14 +212,14 @@ class BoltTask(Task):
             self.in_queue_bytes = self.link.window_bytes = self.settings.in_queue_bytes_max
 
     def arm_tick(self, now: float) -> None:
-        """The next tick: in step with the ones before, or, when some were missed, an interval from now."""
+        """Schedule the next tick: in step with earlier ticks, or one interval from now if ticks were missed."""
         interval = self._tick_s or 0.0
         self._next_tick += interval
         if self._next_tick <= now:
             self._next_tick = now + interval
 
     def hold_ticks(self) -> None:
-        """No ticks until the next tuple: a bolt that emits on every tick would keep the topology busy."""
+        """Stop ticks until the next tuple, because a bolt that emits on every tick would keep the topology busy."""
         self._next_tick = NEVER
 
     def on_link_lost(self) -> None:
@@ -241,7 +241,7 @@ class BoltTask(Task):
                 self._next_tick = time.monotonic() + (interval or 0.0)
 
     def take_next(self, now: float) -> bool:
-        """Take the first frame of the queue; True when it is open now, False when it held nothing to do."""
+        """Take the first frame of the queue. Returns True if it is open now, False if there is nothing to do."""
         queue = self.in_queue
         entry = queue.next() if self.checkpoints is None else self.checkpoints.next()
         if entry is None:
@@ -259,18 +259,19 @@ class BoltTask(Task):
             queue.done(entry, entry.left)
             return False
         if self.checkpoints is None:
-            del entry.frame  # only checkpoints need the payload again
+            del entry.frame  # only checkpoints need the payload later
         return True
 
     def open_frame(self, frame: frame_pb2.Frame, now: float) -> bool:
-        """Make the tuples of a frame `current`; whether there are any. Any error if it cannot be opened."""
+        """Put the tuples of a frame into `current`; return whether there are any. Raises any error if it cannot be
+        opened."""
         self.current = self.opener.open(frame, now)
         return bool(self.current)
 
     # ---- the loop -------------------------------------------------------------------------------
 
     def run_loop(self) -> None:
-        """Run until asked to stop; raises UserError when user code raises."""
+        """Run until asked to stop; raises UserError if user code raises an exception."""
         self._tick_s = self.user.tick_interval_s()
         self._next_tick = time.monotonic() + (self._tick_s or 0)
         self.set_state(control_pb2.TASK_RUNNING)
@@ -287,7 +288,7 @@ class BoltTask(Task):
                 self.serve_inbox()
                 if self.stopping:
                     return
-            # A look is a system call, so the turn that works on what has come does without.
+            # A look at the socket is a system call, so a turn that processes arrived frames skips it.
             came = 0 if came else link.receive(self.take_frame)
             if self.checkpoints is not None:
                 if self.checkpoints.pending:
@@ -323,7 +324,7 @@ class BoltTask(Task):
                 self._rest(now, busy=False)
 
     def _gather(self, checkpoints: BoltCheckpoints) -> None:
-        """Take in what is in flight to a checkpoint before the next tuple: of a slow task that is a frame at a time."""
+        """Receive the frames in flight to a checkpoint before the next tuple: for a slow task, one frame at a time."""
         until = time.monotonic() + GATHER_MAX_S
         while checkpoints.recorder is not None and time.monotonic() < until:
             if not self.link.receive(self.take_frame):
@@ -389,16 +390,16 @@ class BoltTask(Task):
             self.flush_acks(current)
 
     def advance(self, count: int) -> None:
-        """`count` tuples of the open frame are done."""
+        """Record that `count` tuples of the open frame are done."""
         self._place += count
         if self._place >= len(self.current):
             self.current = []
         self.in_queue.done(self.entry, count)
 
     def _process(self, part: list[HeronTuple], stamps: list[int] | None = None) -> int:
-        """Process tuples; returns their number, which is smaller when the loop was interrupted.
+        """Process tuples; return the number of processed tuples, which is smaller if the loop was interrupted.
 
-        `stamps` gets the times of their calls, if each is to be timed: the waits for room are left out.
+        If each call is to be timed, `stamps` gets the times of the calls, without waits for room.
         """
         process, interrupted = self.poison.careful or self.user.object.process, self.control.interrupted
         if self.opener.damaged:
@@ -436,18 +437,19 @@ class BoltTask(Task):
             raise UserError from error
         return len(part) if tup is part[-1] else part.index(tup) + 1
 
-    #: The function whose local `tup` is the tuple in user code, and whether several may be there at once.
+    #: The function whose local `tup` is the tuple in user code, and whether there may be several at once.
     process_function: Callable[..., Any] = _process
     asynchronous = False
 
     def broke_off(self, count: int) -> None:
-        """User code was interrupted: its tuple counts as the last processed one; the successor gets the rest."""
+        """Record that user code was interrupted: its tuple counts as the last processed tuple; the successor gets the
+        rest."""
         self.progress.executed += count
         self.flush_acks()
         self.advance(count)
 
     def _tick(self, now: float) -> None:
-        """Ticks that were missed while user code was busy are skipped."""
+        """Call `process_tick` if it is due; skip ticks that were missed while user code was busy."""
         self.arm_tick(now)
         frame = InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now)
         tick = HeronTuple([], frame, 0)
@@ -464,16 +466,16 @@ class BoltTask(Task):
         self.set_state(control_pb2.TASK_FINISHED)
 
     def _send_held(self) -> None:
-        """At least once, send tuples and acks that wait for others: credit says that their frames are done.
+        """Under ATLEAST_ONCE, send buffered tuples and acks before credit, which reports that their frames are done.
 
-        If credit went first and the task was killed then, only the message timeout would tell that they are missing.
+        If credit were sent first and the task were killed then, only the message timeout would detect their loss.
         """
         if self.acking:
             self.emitter.flush()
             self.flush_acks()
 
     def _rest(self, now: float, busy: bool) -> None:
-        """Wait for a frame, a message, a tick or the end of a linger; return outstanding credit when there is time."""
+        """Wait for a frame, a message, a tick or the end of a linger; return outstanding credit if there is time."""
         deadline = now + (IDLE_WAIT_S if busy or self._has_timers() else CALM_WAIT_S)
         if self._tick_s is not None:
             deadline = min(deadline, self._next_tick)
@@ -493,7 +495,7 @@ class BoltTask(Task):
         self.sleep(max(0.0, deadline - now), rest=BLOCKED if busy else IDLE)
 
     def _has_timers(self) -> bool:
-        """Whether a turn may have work although nothing arrived; user code may also count outside of its calls."""
+        """Whether a turn may have work although nothing arrived; user metrics may also change outside of calls."""
         return self.checkpoints is not None or bool(self.opener.early_frames) or self.user_metrics.used
 
     def turn(self, now: float) -> None:

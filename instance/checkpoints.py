@@ -1,12 +1,12 @@
 """A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. Shared by all tasks; spouts use it as is.
 
-Messages of the topology master and arriving barriers are only noted (`note`, `ask`); the loop calls
+Messages of the topology master and arriving barriers are only recorded (`note`, `ask`). The loop calls
 `work` between two tuples, never inside user code, so a cut never falls into the middle of a call. A cut
-is: pre_save, everything buffered goes out, a barrier to every downstream task, capture. Writing continues
+consists of: pre_save, sending of all buffers, a barrier to every downstream task, capture. Writing continues
 in parallel with the task (snapshots.py). This class separates the frames of one attempt from all others.
 
 Invariants: nothing is sent before the region has started; every data frame that is sent is counted, so
-that a barrier can say how many came before it; for each checkpoint a task sends at most one snapshot.
+that a barrier can state how many frames precede it; for each checkpoint a task sends at most one snapshot.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def region_of(plan: plan_pb2.PhysicalPlan, component: str) -> plan_pb2.RegionRecord | None:
-    """The region of a component; None when the topology takes no checkpoints."""
+    """Return the region of a component; None if the topology takes no checkpoints."""
     for region in plan.regions:
         if component in region.components:
             return region
@@ -55,31 +55,31 @@ class Attempt:
 
     A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
     lower one ends itself. The control thread does that, so that it happens even while user code hangs or the task is
-    still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread), and each
-    writes its own before it reads the other's, so one of them sees a newer attempt in any order.
+    still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread). Each
+    thread writes its value before it reads the other, so in any order one of them sees a newer attempt.
     """
 
     def __init__(self, component: str, leave: Callable[[int], Any] = exit_notice.leave) -> None:
         self._component = component
         self._leave = leave
-        #: 0 until the task has taken one.
+        #: The attempt of the task; 0 until the task has taken an attempt.
         self.own = 0
         self.newest = 0
 
     def heard(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """A plan arrived. Called by the control thread."""
+        """Handle a plan that arrived. Called by the control thread."""
         region = region_of(plan, self._component)
         if region is not None and region.attempt > self.newest:
             self.newest = region.attempt
             self._leave_if_old()
 
     def take(self, region: plan_pb2.RegionRecord) -> None:
-        """The task starts this attempt. Called by the task's thread."""
+        """Start this attempt. Called by the task's thread."""
         self.own = region.attempt
         self._leave_if_old()
 
     def _leave_if_old(self) -> None:
-        # Nothing is logged: user code that hangs may hold the log's lock.
+        # Nothing is logged here, because user code that hangs may hold the log's lock.
         if 0 < self.own < self.newest:
             self._leave(int(exit_codes.REWIND))
 
@@ -88,7 +88,7 @@ log = logging.getLogger("heron.instance")
 
 
 class RestoreError(Exception):
-    """The state of a region's attempt cannot be loaded; `__cause__` says why."""
+    """The state of a region's attempt cannot be loaded; `__cause__` is the reason."""
 
     def __init__(self, region: plan_pb2.RegionRecord) -> None:
         super().__init__(f"checkpoint {region.checkpoint} cannot be restored")
@@ -98,8 +98,8 @@ class RestoreError(Exception):
 def open_state(
     launch: LaunchSpec, plan: plan_pb2.PhysicalPlan, component: str, task_id: int, allow_pickle: bool
 ) -> TaskState:
-    """The empty state of a task, on the store that it is saved to."""
-    # Only here: most topologies take no checkpoints.
+    """Create the empty state of a task, on the store to which it is saved."""
+    # Imported only here, because most topologies take no checkpoints.
     from heronpy.ckpt.snapshot import TaskState
     from heronpy.storage.stores import open_stores
 
@@ -124,39 +124,39 @@ class Cut(Struct, frozen=True):
     checkpoint: int
     savepoint: bool
     unaligned: bool
-    #: When the first barrier came.
+    #: When the first barrier arrived.
     since: float
 
 
 class CutWork(Struct, frozen=True):
-    """What a task's checkpoints save; for its thread."""
+    """The content that a task's checkpoints save; used by the task's thread."""
 
     #: The user's object.
     component: Callable[[], Any]
     #: The task's own facts in a snapshot.
     describe: Callable[[], TaskSnapshot]
-    #: Call user code; what it raises restarts the task.
+    #: Calls user code; an exception restarts the task.
     guard: Callable[..., Any]
     report_exception: Callable[[Exception], None]
 
 
 class CutOutput(Struct, frozen=True):
-    """Where a task's frames go, as seen by its checkpoints; for its thread."""
+    """The task's output as its checkpoints use it; used by the task's thread."""
 
-    #: Everything that was emitted and is still buffered leaves.
+    #: Sends everything that was emitted and is still buffered.
     flush: Callable[[], None]
-    #: The tasks that get a barrier of this one.
+    #: The tasks to which this task sends barriers.
     receivers: Callable[[], Iterable[int]]
     send: Callable[[bytes, int], None]
     send_control: Callable[[bytes], None]
 
 
 class CutPorts(Struct, frozen=True):
-    """A task as seen by its checkpoints."""
+    """The parts of a task that its checkpoints use."""
 
     name: TaskName
     metrics: TaskMetrics
-    #: What initialize() emits waits for the start of the region: at most this many bytes.
+    #: Output of initialize() waits for the start of the region: at most this number of bytes.
     early_bytes_max: int
     work: CutWork
     output: CutOutput
@@ -164,7 +164,7 @@ class CutPorts(Struct, frozen=True):
 
 
 class Checkpoints:
-    """One task's checkpoints, of one attempt. All methods are for the task's thread."""
+    """The checkpoints of one task in one attempt. All methods are for the task's thread."""
 
     def __init__(self, ports: CutPorts, region: plan_pb2.RegionRecord, state: TaskState) -> None:
         self.ports = ports
@@ -173,22 +173,22 @@ class Checkpoints:
         self.restored_from = int(region.checkpoint)
         self.location = region.location
         self.started = False
-        #: The state is loaded and the task initialised: the status tells the attempt from now on.
+        #: Whether the state is loaded and the task initialised: from then on, the status contains the attempt.
         self.restored = False
         self.state = state
         self.writer = SnapshotWriter(
             state, settings.fork_above_bytes, settings.inline_max_bytes, self._written, state.uploads
         )
-        #: There is something for `work`, at the latest once the region has started.
+        #: Whether there is something for `work`; always set once the region has started.
         self.pending = False
         self.due: Cut | None = None
-        #: The highest checkpoint that was cut or aborted here.
+        #: The highest checkpoint that was cut or aborted in this task.
         self.ended = 0
         #: The newest complete checkpoint whose post_save has returned.
         self.committed = 0
-        #: The task had finished in the checkpoint that it was restored from, and no tuple came since.
+        #: Whether the task had finished in the checkpoint from which it was restored, and no tuple came since then.
         self.finished_before = False
-        #: A source that has sent tuples and keeps nothing in its state: a restore cannot rewind it.
+        #: Whether this source has sent tuples but keeps nothing in its state, so that a restore cannot rewind it.
         self.saves_nothing = False
         self._notes: deque[CheckpointMessage] = deque()
         self._cut_here: set[int] = set()
@@ -199,7 +199,7 @@ class Checkpoints:
     # ---- start --------------------------------------------------------------------------------
 
     def restore(self) -> list[bytes]:
-        """Load the state; returns the frames that were in flight to this task. Raises any error."""
+        """Load the state; return the frames that were in flight to this task. Raises any error."""
         start = time.monotonic()
         frames: list[bytes] = self.state.restore(self.location, self.attempt)
         if self.location:
@@ -211,7 +211,7 @@ class Checkpoints:
         return frames
 
     def check_component(self, component: Any) -> None:
-        """Refuse components that cannot work."""
+        """Refuse components that cannot work under EFFECTIVELY_ONCE."""
         for name in ("pre_save", "post_save", "pre_restore"):
             if inspect.iscoroutinefunction(getattr(component, name, None)):
                 raise TopologyError(
@@ -220,12 +220,12 @@ class Checkpoints:
                 )
 
     def pre_restore(self, component: Any) -> None:
-        """Let a two-phase component finish or drop the output of an earlier process."""
+        """Make a two-phase component finish or drop the output of an earlier process."""
         if isinstance(component, TwoPhaseStatefulComponent):
             component.pre_restore(str(self.restored_from))
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """A new plan may start the region. A process that is too late for it waits for the next attempt."""
+        """Take a new plan, which may start the region. A process that is too late for it waits for the next attempt."""
         region = region_of(plan, self.ports.name.component)
         if region is None or region.attempt != self.attempt or not region.started or self.started:
             return
@@ -235,9 +235,9 @@ class Checkpoints:
     # ---- frames out ---------------------------------------------------------------------------
 
     def send(self, dest: int, data: bytes, tuples: int) -> None:
-        """Send a data frame and count it; before the start it waits."""
+        """Send a data frame and count it; before the start of the region, keep it."""
         if not tuples:
-            # No acks and roots in this mode.
+            # There are no acks and roots in this mode.
             self.ports.output.send_control(data)
             return
         self._sent[dest] = self._sent.get(dest, 0) + 1
@@ -261,7 +261,7 @@ class Checkpoints:
             self._early.clear()
 
     def _send_barriers(self, cut: Cut) -> None:
-        """In line with the data: what came before belongs to the checkpoint."""
+        """Send the barriers in line with the data: everything sent before belongs to the checkpoint."""
         ports = self.ports
         for dest in ports.output.receivers():
             barrier = Frame(
@@ -287,12 +287,12 @@ class Checkpoints:
         """Called periodically, also while user code waits in an emit."""
 
     def note(self, message: CheckpointMessage) -> None:
-        """A message arrived, maybe while user code waits in an emit: `work` will act on it."""
+        """Record a message, which may arrive while user code waits in an emit; `work` acts on it."""
         self._notes.append(message)
         self.pending = True
 
     def ask(self, cut: Cut) -> None:
-        """A cut is due. An aligned one that waits for the end of a tuple may become unaligned."""
+        """Request a cut. An aligned cut that waits for the end of a tuple may become unaligned."""
         due = self.due
         if cut.checkpoint > self.ended and (
             due is None or (cut.checkpoint, cut.unaligned) > (due.checkpoint, due.unaligned)
@@ -302,14 +302,14 @@ class Checkpoints:
 
     @property
     def urgent(self) -> bool:
-        """An unaligned cut waits: code that waits for room in the out-queue may finish its tuple."""
+        """Whether an unaligned cut waits, so that code that waits for room in the out-queue may finish its tuple."""
         return self.pending and (
             (self.due is not None and self.due.unaligned)
             or any(isinstance(note, control_pb2.TriggerCheckpoint) and note.unaligned for note in self._notes)
         )
 
     def work(self, between: bool = True) -> None:
-        """Act on the notes and make the cut that is due. `between`: no tuple is in progress."""
+        """Act on the recorded messages, and make the cut that is due. `between`: whether no tuple is in progress."""
         while self._notes:
             match self._notes.popleft():
                 case control_pb2.TriggerCheckpoint() as order:
@@ -330,7 +330,7 @@ class Checkpoints:
         if self.started and (self.is_source or body.unaligned):
             self.ask(Cut(body.checkpoint, body.savepoint, body.unaligned, time.monotonic()))
 
-    #: Spouts begin every checkpoint; bolts begin unaligned ones only.
+    #: Spouts begin every checkpoint; bolts begin only unaligned checkpoints.
     is_source = True
 
     # ---- the cut ------------------------------------------------------------------------------
@@ -388,10 +388,10 @@ class Checkpoints:
         return Job(cut.checkpoint, capture, snapshot, deadline=now + timeout_s)
 
     def after_start(self, cut: Cut) -> None:
-        """The state is captured; a bolt's unaligned cut begins to record here."""
+        """Called when the state is captured; a bolt's unaligned cut begins to record here."""
 
     def after_cut(self, cut: Cut) -> None:
-        """The cut is over, whether it succeeded or not."""
+        """Called at the end of a cut, even if it failed."""
 
     def _decline_for(self, checkpoint: int, what: str, error: Exception) -> None:
         self.ports.work.report_exception(error)
@@ -400,7 +400,7 @@ class Checkpoints:
         self.decline(checkpoint, f"{what} of task {self.ports.name.instance_id} {verb} {cause}")
 
     def decline(self, checkpoint: int, error: str, lost_data: bool = False) -> None:
-        """Tell the topology master that this task cannot take part in this checkpoint."""
+        """Report to the topology master that this task cannot take part in this checkpoint."""
         log.warning("checkpoint %d: %s", checkpoint, error)
         self.ports.control.tell(self._answer(checkpoint, error=error, lost_data=lost_data))
         self.aborted(checkpoint)
@@ -415,7 +415,7 @@ class Checkpoints:
         )
 
     def _written(self, checkpoint: int, snapshot: TaskSnapshot | None, error: str) -> None:
-        """The writer is done; called in any thread. The task learns it before the topology master answers."""
+        """Handle the end of the writer, in any thread. The task is notified before the topology master answers."""
         if snapshot is None:
             problem = f"task {self.ports.name.instance_id} could not write its state: {error}"
             answer = self._answer(checkpoint, error=problem)
@@ -438,7 +438,7 @@ class Checkpoints:
     # ---- the end of a checkpoint --------------------------------------------------------------
 
     def aborted(self, checkpoint: int) -> None:
-        """This checkpoint and older incomplete ones are abandoned."""
+        """Abandon this checkpoint and older incomplete checkpoints."""
         self.ended = max(self.ended, checkpoint)
         if self.due is not None and self.due.checkpoint <= checkpoint:
             self.due = None
@@ -448,7 +448,7 @@ class Checkpoints:
             self.state.aborted(cut)
 
     def _completed(self, checkpoint: int) -> None:
-        """The checkpoint is complete and recorded: commit. What post_save raises restarts the task."""
+        """Commit, because the checkpoint is complete and recorded. An exception of post_save restarts the task."""
         if checkpoint in self._cut_here:
             self._cut_here = {cut for cut in self._cut_here if cut > checkpoint}
             self.state.completed(checkpoint)
@@ -459,7 +459,7 @@ class Checkpoints:
         self.ports.control.notify()
 
     def held_bytes(self) -> int:
-        """Bytes held back by barriers."""
+        """Return the number of bytes held back by barriers."""
         return 0
 
     def close(self) -> None:

@@ -31,18 +31,18 @@ from .link import drain
 
 
 class Refused(Struct, frozen=True):
-    """The stream manager will never accept this task; `why` is only for people."""
+    """The stream manager will never accept this task; `why` is only for display."""
 
     refusal: control_pb2.Refusal
     why: str
 
     @property
     def exit_code(self) -> exit_codes.ExitCode:
-        """How the process ends.
+        """The exit code of the process.
 
-        Only a newer incarnation fences it. One that is invalid is missing from every plan, or its own name and
-        numbers contradict each other: an error of ours, or an executor ahead of the plan. No other process does its
-        work, so its executor starts it again, within the budget of such errors.
+        Only a newer incarnation fences the process. An invalid task is missing from every plan, or its name and
+        numbers contradict each other: heronpy has an error, or the executor is ahead of the plan. No other process
+        does its work, so its executor restarts it, within the budget for such errors.
         """
         return exit_codes.FENCED if self.refusal == control_pb2.REFUSAL_FENCED else exit_codes.FAILURE
 
@@ -54,7 +54,7 @@ class SnapshotWritten(Struct, frozen=True):
     snapshot: TaskSnapshot | None
 
 
-#: Refusals that repeating the registration does not change.
+#: Refusals that a repeated registration does not change.
 FINAL = frozenset((control_pb2.REFUSAL_FENCED, control_pb2.REFUSAL_INVALID))
 
 CheckpointMessage = (
@@ -74,23 +74,23 @@ Message = (
 
 log = logging.getLogger("heron.control")
 
-#: A registration without an answer is repeated after this.
+#: Seconds after which a registration without an answer is repeated.
 REGISTER_RETRY_S = 0.5
-#: A stream manager that was restarted is found again within this.
+#: Milliseconds within which a stream manager that was restarted is found again.
 RECONNECT_MAX_MS = 100
-#: A loop that has been in user code for longer is interrupted at the next tuple boundary.
+#: Seconds in user code after which a loop is interrupted at the next tuple boundary.
 LATE_S = 0.1
-#: Number of equal heartbeats before they become rarer.
+#: Number of equal heartbeats after which heartbeats become rarer.
 CALM_AFTER = 3
-#: A resting task with unchanged metrics sends them only with every this-many-th of those heartbeats.
+#: A resting task with unchanged metrics sends them only with one of this number of those heartbeats.
 QUIET_REPORTS = 3
-#: How late a report may be that was announced.
+#: Seconds by which an announced report may be late.
 LATE_REPORT_S = 1.0
-#: Number of calm tasks with adjacent numbers that send together; more would disturb busy tasks.
+#: Number of calm tasks with adjacent numbers that send together; more tasks would disturb busy tasks.
 TOGETHER = 10
-#: Messages for the loop that wait; the stream manager sends few.
+#: Maximum number of messages that wait for the loop; the stream manager sends few.
 INBOX_MAX = 1000
-#: Messages for the stream manager that wait for a registration.
+#: Maximum number of messages for the stream manager that wait for a registration.
 OUTBOX_MAX = 1000
 
 
@@ -113,10 +113,10 @@ class ControlThread(threading.Thread):
         quiet: Callable[[], bool] = lambda: False,
         quiet_max_s: float = 0.0,
     ) -> None:
-        """`look` is called in each turn of the thread, and says when it wants to be called again at the latest.
+        """`look` is called in each turn of the thread, and returns the latest time for its next call.
 
-        `quiet` says whether the last report had the figures of the one before: then metrics of a task that rests may
-        be `quiet_max_s` apart.
+        `quiet` returns whether the last report had the figures of the previous report: then metrics of a resting task
+        may be `quiet_max_s` seconds apart.
         """
         super().__init__(name="control", daemon=True)
         self._register = register
@@ -129,19 +129,19 @@ class ControlThread(threading.Thread):
         self._look = look
         self._quiet = quiet
         self._quiet_max_s = quiet_max_s
-        #: Nothing was being done, and nothing waited for it, at the last heartbeat; the announced pause of the metrics.
+        #: Whether nothing was done or waited at the last heartbeat; and the announced pause of the metrics.
         self._rests = False
         self._pause_s = 0.0
         self._heartbeat_s = heartbeat_s
         self._metrics_s = metrics_s
-        #: While nothing changes, heartbeats and metrics are rarer, up to this pause: idle tasks cost nothing.
+        #: While nothing changes, the pause between heartbeats and metrics grows to this value: idle tasks cost nothing.
         self._silence_max_s = silence_max_s
-        #: Nothing had changed at the last heartbeats.
+        #: Whether nothing had changed at the last heartbeats.
         self.calm = False
         #: The counters that the last status carried.
         self.sent: tuple[int, ...] = ()
         self.inbox: deque[Message] = deque(maxlen=INBOX_MAX)
-        #: Not empty: the loop is to stop at the next tuple boundary and serve its inbox, which may be empty.
+        #: If not empty, the loop must stop at the next tuple boundary and serve its inbox, which may be empty.
         self.interrupted: deque[bool] = deque(maxlen=1)
         self.wake_fd, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._own_in, self._own_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -155,15 +155,15 @@ class ControlThread(threading.Thread):
     # ---- called by the task's thread ------------------------------------------------------------
 
     def wake_at_signals(self) -> None:
-        """From now on every signal wakes the loop; the main thread calls this.
+        """Make every signal wake the loop from now on; the main thread calls this.
 
         A signal that arrives between the loop's last check of its inbox and its sleep, or in another thread, does not
-        interrupt the sleep: its handler, which Python runs later, would wait for the end of the sleep.
+        interrupt the sleep: its handler, which Python runs later, would be delayed until the end of the sleep.
         """
         signal.set_wakeup_fd(self._wake_out, warn_on_full_buffer=False)
 
     def notify(self, metrics: bool = False) -> None:
-        """Send a status now, with `metrics` a report of them before it."""
+        """Send a status now; with `metrics`, send a report of the metrics first."""
         self._metrics_asked = self._metrics_asked or metrics
         _poke(self._own_out)
 
@@ -184,7 +184,7 @@ class ControlThread(threading.Thread):
         self.join(timeout_s)
 
     def interrupt(self) -> None:
-        """Make the loop stop at the next tuple boundary; from any thread."""
+        """Make the loop stop at the next tuple boundary; any thread may call this."""
         self.interrupted.append(True)
 
     def drain_wake(self) -> None:
@@ -206,7 +206,7 @@ class ControlThread(threading.Thread):
         try:
             self._serve(dealer, monitor, push)
         except Exception:
-            # Without heartbeats this task would look dead: let its successor take over.
+            # Without heartbeats this task would look dead, so let its successor take over.
             log.exception("the control thread failed")
             self.deliver(control_pb2.StopTask(reason="its control thread failed"))
         dealer.disable_monitor()
@@ -224,7 +224,7 @@ class ControlThread(threading.Thread):
             now = time.monotonic()
             if not self._registered and now >= self._register_due:
                 self._send_registration(dealer, now)
-            # Made before the status is sent: ZeroMQ's thread is woken once for both.
+            # Created before the status is sent, so that ZeroMQ's thread is woken once for both.
             metrics = None
             if now >= next_metrics:
                 metrics, next_metrics = self._make_report(now)
@@ -233,7 +233,7 @@ class ControlThread(threading.Thread):
                 self.calm = quiet >= CALM_AFTER
                 next_heartbeat = self._next(now, self._heartbeat_s)
                 if self._pause_s and not (self.calm and self._rests):
-                    # What began since has to be seen as soon as without that pause.
+                    # Work that has begun since then must be seen as soon as without that pause.
                     next_metrics = min(next_metrics, now + self._metrics_s)
             if metrics is not None:
                 _try_send(push, metrics)
@@ -263,7 +263,7 @@ class ControlThread(threading.Thread):
                 quiet, self.calm = 0, False
                 now = time.monotonic()
                 next_heartbeat = min(next_heartbeat, now + self._heartbeat_s)
-                # After a long pause at once: rates of what begins now are measured from here.
+                # Immediately after a long pause: rates of new work are measured from this report.
                 next_metrics = min(next_metrics, now if self._pause_s else now + self._metrics_s)
 
     def _send_registration(self, dealer: zmq.Socket[bytes], now: float) -> None:
@@ -272,7 +272,7 @@ class ControlThread(threading.Thread):
         _try_send(dealer, seal(wrap(self._register, self._request)))
 
     def _make_report(self, now: float) -> tuple[bytes, float]:
-        """A report of metrics, and when the next one is due."""
+        """Return a report of metrics, and when the next report is due."""
         report = self._report()
         every = 1
         if self.calm and self._rests and self._quiet():
@@ -286,14 +286,14 @@ class ControlThread(threading.Thread):
         return max(1, int(self._silence_max_s / interval_s)) * interval_s
 
     def _next(self, now: float, interval_s: float, every: int = 1) -> float:
-        """When to send again; calm tasks of a host send together, so that their reader wakes once."""
+        """Return when to send again; calm tasks of a host send together, so that their reader wakes up once."""
         if not self.calm:
             return now + interval_s
         group = (self._register.task_id - 1) // TOGETHER
         return shared_moment(now, self._calm_pause_s(interval_s), group, every)
 
     def _send_status(self, dealer: zmq.Socket[bytes], ends: bool = False) -> bool:
-        """Send a status; True when it equals the previous one."""
+        """Send a status; return whether it equals the previous status."""
         if not self._registered:
             return False
         while self._to_stmgr and _try_send(dealer, seal(wrap(self._to_stmgr[0]))):
@@ -309,7 +309,7 @@ class ControlThread(threading.Thread):
         return self.sent == before
 
     def _monitor(self, monitor: zmq.Socket[bytes]) -> None:
-        """A new connection means a new stream manager process: register with it."""
+        """Register after a new connection, which means a new stream manager process."""
         while monitor.poll(0):
             event, _ = event_of(monitor.recv_multipart())
             if event == zmq.EVENT_DISCONNECTED:
@@ -338,7 +338,7 @@ class ControlThread(threading.Thread):
                 self._take(body_of(envelope)[1], envelope.request_id)
 
     def _take(self, body: Any, request: int) -> None:
-        """A message of the stream manager, or its answer to the registration of this number."""
+        """Take a message of the stream manager, or its answer to the registration with this number."""
         match body:
             case control_pb2.RegisterAgain():
                 # The stream manager does not know this task: it was restarted.
@@ -372,7 +372,7 @@ class ControlThread(threading.Thread):
 
 
 def activity_of(status: Any) -> tuple[int, ...]:
-    """The counters that move when a task does something; of a TaskStatus."""
+    """Return the counters of a TaskStatus that change when a task does something."""
     return (status.emitted, status.executed, status.acked, status.failed, status.state, status.pending)
 
 

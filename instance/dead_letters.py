@@ -1,8 +1,8 @@
-"""Where a task's given-up tuples go: file, metric, and the component's own stream.
+"""The destinations of a task's given-up tuples: a file, a metric, and a stream of the component.
 
 A component that declares an output stream `dead_letters` with the fields payload, traceback, task and
-tries also sends each of them there, anchored to the tuple. Invariant: writing a letter never fails a task;
-what could not be written is logged and counted.
+tries also sends each of them there, anchored to the tuple. Invariant: a letter that cannot be written never makes a
+task fail; it is logged and counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIELDS = ("payload", "traceback", "task", "tries")
 
 
 def headline(why: str) -> str:
-    """The type of the exception that a traceback ends with and the first line of its text; else the last line.
+    """Return the type of a traceback's final exception and the first line of its text; else the last line.
 
     Lines of a traceback are indented, and the text of an exception may have many lines, so it is the first line
     after the last header that is not indented.
@@ -48,7 +48,7 @@ class DeadLetters:
     def __init__(
         self, name: TaskName, launch: LaunchSpec, max_bytes: int, metrics: TaskMetrics, progress: Progress
     ) -> None:
-        """Keep at most `max_bytes` of letters, the newest."""
+        """Keep only the newest letters, at most `max_bytes` in total."""
         self._name = name
         self._launch = launch
         self._metrics = metrics
@@ -59,7 +59,8 @@ class DeadLetters:
         self._emit: Callable[..., Any] | None = None
 
     def emit_by(self, emit: Callable[..., Any], out: OutStream | None) -> None:
-        """Also `emit` each letter to `out`, their stream, if there is one; TopologyError if its fields are others."""
+        """Also `emit` each letter to the stream `out`, if given. Raises TopologyError if the stream has other
+        fields."""
         if out is None:
             return
         if tuple(out.fields) != FIELDS:
@@ -70,7 +71,7 @@ class DeadLetters:
         self._emit = emit
 
     def count_damaged(self, lost: bool) -> None:
-        """A value of a tuple cannot be decoded; `lost` when no letter is kept of it."""
+        """Count a tuple with a value that cannot be decoded; `lost`: no letter is kept of the tuple."""
         self._metrics.count("__malformed-tuples", "", 1)
         if lost:
             self._progress.lost += 1
@@ -131,5 +132,5 @@ class DeadLetters:
 
 
 def _shown(tup: HeronTuple) -> list[Any]:
-    """The values; the received bytes for one that cannot be decoded."""
+    """Return the values; for a value that cannot be decoded, the received bytes."""
     return [value.data if type(value) is Undecodable else value for value in tup.values]

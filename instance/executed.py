@@ -35,9 +35,9 @@ KEPT = 16
 KEEP_S = 3600.0
 VALUE_LETTERS = 200
 LOG_EVERY_S = 10.0
-#: Calls of a chunk of at most this many tuples are timed one by one, which costs less than their frame.
+#: Calls of a chunk of at most this number of tuples are timed one by one, which costs less than their frame.
 FEW = 8
-#: The control thread looks this many times while a call becomes slow, and until this long after the last blind chunk.
+#: Number of looks of the control thread while a call becomes slow, and seconds for which it looks after a blind chunk.
 LOOKS = 2
 LOOK_MIN_S = 0.01
 PARK_S = 1.0
@@ -45,7 +45,7 @@ NEVER = float("inf")
 
 
 class _Short(Repr):
-    """`repr` that never looks at more of a value than it shows."""
+    """A `repr` that reads only the part of a value that it shows."""
 
     def repr_bytes(self, value: bytes, level: int) -> str:
         return repr(bytes(value[:VALUE_LETTERS]))
@@ -60,7 +60,8 @@ _shown.maxlist = _shown.maxtuple = _shown.maxdict = _shown.maxset = _shown.maxfr
 
 
 def shown(values: object) -> str:
-    """The values of a tuple as text of at most `VALUE_LETTERS` characters; never raises, even if `__repr__` does."""
+    """Return the values of a tuple as text of at most `VALUE_LETTERS` characters; never raises, even if `__repr__`
+    does."""
     try:
         text = _shown.repr(values)
     except Exception as error:
@@ -73,24 +74,24 @@ class SlowTuples:
 
     The task's thread calls all methods except `look`, which the control thread calls. Times are in ns.
 
-    Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` of the last hour are kept; the others are
-    counted only.
+    Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` calls of the last hour are kept; other slow
+    calls are only counted.
 
     If each call is timed, because calls are slow or few, the tuple is known. Within a chunk of quick
     calls the clock is not read (time_use.py). So the control thread samples which tuple is in progress; if a chunk
-    turns out to hold a slow call, the sampled tuple is taken for it. A slow call without a sample is kept without a
-    value: it held the interpreter's lock all the time, or came in the first second after a pause. Pure except for the
-    line in the log, at most one per `LOG_EVERY_S`.
+    turns out to contain a slow call, the sampled tuple is assumed to be the slow one. A slow call without a sample is
+    kept without a value: it held the interpreter's lock all the time, or ran in the first second after a pause. Pure
+    except for the line in the log, at most one per `LOG_EVERY_S`.
     """
 
     def __init__(self, limit_ms: float, count: Callable[[str, str, float], None]) -> None:
-        #: Calls that take longer are slow.
+        #: Calls that take longer than this are slow.
         self.limit_ns = limit_ms * 1e6 if limit_ms else NEVER
         #: When the last chunk began in which calls are not timed, in monotonic seconds.
         self.blind_at = -NEVER
-        #: Gives the tuple that user code has in hand.
+        #: Returns the tuple that user code is processing.
         self.in_hand: Callable[[], Part | None] = lambda: None
-        #: The slowest first; replaced as a whole, so that any thread may read it.
+        #: The slow calls, slowest first; replaced as a whole, so that any thread may read it.
         self.kept: tuple[control_pb2.SlowTuple, ...] = ()
         self._count = count
         self._look_s = max(LOOK_MIN_S, limit_ms / 1000 / LOOKS)
@@ -102,7 +103,7 @@ class SlowTuples:
     # ---- the control thread -------------------------------------------------------------------
 
     def look(self, now: float) -> float:
-        """Sample the tuple in progress, if it takes long; returns the latest monotonic time of the next sample."""
+        """Sample the tuple in progress, if it takes long; return the latest monotonic time of the next sample."""
         age = now - self.blind_at
         if age > self._park_s:
             return NEVER
@@ -118,13 +119,13 @@ class SlowTuples:
     # ---- the task's thread --------------------------------------------------------------------
 
     def call(self, tup: HeronTuple, took_ns: float, at: float, tuples: int = 1) -> None:
-        """One call was slow: for a tuple, or for a batch of `tuples` that it begins. `at` is wall time."""
+        """Record a slow call for a tuple, or for a batch of `tuples` that begins with it. `at` is wall time."""
         self._add(tup, took_ns, at, tuples, shown(tup.values))
 
     def chunk(
         self, part: Sequence[HeronTuple], took_ns: float, samples: list[Sample], stamps: Sequence[int], at: float
     ) -> None:
-        """Calls for these tuples took longer together than one may; `samples` and `stamps` as in ExecuteTimes."""
+        """Record a chunk that took longer than one call may; `samples` and `stamps` are as in ExecuteTimes."""
         seen, limit = list(self._seen), self.limit_ns
         self._seen.clear()
         if len(part) == 1:
@@ -167,22 +168,23 @@ class SlowTuples:
         self._logged_at, self._unlogged = at, 0
 
 
-#: How long a sample counts, in seconds.
+#: Seconds for which a sample counts.
 LOOKS_KEEP_S = 300.0
-#: At most this many, whatever the interval of reports.
+#: Maximum number of samples, whatever the interval of reports.
 LOOKS_KEPT = 600
 LINE_LETTERS = 200
-#: Chunks whose first tuple is noted after each look.
+#: Number of chunks whose first tuple is recorded after each look.
 WISHES = 10
 
-#: Component and stream to the fields of the grouping with their places in the tuple.
+#: Maps component and stream to the fields of the grouping with their places in the tuple.
 Keys = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 
 
 def keys_of(
     plan: plan_pb2.PhysicalPlan, component: str, schemas: Mapping[str, Sequence[tuple[str, list[str]]]]
 ) -> Keys:
-    """The keys by which tuples come to a bolt; tuples of other groupings have none. `schemas` is as in routing.py."""
+    """Return the keys by which tuples are routed to a bolt; tuples of other groupings have no keys. `schemas` is as in
+    routing.py."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for bolt in plan.topology.bolts:
         for source in bolt.inputs if bolt.comp.name == component else ():
@@ -205,12 +207,12 @@ class Looks:
     """
 
     def __init__(self) -> None:
-        #: Gives the tuple or batch that user code has in hand, and its frames, the innermost first.
+        #: Returns the tuple or batch that user code is processing, and its frames, innermost first.
         self.in_hand: Callable[[], tuple[Part | None, list[FrameType]]] = lambda: (None, [])
         self.keys: Keys = {}
-        #: How many tuples are still to be noted.
+        #: Number of tuples that are still to be recorded.
         self.wished = 0
-        #: When, and what was seen.
+        #: The samples: the time, and what was seen.
         self._lines: deque[tuple[float, str]] = deque(maxlen=LOOKS_KEPT)
         self._keys: deque[tuple[float, str]] = deque(maxlen=LOOKS_KEPT * WISHES)
 
@@ -222,7 +224,7 @@ class Looks:
             self._lines.append((now, _users_line(frames)[:LINE_LETTERS]))
 
     def note(self, tup: HeronTuple, now: float) -> None:
-        """The first tuple of a chunk, as wished."""
+        """Record the first tuple of a chunk, if it was requested."""
         self.wished -= 1
         keys, values = self.keys.get((tup.component, tup.stream)), tup.values
         if keys and not isinstance(values, DamagedValues):
@@ -230,7 +232,7 @@ class Looks:
             self._keys.append((now, key[:VALUE_LETTERS]))
 
     def told(self, now: float) -> control_pb2.TaskLooks | None:
-        """The most frequent sample; None without samples."""
+        """Return the most frequent sample; None without samples."""
         lines, keys = (_counted(seen, now) for seen in (self._lines, self._keys))
         if not lines and not keys:
             return None
@@ -244,7 +246,7 @@ class Looks:
 
 
 def _users_line(frames: Sequence[FrameType]) -> str:
-    """The innermost line of the user's code; "" without one, because lines of the runtime are never reported."""
+    """Return the innermost line of the user's code; "" if there is none: lines of the runtime are never reported."""
     found = [(one.f_code.co_filename, one.f_lineno or 0, one.f_code.co_name) for one in frames]
     return line_of(found, _is_foreign) if not all(is_runtime_frame(file) for file, _, _ in found) else ""
 
@@ -261,7 +263,7 @@ def _counted(seen: deque[tuple[float, str]], now: float) -> Counter[str]:
 
 
 class Executed:
-    """The account of one bolt task, for its thread. Times are in nanoseconds, and `now` in monotonic seconds."""
+    """The statistics of one bolt task, for its thread. Times are in nanoseconds, and `now` in monotonic seconds."""
 
     def __init__(self, metrics: TaskMetrics) -> None:
         self._metrics = metrics
@@ -274,9 +276,9 @@ class Executed:
     def chunk(
         self, source: str, first: HeronTuple, count: int, took_ns: float, stamps: Sequence[int], now: float
     ) -> list[Sample]:
-        """Calls for the tuples from `first` on, all of one frame: `source` is its first stream.
+        """Record the calls for the tuples from `first` on, all of one frame; `source` is its first stream.
 
-        `stamps` as in ExecuteTimes. Returns what they count as.
+        `stamps` is as in ExecuteTimes. Returns the samples for which the calls count.
         """
         samples = self._times.samples(source, count, took_ns, stamps)
         streams = first.frame.streams
@@ -289,18 +291,18 @@ class Executed:
         return samples
 
     def call(self, tup: HeronTuple, took_ns: float, now: float) -> None:
-        """One call, concurrent with others."""
+        """Record one call that ran concurrently with others."""
         sample: Sample = (took_ns, 1)
         self._metrics.executed(f"{tup.component}/{tup.stream}", 1, took_ns, [sample], now)
 
     def batch(self, batch: InBatch, took_ns: float, now: float) -> None:
-        """One call for many tuples; how its time spreads over them is not known."""
+        """Record one call for many tuples; the share of each tuple in its time is unknown."""
         source, count = f"{batch.component}/{batch.stream}", len(batch)
         self._metrics.executed(source, count, took_ns, [(took_ns / count, count)], now)
         self._metrics.slowest_call(source, took_ns, now)
 
     def path_ended(self, first: HeronTuple, count: int, wall_ns: int) -> None:
-        """Tuples of a marked frame, from `first` on, went no further: their age is a latency end to end.
+        """Record that tuples of a marked frame, from `first` on, went no further: their age is an end-to-end latency.
 
         `wall_ns` is now, in nanoseconds since the epoch.
         """
@@ -309,7 +311,7 @@ class Executed:
 
 
 LOOKS_PER_TIMEOUT = 4
-#: For the report to reach the executor.
+#: Seconds for the report to reach the executor.
 LAST_WORDS_S = 0.5
 
 
@@ -318,9 +320,9 @@ class ExecuteWatch(threading.Thread):
 
     Ends a task if `process` lasts too long for one tuple (F19, heron.instance.execute_timeout_s). The watching thread
     reads the tuple in progress from the stack of the task's thread, so the calls themselves cost nothing. A tuple that
-    is seen in progress twice, with the timeout in between, has used up its time: it is charged, its stack is reported
+    is twice seen in progress, with the timeout in between, has used up its time: it is charged, its stack is reported
     as an exception, and this thread ends the process, because the task's own thread hangs. User code that holds the
-    interpreter lock also stops this thread; that is what heron.instance.hang_timeout_s is for.
+    interpreter lock also stops this thread; heron.instance.hang_timeout_s covers that case.
     """
 
     def __init__(
@@ -386,9 +388,9 @@ class ExecuteWatch(threading.Thread):
 
 
 def in_hand(thread: int, code: CodeType) -> tuple[Part | None, list[FrameType]]:
-    """The tuple or batch that a task's thread gave to user code, and the frames of user code, innermost first.
+    """Return the tuple or batch that a task's thread gave to user code, and the frames of user code, innermost first.
 
-    `code` is of the runtime's function whose local `tup` is that tuple. None when no user code runs.
+    `code` belongs to the runtime's function whose local `tup` is that tuple. Returns None if no user code runs.
     """
     frame = sys._current_frames().get(thread)
     frames: list[FrameType] = []

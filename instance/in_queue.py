@@ -1,15 +1,15 @@
 """The in-queue of a bolt: its frames, the credit for them, its capacity, and the alignment of barriers. Pure.
 
-A frame waits, is opened (its tuples are being processed), and is done when all of its tuples are. Its credit
-is returned once: when it is done, or earlier if the task must accept more than it can process. Its link may
-end before that; then its credit is void. A frame may also be put aside: its holder brings it back or drops it,
+A frame waits, is opened (its tuples are being processed), and is done when all of its tuples are done. Its credit
+is returned once: when it is done, or earlier if the task must accept more than it can process. If its link
+ends before that, its credit is void. A frame may also be put aside: its holder brings it back or drops it,
 and until then its tuples count as waiting here.
 
 The stream manager treats returned credit as that of the oldest frames that it has sent. So the credit of done frames is
 returned in the order in which they were opened, even if many are open at once (asynchronous bolts).
 
 Invariants: each frame owes its credit or does not, and stops owing at the moment of the return; `order` holds
-the open frames that owe, oldest first, and never begins with a done one; `counts` are the sums over all frames
+the open frames that owe, oldest first, and never begins with a done frame; `counts` are the sums over all frames
 that wait, are open and not done, or are aside. `validate` checks them.
 
 Alignment decides when a bolt has all barriers, and which frames wait until then. Aligned: once the barrier of a source
@@ -33,22 +33,22 @@ from heronpy.proto import frame_pb2
 from .progress import Progress
 
 Sized = tuple[frame_pb2.Frame, int]
-#: The capacity regrows from one to its maximum in this many samples (6.4 s at 100 ms).
+#: Number of samples in which the capacity regrows from one to its maximum (6.4 s at 100 ms).
 GROWTH_STEPS = 64
-#: Seconds of work after which the pace of a task is measured again, and the first time.
+#: Seconds of work after which the pace of a task is measured again, and the first such time.
 PACE_S, FIRST_PACE_S = 1.0, 0.2
-#: What the in-queue holds until the pace is known, and what it expects until then.
+#: Number of tuples that the in-queue holds, and expects, until the pace is known.
 IN_QUEUE_START_BYTES, IN_QUEUE_START_TUPLES = 1 << 10, 8
-#: The in-queue aims at this part of the time for which tuples may wait.
+#: Share of the time for which tuples may wait that the in-queue aims at.
 IN_QUEUE_SHARE = 1 / 8
-#: Most early frames, of tasks that the plan does not have yet.
+#: Maximum number of early frames, from tasks that the plan does not contain yet.
 STRANGE_FRAMES_MAX = 1000
 STRANGE_BYTES_MAX = 8 << 20
 STRANGE_WAIT_S = 30.0
 
 
 class Entry:
-    """A frame of the queue; `left` of its `tuples` are not done, `owes` says that its credit must still be returned."""
+    """A frame of the queue; `left` of its `tuples` are not done; `owes`: its credit must still be returned."""
 
     __slots__ = ("count", "frame", "left", "owes", "size", "tuples")
 
@@ -61,7 +61,7 @@ class Entry:
 
     @property
     def skip(self) -> int:
-        """Number of done tuples of the frame, as it was first sent."""
+        """The number of done tuples of the frame, as it was first sent."""
         return self.count - self.left
 
     def rest(self) -> frame_pb2.Frame:
@@ -73,7 +73,7 @@ class Entry:
 
 
 class InQueue:
-    """See the module. `credit(size, tuples)` returns the credit of one frame; only this class calls it."""
+    """The in-queue of a bolt. `credit(size, tuples)` returns the credit of one frame; only this class calls it."""
 
     def __init__(self, credit: Callable[[int, int], None], counts: Progress) -> None:
         self._credit = credit
@@ -81,7 +81,7 @@ class InQueue:
         #: Frames in the order in which they will be opened; always the same object.
         self.waiting: deque[Entry] = deque()
         self.order: deque[Entry] = deque()
-        #: Open frames that owe no credit; the keys of a dict, which keep their order.
+        #: Open frames that owe no credit, as keys of a dict, which keeps their order.
         self.free: dict[Entry, None] = {}
         #: Tuples and bytes of done frames in `order`, and of frames that are aside.
         self._held_tuples = self._held_bytes = self._aside_tuples = self._aside_bytes = 0
@@ -95,11 +95,11 @@ class InQueue:
             self._credit(size, frame.count - frame.skip)
 
     def restore(self, frame: frame_pb2.Frame, size: int) -> None:
-        """A frame that a checkpoint held; no link sent it, so it has no credit."""
+        """Add a frame from a checkpoint. No link sent it, so it has no credit."""
         self._put(Entry(frame, size, False))
 
     def refuse(self, size: int, tuples: int) -> None:
-        """A frame came over the link and is not accepted: its credit is returned at once."""
+        """Return at once the credit of a frame that came over the link but is not accepted."""
         self._credit(size, tuples)
 
     def _put(self, entry: Entry) -> None:
@@ -108,7 +108,7 @@ class InQueue:
         self.counts.in_bytes += entry.size
 
     def put_first(self, frames: Iterable[Sized]) -> None:
-        """Frames that were put aside come before everything that waits."""
+        """Put frames that were put aside before everything that waits."""
         entries = [Entry(frame, size, False) for frame, size in frames]
         self.waiting.extendleft(reversed(entries))
         for entry in entries:
@@ -127,7 +127,7 @@ class InQueue:
         return entry
 
     def done(self, entry: Entry, tuples: int) -> None:
-        """`tuples` more tuples of an open frame are done; with the last one the frame is."""
+        """Record that `tuples` more tuples of an open frame are done; the last tuple completes the frame."""
         entry.left -= tuples
         if entry.left <= 0:
             self.counts.in_tuples -= entry.tuples
@@ -135,14 +135,14 @@ class InQueue:
             self._close(entry)
 
     def put_aside(self, entry: Entry) -> None:
-        """The caller keeps an open frame, no tuple of it done, until `put_first` or `drop`."""
+        """Hand an open frame, of which no tuple is done, to the caller until `put_first` or `drop`."""
         self._aside_tuples += entry.tuples
         self._aside_bytes += entry.size
         entry.left = 0
         self._close(entry)
 
     def drop(self, frame: frame_pb2.Frame, size: int) -> None:
-        """A frame that was put aside will not come back."""
+        """Forget a frame that was put aside."""
         tuples = frame.count - frame.skip
         self._aside_tuples -= tuples
         self._aside_bytes -= size
@@ -159,7 +159,7 @@ class InQueue:
             self._held_bytes += entry.size
 
     def _settle_first(self) -> None:
-        """Return the credit of the oldest frame, and of the done ones that waited for it."""
+        """Return the credit of the oldest frame, and of done frames that waited for it."""
         order, entry = self.order, self.order.popleft()
         entry.owes = False
         self._credit(entry.size, entry.tuples)
@@ -173,17 +173,17 @@ class InQueue:
     # ---- credit before its time ---------------------------------------------------------------
 
     def relieve(self, bytes_max: float, tuples_max: float) -> None:
-        """A slow frame may hold up the credit of done ones up to these limits; then its own is returned first."""
+        """Return the credit of a slow frame early if it holds up more credit of done frames than these limits."""
         while self._held_bytes and (self._held_bytes >= bytes_max or self._held_tuples >= tuples_max):
             self.free[self.order[0]] = None
             self._settle_first()
 
     def settle_all(self) -> None:
-        """Return the credit of all that is here."""
+        """Return the credit of all frames in this queue."""
         self._forgive(self._credit)
 
     def lose_link(self) -> None:
-        """The link ended: the frames were delivered and stay; the credit of all of them is void."""
+        """Handle the end of the link: its frames were delivered and stay; the credit of all of them is void."""
         self._forgive(lambda size, tuples: None)
 
     def _forgive(self, credit: Callable[[int, int], None]) -> None:
@@ -198,15 +198,16 @@ class InQueue:
     # ---- the end ------------------------------------------------------------------------------
 
     def opened(self) -> list[Entry]:
-        """Open frames that are not done."""
+        """Return the open frames that are not done."""
         return [*self.free, *(entry for entry in self.order if entry.left > 0)]
 
     def unreturnable(self) -> int:
-        """Tuples that are not done and will not be sent again: their credit was returned, or is void."""
+        """Return the number of tuples that are not done and will not be sent again: their credit was returned, or is
+        void."""
         return sum(entry.left for entry in self.free) + sum(e.tuples for e in self.waiting if not e.owes)
 
     def skip(self) -> int:
-        """The number of done tuples in the oldest frame that still owes its credit."""
+        """Return the number of done tuples in the oldest frame that still owes its credit."""
         return self.order[0].skip if self.order else 0
 
     def validate(self) -> None:
@@ -224,11 +225,9 @@ class InQueue:
 
 
 class TunedCapacity:
-    """Capacities that tune themselves: Heron's rule, which Heron never had in Python.
+    """A capacity that tunes itself, by the rule of Heron's Java instances.
 
-    Capacity of one queue, in tuples.
-
-    `current` is always within [1, limit], and `limit` at most `maximum`.
+    It is the capacity of one queue, in tuples. `current` is always within [1, limit], and `limit` at most `maximum`.
 
     Every `sample_s` the length of a queue is sampled into an exponential moving average that gives the
     newest sample most of the weight. While the average is above the expected length the capacity is
@@ -246,7 +245,7 @@ class TunedCapacity:
         self.weight = weight
         self.sample_s = sample_s
         self.step = max(1, maximum // GROWTH_STEPS)
-        #: Half the maximum at first, as Heron starts.
+        #: Half of the maximum at first, as in Heron.
         self.current = max(1, maximum // 2)
         self.average = 0.0
         self.due = 0.0
@@ -262,7 +261,7 @@ class TunedCapacity:
         self.current = min(self.current, self.limit)
 
     def sample(self, length: int, now: float) -> bool:
-        """Take a sample when one is due; True when the capacity changed."""
+        """Take a sample if it is due; return whether the capacity changed."""
         if now < self.due:
             return False
         self.due = now + self.sample_s
@@ -276,10 +275,10 @@ class TunedCapacity:
 
 
 class Pace:
-    """How many tuples per second a task processes while it has some. Pure.
+    """The number of tuples per second that a task processes while tuples wait. Pure.
 
-    The newest second of such time has half of the weight. So a pause of some seconds is seen, and one tuple that takes
-    long is not taken for the rule.
+    The newest second of such time has half of the weight. So a pause of some seconds is seen, and one slow tuple does
+    not determine the rate.
     """
 
     __slots__ = ("_busy_ns", "_done", "rate")
@@ -290,7 +289,8 @@ class Pace:
         self._done = self._busy_ns = 0
 
     def sample(self, done: int, busy_ns: int) -> bool:
-        """Tuples processed so far, and the time in which the task was not idle; True when the rate is a new one."""
+        """Take the tuples processed so far and the time in which the task was not idle; return whether the rate is
+        new."""
         took_s, tuples = (busy_ns - self._busy_ns) * 1e-9, done - self._done
         if took_s < (PACE_S if self.rate else FIRST_PACE_S) or not tuples:
             return False
@@ -300,13 +300,13 @@ class Pace:
 
 
 class EarlyFrames:
-    """Frames of tasks that this task's plan does not have yet; they wait for the plan.
+    """Frames of tasks that this task's plan does not contain yet; they wait for the plan.
 
-    When a component grows, its new tasks may send before every receiver has the plan they are in. What they
-    send can only be read with that plan, which will follow.
+    When a component grows, its new tasks may send before every receiver has the plan with these tasks. Their
+    frames can only be read with that plan, which will follow.
 
     Invariants: at most STRANGE_FRAMES_MAX frames and STRANGE_BYTES_MAX bytes wait, each at most STRANGE_WAIT_S seconds;
-    frames of one task come out in the order they came in.
+    frames of one task keep their order.
     """
 
     def __init__(self) -> None:
@@ -317,7 +317,7 @@ class EarlyFrames:
         return len(self._waiting)
 
     def hold(self, frame: frame_pb2.Frame, size: int, now: float) -> bool:
-        """Let a frame wait; False when there is no room for it."""
+        """Keep a frame; return False if there is no room for it."""
         if len(self._waiting) >= STRANGE_FRAMES_MAX or self._bytes + size > STRANGE_BYTES_MAX:
             return False
         self._waiting.append((frame, size, now + STRANGE_WAIT_S))
@@ -325,11 +325,11 @@ class EarlyFrames:
         return True
 
     def take_known(self, known: Container[int]) -> list[Sized]:
-        """Take the frames of tasks that are known now."""
+        """Remove and return the frames of tasks that are known now."""
         return self._take({frame.source_task for frame, _, _ in self._waiting if frame.source_task in known})
 
     def take_late(self, now: float) -> list[Sized]:
-        """Take the frames that have waited for too long."""
+        """Remove and return the frames that have waited too long."""
         late: list[Sized] = []
         while self._waiting and self._waiting[0][2] <= now:
             frame, size, _ = self._waiting.popleft()
@@ -381,14 +381,14 @@ class Aligner(Generic[T]):
         self.sources = frozenset(sources)
         self.bytes_max = bytes_max
         self.checkpoint = 0
-        #: The highest checkpoint that is over, complete or not.
+        #: The highest checkpoint that is complete or abandoned.
         self.ended = 0
         self.blocked: set[int] = set()
         self.held_bytes = 0
         self._held: list[T] = []
 
     def data(self, source: int, item: T, size: int) -> Step:
-        """A frame came out of the queue; `end` returns `item` for it."""
+        """Decide about a frame that came out of the queue; if it is held, `end` returns `item`."""
         if source not in self.blocked:
             return Step.PROCESS
         if self.held_bytes + size > self.bytes_max:
@@ -398,7 +398,7 @@ class Aligner(Generic[T]):
         return Step.HELD
 
     def barrier(self, source: int, checkpoint: int) -> Step:
-        """A barrier came out of the queue."""
+        """Decide about a barrier that came out of the queue."""
         if checkpoint <= self.ended or checkpoint < self.checkpoint or source not in self.sources:
             return Step.IGNORED
         if self.checkpoint and checkpoint > self.checkpoint:
@@ -408,7 +408,7 @@ class Aligner(Generic[T]):
         return Step.CUT if self.blocked == self.sources else Step.NOTED
 
     def end(self) -> list[T]:
-        """The alignment is over: cut, declined or overtaken. Returns the held items, in order."""
+        """End the alignment, after a cut, a decline or a newer checkpoint. Returns the held items, in order."""
         self.ended = max(self.ended, self.checkpoint)
         self.checkpoint = 0
         self.blocked.clear()
@@ -417,7 +417,7 @@ class Aligner(Generic[T]):
         return held
 
     def abort(self, checkpoint: int) -> list[T]:
-        """This checkpoint and older ones are over; returns the released items."""
+        """End this checkpoint and older checkpoints; return the released items."""
         released = self.end() if 0 < self.checkpoint <= checkpoint else []
         self.ended = max(self.ended, checkpoint)
         return released
@@ -432,7 +432,7 @@ class Recorder:
         self.bytes_max = bytes_max
         self.frames: list[bytes] = []
         self.tuples = 0
-        #: All that arrived while recording, recorded or not: it lies in memory either way.
+        #: Number of bytes that arrived while recording, recorded or not, because all of them are in memory.
         self.bytes = 0
 
     def wants(self, source: int) -> bool:
@@ -440,12 +440,12 @@ class Recorder:
         return source in self.open
 
     def data(self, frame: bytes, tuples: int) -> None:
-        """A frame of a source whose barrier has not come."""
+        """Record a frame of a source whose barrier has not arrived."""
         self.frames.append(frame)
         self.tuples += tuples
 
     def arrived(self, size: int) -> bool:
-        """A frame came in; False when there is no room for more."""
+        """Count an arrived frame; return False if there is no room for more."""
         self.bytes += size
         return self.bytes <= self.bytes_max
 
@@ -467,5 +467,5 @@ class Channels:
         self._received[source] = self._received.get(source, 0) + 1
 
     def difference(self, source: int, sent: int) -> int:
-        """Frames that are missing (or, below zero, that came twice) when a barrier of the source arrives."""
+        """Return how many frames are missing (below zero: duplicated) when a barrier of the source arrives."""
         return sent - self._received.get(source, 0)

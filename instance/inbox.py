@@ -21,9 +21,9 @@ log = logging.getLogger("heron.instance")
 
 
 class Inner(Protocol):
-    """A task as its messages, and its end, see it."""
+    """The parts of a task that its messages and its end use."""
 
-    #: The plan that it works by; None: it has never joined one.
+    #: The plan by which the task works; None: it has never joined a plan.
     plan: plan_pb2.PhysicalPlan | None
     #: Whether the input has ended, so that `finish` is called when nothing waits.
     finish_requested: bool
@@ -67,7 +67,7 @@ def act(task: Inner, message: Message) -> None:
         case control_pb2.NewPlan():
             task.plan_came(message.plan)
         case _ if task.plan is None:
-            return  # an order for the process before this one
+            return  # an order for an earlier process
         case control_pb2.FinishTask():
             task.finish_requested = True
         case control_pb2.HoldTicks():
@@ -87,9 +87,9 @@ def act(task: Inner, message: Message) -> None:
 def leave(task: Inner) -> None:
     """Flush, send LEAVE to the stream manager and close; never raises.
 
-    Everything in the out-queue goes out, credit or not: this process has no other way to keep it.
+    Everything in the out-queue is sent, even without credit, because this process cannot keep it.
     """
-    # A successor in EFFECTIVELY_ONCE starts from a checkpoint: what is here would be stale.
+    # A successor under EFFECTIVELY_ONCE starts from a checkpoint, so waiting data would be stale.
     flushes = task.plan is not None and task.link.epoch and task.checkpoints is None
     if task.checkpoints is not None:
         task.checkpoints.close()

@@ -53,21 +53,21 @@ from .time_use import IDLE
 
 log = logging.getLogger("heron.instance")
 
-#: Collections of the youngest generation are rarer: tuples die young and are not tracked anyway.
+#: Collections of the youngest generation are rarer, because tuples die young and are not tracked anyway.
 GC_THRESHOLDS = (50_000, 20, 50)
-#: Longest poll interval of a task that waits for its plan, the start of its region or a newer attempt; each time it
-#: shows that it is not hung.
+#: Longest poll interval of a task that waits for its plan, the start of its region or a newer attempt. At each poll it
+#: shows that it does not hang.
 WAIT_S = 1.0
-#: How long the end of the process waits for ZeroMQ.
+#: Seconds that the end of the process waits for ZeroMQ.
 EXIT_LINGER_S = 1.0
-#: The longest pause between heartbeats of a task that does nothing.
+#: The longest pause in seconds between heartbeats of a task that does nothing.
 SILENCE_MAX_S = 10.0
-#: The same between its metrics, while nothing in them moves; a third at most of what its executor takes for a hang.
+#: The longest pause between its metrics while they do not change; at most a third of the executor's hang timeout.
 QUIET_MAX_S = 20.0
 
 
 def connect(task: Task, metrics_s: float) -> None:
-    """Start the control thread, which registers the task, and make its link to the stream manager.
+    """Start the control thread, which registers the task, and create its link to the stream manager.
 
     Metrics are reported every `metrics_s` seconds.
     """
@@ -104,7 +104,7 @@ def connect(task: Task, metrics_s: float) -> None:
 
 
 def _report_of(task: Task) -> control_pb2.MetricsReport:
-    """All metrics of a task; called by the control thread."""
+    """Return all metrics of a task; called by the control thread."""
     metrics, now = task.metrics, time.monotonic()
     count_loop(metrics, task.progress, task.time_use, now)
     count_link(metrics, task.link, now)
@@ -124,7 +124,7 @@ def _report_of(task: Task) -> control_pb2.MetricsReport:
 
 
 def _silence_max_s(task: Task) -> float:
-    """Longest silence of an idle task, which must not count as dead."""
+    """Return the longest silence in seconds of an idle task, which must not count as dead."""
     limits = [SILENCE_MAX_S, task.stmgr.instance_lost_s / 3]
     if task.settings.hang_timeout_s:
         limits.append(task.settings.hang_timeout_s / 3)
@@ -132,7 +132,7 @@ def _silence_max_s(task: Task) -> float:
 
 
 def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:
-    """Wait until registered and given a plan that holds this task; None when asked to stop."""
+    """Wait until the task is registered and has a plan that contains it. Returns None if asked to stop."""
     while not task.stopping:
         select.select([task.control.wake_fd], [], [], WAIT_S)
         task.progress.turned_at = time.monotonic()
@@ -150,16 +150,16 @@ def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:
 
 
 def may_join(plan: plan_pb2.PhysicalPlan, task_id: int, component: str) -> bool:
-    """Whether a plan holds this task; a region that has started without it will start again."""
+    """Whether a plan contains this task; a region that has started without the task will start again."""
     region = region_of(plan, component)
     started = region is not None and region.started
     return not started and any(record.task_id == task_id for record in plan.instances)
 
 
 def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[topology_pb2.Topology, str]:
-    """The topology, and the component that the packing plan gives to this task.
+    """Return the topology, and the component that the packing plan assigns to this task.
 
-    Its executor has read both from the state manager and hands them over. The task opens no state manager itself, so
+    The executor has read both from the state manager and passes them on. The task opens no state manager itself, so
     neither the number of tasks nor an outage matters to it.
     """
     try:
@@ -179,7 +179,7 @@ def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[top
 
 
 def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: ExitReason | None = None) -> int:
-    """Run one task until it is stopped; returns the exit code of the process."""
+    """Run one task until it is stopped; return the exit code of the process."""
     topology, component = own_component(launch, container, task_id)
     name = TaskName(task_id, epoch, component, container)
     settings = settings_for(launch, InstanceSettings, component)
@@ -200,7 +200,7 @@ def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: Exi
 
 
 def _let_zeromq_finish(timeout_s: float) -> None:
-    """Wait until ZeroMQ has passed on what was sent: the process may exit without closing it.
+    """Wait until ZeroMQ has sent its messages, because the process may exit without closing ZeroMQ.
 
     User code may hold sockets of the same context open, so the wait is bounded.
     """
@@ -255,15 +255,15 @@ def run_task(task: Task) -> int:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code of a task in which user code raised this exception."""
+    """Return the exit code of a task in which user code raised this exception."""
     if isinstance(error, GaveUpError):
         return int(exit_codes.GAVE_UP)
-    # A sink that was replaced learns it from its target: not an error of user code (F10).
+    # A replaced sink learns from its target that it was replaced: not an error of user code (F10).
     return int(exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.USER_EXCEPTION)
 
 
 def _await_start(task: Task, checkpoints: Checkpoints) -> None:
-    """Wait until every task of the region has restored."""
+    """Wait until every task of the region has restored its state."""
     checkpoints.restored = True
     task.set_state(control_pb2.TASK_RESTORED)
     while not checkpoints.started and not task.stopping:
@@ -279,7 +279,7 @@ def _await_start(task: Task, checkpoints: Checkpoints) -> None:
 def await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException) -> int:
     """Report that the state cannot be restored, and wait: a plan with a newer attempt ends the process.
 
-    Returns the exit code when the task is stopped instead.
+    Returns the exit code if the task is stopped instead.
     """
     text = str(error) if isinstance(error, HeronError) else f"{type(error).__name__}: {error}"
     log.error("checkpoint %d cannot be restored: %s", region.checkpoint, text)
@@ -299,7 +299,7 @@ def await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException
     task.progress.resting = True
     task.time_use.turn(IDLE, time.monotonic_ns())
     while not task.stopping:
-        # Frames that are not taken would end each wait at once.
+        # Frames that are not read would end each wait at once.
         task.link.receive(_ignore)
         if not task.control.inbox:
             task.link.wait(WAIT_S)
@@ -310,11 +310,11 @@ def await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException
 
 
 def _ignore(frame: frame_pb2.Frame, size: int) -> None:
-    """No task will process it: the next one begins with another attempt."""
+    """Ignore a frame: no task will process it, because the next process begins with another attempt."""
 
 
 def _startup_failed(task: Task, error: BaseException) -> int:
-    """User code cannot start: report it once, with the full traceback; a restart would not help."""
+    """Report once, with the full traceback, that user code cannot start; a restart would not help."""
     task.standing.error = f"{type(error).__name__}: {error}"
     task.standing.state = control_pb2.TASK_FAILED
     task.report_exception(error, startup=True)
@@ -327,7 +327,7 @@ def _startup_failed(task: Task, error: BaseException) -> int:
 def _task_class(
     topology: topology_pb2.Topology, part: topology_pb2.Spout | topology_pb2.Bolt, launch: LaunchSpec
 ) -> tuple[type[Task], BaseException | None]:
-    """The loop for a component; loads the user's class to see whether it is asynchronous."""
+    """Return the task class for a component; load the user's class to see whether it is asynchronous."""
     plain: type[Task] = BoltTask
     concurrent: type[Task] = AsyncBoltTask
     if isinstance(part, topology_pb2.Spout):
@@ -343,7 +343,7 @@ def _task_class(
 
 
 def _install_signals(task: Task) -> list[int]:
-    """SIGTERM asks the loop to stop; SIGUSR1 dumps all stacks to the log, SIGUSR2 samples them.
+    """Make SIGTERM ask the loop to stop, SIGUSR1 dump all stacks to the log, and SIGUSR2 sample them.
 
     The list gets the reason for the stop.
     """

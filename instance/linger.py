@@ -1,9 +1,9 @@
-"""How long tuples and acks wait to be sent together, and a spout at its limit or without input. Pure.
+"""Rules for waits: of tuples and acks that are sent together, and of a spout at its limit or without input. Pure.
 
 A frame costs the same whether it holds one tuple or many, because it wakes up a thread at every hop. So the rate of
 frames is bounded: a task that sends rarely sends at once; one that sends often waits until `longest_s` after its last
-send, and tuples emitted meanwhile travel together. A tuple waits at most `longest_s` at any rate, and there are at most
-1 / `longest_s` sends a second.
+send, and tuples emitted until then are sent together. A tuple waits at most `longest_s` at any rate, and there are at
+most 1 / `longest_s` sends a second.
 
 A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer, and twice as long
 between two sends while it stays so, because waiting earns it the credit of silence. Its tuples are late anyway because
@@ -16,8 +16,8 @@ This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST
 At `topology.max.spout.pending` a spout does not continue after each acked tuple, but after enough of them. Continuing
 at once would send a frame per ack message, those frames would be acked one by one, and frames would stay small as long
 as the load lasts. So a spout that has reached its limit waits until a quarter of it is free, or a whole batch if that
-is less. Three quarters are still in flight meanwhile, so no bolt starves. The wait is bounded, because bolts may hold
-back tuples until more of them arrive.
+is less. Three quarters are still in flight during this wait, so no bolt starves. The wait is bounded, because bolts may
+hold back tuples until more of them arrive.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-#: The longest wait with some room, in seconds.
+#: The longest wait of a spout with some room, in seconds.
 WAIT_MAX_S = 0.005
-#: Below this limit the spout continues after each tuple: there may be that many idle tasks waiting for one.
+#: Below this limit the spout continues after each tuple, because that many idle tasks may wait for a tuple.
 SMALL_LIMIT = 64
 OPEN, FULL = 0.0, float("inf")
-#: Pauses are this part of the silence, up to `SOON_S`.
+#: Pauses are this share of the silence, up to `SOON_S`.
 SOON_GROWTH, SOON_S = 0.05, 0.1
-#: Share of a longer silence.
+#: Share for a longer silence.
 LATER_GROWTH = 0.02
-#: While fewer tuples than the first come at a time, the shortest pause is this many times longer: to wake up for one
-#: tuple costs nearly as much as to wake up for several.
+#: While fewer tuples than the first number arrive at a time, the shortest pause is longer by this factor: to wake up
+#: for one tuple costs nearly as much as to wake up for several.
 SEVERAL, LONGER = 4, 2
 
 
 class Room(NamedTuple):
-    """What a spout may emit."""
+    """The room of a spout, which determines whether it may emit."""
 
     tuples: int
     resume_at: float
@@ -48,7 +48,7 @@ class Room(NamedTuple):
 
 
 def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> Room:
-    """The room of a spout with `pending` tuples out of `limit` (at least 1), which sends `batch` at a time.
+    """Return the room of a spout with `pending` tuples out of `limit` (at least 1), which sends `batch` at a time.
 
     `resume_at` is from the previous answer, OPEN at first; `now` is in monotonic seconds.
     """
@@ -63,7 +63,7 @@ def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> 
 
 
 def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
-    """The pause before the next call of a spout that has emitted nothing for `silent_s`; between the limits.
+    """Return the pause before the next call of a spout that has emitted nothing for `silent_s`, within the limits.
 
     While tuples keep coming, each call that emits nothing is followed by a short pause, and pauses grow with the time
     without a tuple: soon to a tenth of a second, and later slowly. So a new record waits for at most a twentieth of the
@@ -74,36 +74,36 @@ def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
     return min(longest_s, max(shortest_s, grown_s))
 
 
-#: Sends in a row, after silence, that do not wait.
+#: Number of sends in a row, after silence, that do not wait.
 BURST = 4
-#: How many times longer the tuples of a saturated task may wait.
+#: Factor by which tuples of a saturated task may wait longer.
 PATIENCE = 5
-#: In units of the linger of tuples: the pause between two messages of a few acks, and how long no tuple may come.
+#: In units of the linger of tuples: the pause between two messages of a few acks, and the time without a tuple.
 LINGERS = 2
 #: The longest wait, in units of that linger, and in seconds; never less than LINGERS lingers.
 LONGEST, LONGEST_S = 10, 0.01
-#: Fewer acks than the first may always wait; as many as the second never do.
+#: Up to the first number, acks may always wait; from the second number on, they never wait.
 FEW, MANY = 8, 4096
-#: The part of the pending tuples of a spout that one component may hold.
+#: The share of a spout's pending tuples that one component may hold.
 SHARE = 1 / 8
-#: Weight of the newest pause between tuples in the usual one.
+#: Weight of the newest pause between tuples in the average pause.
 WEIGHT = 1 / 8
 NEVER = float("-inf")
 
 
 class Linger:
-    """When the tuples of one task may be sent."""
+    """Decides when the tuples of one task may be sent."""
 
     __slots__ = ("_longest_s", "due")
 
     def __init__(self, longest_s: float) -> None:
         """`longest_s`: the longest wait of a tuple; 0 sends everything at once."""
         self._longest_s = longest_s
-        #: The moment from which tuples may be sent, on the clock of `sent`.
+        #: The time from which tuples may be sent, on the clock of `sent`.
         self.due = float("-inf")
 
     def sent(self, now: float) -> None:
-        """Tuples were sent: each send uses up `longest_s`, and silence earns credit for a few sends."""
+        """Record a send: each send uses up `longest_s`, and silence earns credit for a few sends."""
         self.due = max(self.due, now - (BURST - 1) * self._longest_s) + self._longest_s
 
     def over(self, now: float, slept: Callable[[], bool]) -> bool:
@@ -112,14 +112,12 @@ class Linger:
 
     @property
     def latest(self) -> float:
-        """The moment from which a busy task sends in any case."""
+        """Return the time from which a busy task sends in any case."""
         return self.due + (PATIENCE - 1) * self._longest_s
 
 
 class AckLinger:
-    """How long the acks of a bolt wait to be sent together.
-
-    When the acks of one task may be sent.
+    """Decides when the acks of one bolt task may be sent.
 
     A message of acks costs several processes a wake-up each, and the completion that follows it as much again. Only a
     spout that has reached its limit of pending tuples waits for an ack. So while tuples keep coming, which shows that
@@ -140,39 +138,40 @@ class AckLinger:
         self._silence_s = LINGERS * linger_s
         self._rarely = Linger(self._silence_s)
         self._often = Linger(max(self._silence_s, min(LONGEST * linger_s, LONGEST_S)))
-        #: When tuples came last, and the usual pause between two times.
+        #: When tuples last arrived, and the average pause between arrivals.
         self._came_at = NEVER
         self._pause_s = 4 * self._silence_s
-        #: How many acks are sent without waiting for others.
+        #: Number of acks that are sent without waiting for others.
         self.room = FEW
 
     def limit(self, pending: float, tasks: int) -> None:
-        """`pending`: how many tuples a spout may have pending, the least of all spouts; `tasks`: of this component."""
+        """Set the limits. `pending`: the smallest limit of pending tuples of any spout; `tasks`: tasks of this
+        component."""
         self.room = int(max(FEW, min(MANY, pending * SHARE / max(1, tasks))))
 
     def came(self, now: float) -> None:
-        """Tuples were processed."""
+        """Record that tuples were processed."""
         pause_s = min(now - self._came_at, 4 * self._silence_s)
         self._pause_s += WEIGHT * (pause_s - self._pause_s)
         self._came_at = now
 
     def sent(self, now: float) -> None:
-        """Acks were sent; many, which go out before they are due, put off the next few by one pause at most."""
+        """Record that acks were sent; many acks, sent before they are due, delay the next few by at most one pause."""
         self._rarely.sent(now)
         self._rarely.due = min(self._rarely.due, now + self._silence_s)
         self._often.sent(now)
 
     @property
     def due(self) -> float:
-        """The earliest time at which a few acks may be sent."""
+        """Return the earliest time at which a few acks may be sent."""
         return self.latest if self._is_rare else max(self._rarely.due, min(self._often.due, self.latest))
 
     @property
     def latest(self) -> float:
-        """The time at which they are sent if no tuple comes earlier; with each tuple, `due` is checked."""
+        """Return the time at which acks are sent if no tuple arrives earlier; `due` is checked at each tuple."""
         return self._rarely.due if self._is_rare else max(self._rarely.due, self._came_at + self._silence_s)
 
     @property
     def _is_rare(self) -> bool:
-        """Whether acks go out as if none were worth waiting for: tuples come rarely, or few may be pending."""
+        """Whether acks are sent without waiting for others: tuples arrive rarely, or few may be pending."""
         return self.room <= FEW or self._pause_s >= self._silence_s

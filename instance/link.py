@@ -1,9 +1,9 @@
 """The data link between a task and its stream manager: credit both ways, epoch and sequence numbers.
 
-Outward, a frame is sent while the bytes sent are below what the stream manager granted (one frame may
-overshoot, so a frame larger than the window passes); the rest waits in the outbox. Inward, this side grants the stream
-manager absolute totals of bytes and tuples. It returns credit each quarter window, or when the task has been idle for a
-moment.
+Outward, a frame is sent while the number of sent bytes is below the stream manager's grant (one frame may
+overshoot, so that a frame larger than the window passes); the rest waits in the outbox. Inward, this side grants the
+stream manager absolute totals of bytes and tuples. It returns credit each quarter window, or when the task has been
+idle for a moment.
 
 Invariants: `sent_bytes - credited_bytes` are the bytes that the stream manager has not consumed yet; `received_bytes -
 consumed_bytes` are the bytes that wait here.
@@ -30,7 +30,7 @@ from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, F
 
 _pack_header = LINK_HEADER.pack
 _unpack_header = LINK_HEADER.unpack
-#: A series of short waits checks for frames only after this long in all: each check is a system call.
+#: A series of short waits checks for frames only after this total number of seconds: each check is a system call.
 LOOK_EVERY_S = 0.001
 #: Frames that use up credit.
 _CREDITED = (DATA, BARRIER)
@@ -63,29 +63,29 @@ class DataLink:
         self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0
         self.outbox: deque[tuple[bytes, int]] = deque()
         self.outbox_bytes = self.outbox_tuples = 0
-        #: Tuples that were sent over an earlier incarnation and never credited.
+        #: Number of tuples that were sent over an earlier incarnation and never credited.
         self.lost_tuples = 0
-        #: Tuples that the stream manager has settled, and which process it is.
+        #: Number of tuples that the stream manager has settled, and the process of the stream manager.
         self.settled_tuples = self._stmgr = 0
-        #: Frames that the stream manager reports as sent and that never arrived.
+        #: Number of frames that the stream manager reports as sent but that never arrived.
         self.gaps = 0
         self.stale_frames = 0
         # inward
         self.received_bytes = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
         self.window_bytes = self.window_tuples = 0
-        #: Tuples per second that the task processes while some wait; 0: not known.
+        #: Tuples per second that the task processes while tuples wait; 0: unknown.
         self.pace = 0.0
         self._granted_bytes = self._reported_bytes = self._reported_tuples = self._granted_tuples = 0
         self.received_frames_bytes = self.sent_frames = self.received_frames = 0
         #: Over all incarnations: tuples of the frames sent, frames and tuples consumed, frames of every kind.
         self.total_sent_tuples = self.total_consumed_frames = self.total_consumed_tuples = 0
         self.all_frames_sent = self.all_frames_received = 0
-        #: Nothing is left to receive, and the descriptor becomes readable when something arrives.
+        #: Whether nothing is left to receive, and the descriptor becomes readable when something arrives.
         self._settled = False
-        #: The last wait timed out without the descriptor becoming readable, and the socket was not used since.
+        #: Whether the last wait timed out without a readable descriptor, and the socket was not used since then.
         self._quiet = False
-        #: The last wait ended because there may be a frame.
+        #: Whether the last wait ended because there may be a frame.
         self._came = False
         #: Total requested length of the waits since the last check of the socket that frames do not end.
         self._unseen_s = 0.0
@@ -93,9 +93,9 @@ class DataLink:
     # ---- incarnations -------------------------------------------------------------------------
 
     def open(self, epoch: int, window_bytes: int, window_tuples: int, stmgr: int = 0) -> None:
-        """Start a new incarnation; what waits in the outbox is sent over it.
+        """Start a new incarnation; frames in the outbox are sent over it.
 
-        If the stream manager process is a new one, frames that its predecessor still held died with it.
+        If the stream manager process is a new one, frames that its predecessor still held are lost.
         """
         died = stmgr != self._stmgr
         self._stmgr = stmgr
@@ -152,7 +152,7 @@ class DataLink:
             self._transmit(data)
 
     def pump(self) -> None:
-        """Send from the outbox as far as the credit goes."""
+        """Send frames from the outbox while there is credit."""
         outbox = self.outbox
         while outbox and self.sent_bytes < self.granted_out:
             data, tuples = outbox.popleft()
@@ -167,7 +167,7 @@ class DataLink:
             self._transmit(data)
 
     def send_all(self) -> None:
-        """Before the end: send the whole outbox regardless of credit; the stream manager takes it."""
+        """Send the whole outbox before the end, regardless of credit; the stream manager accepts it."""
         self.granted_out = max(self.granted_out, self.sent_bytes + self.outbox_bytes + 1)
         if self.sock is not None:
             self.pump()
@@ -185,11 +185,11 @@ class DataLink:
         self.outbox = kept
 
     def blocked(self) -> bool:
-        """Nothing more can be sent now."""
+        """Whether nothing more can be sent now."""
         return self.sent_bytes >= self.granted_out or bool(self.outbox)
 
     def out_tuples(self) -> int:
-        """Tuples emitted that the stream manager has not taken yet."""
+        """The number of emitted tuples that the stream manager has not taken yet."""
         return self.outbox_tuples + self.sent_tuples - self.credited_tuples
 
     def out_bytes(self) -> int:
@@ -205,7 +205,8 @@ class DataLink:
     # ---- inward -------------------------------------------------------------------------------
 
     def receive(self, take: Callable[[frame_pb2.Frame, int], None], budget: int = 64) -> int:
-        """Drain the socket without waiting; `take(frame, size)` gets all but credits. Returns frames read."""
+        """Drain the socket without waiting; `take(frame, size)` gets all frames except credits. Returns the number of
+        frames."""
         sock = self.sock
         if sock is None or self._quiet:
             self._quiet = False  # only what was received by the wait is known
@@ -230,7 +231,7 @@ class DataLink:
                 self.stale_frames += 1
                 continue
             count += 1
-            # Most frames come alone. Looked at before the frame is taken: that may use the socket.
+            # Most frames arrive alone. Checked before the frame is taken, which may use the socket.
             if count == 1 and not readable(sock):
                 self._settled, budget = True, 1
             if epoch != self.epoch:
@@ -250,7 +251,8 @@ class DataLink:
         return count
 
     def consumed(self, size: int, tuples: int, before: Callable[[], None] = lambda: None) -> None:
-        """A received data frame was processed; when a quarter of the window is due, calls `before`, then grants."""
+        """Record that a data frame was processed; if a quarter of the window is due, call `before`, then grant
+        credit."""
         self.consumed_bytes += size
         self.consumed_tuples += tuples
         self.consumed_frames += 1
@@ -263,11 +265,11 @@ class DataLink:
             self.grant()
 
     def unreported(self) -> bool:
-        """Whether something was consumed that the stream manager does not know of."""
+        """Whether the stream manager does not know the latest consumption."""
         return self.consumed_bytes != self._reported_bytes
 
     def grant(self) -> None:
-        """Tell the stream manager how much was consumed and how much it may send. Grants never shrink."""
+        """Report to the stream manager how much was consumed and how much it may send. Grants never shrink."""
         self._granted_bytes = max(self._granted_bytes, self.consumed_bytes + self.window_bytes)
         self._granted_tuples = max(self._granted_tuples, self.consumed_tuples + self.window_tuples)
         self._reported_bytes, self._reported_tuples = self.consumed_bytes, self.consumed_tuples
@@ -289,8 +291,8 @@ class DataLink:
     def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
         """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
 
-        Without `frames` a frame does not end it, and may be received up to `LOOK_EVERY_S` later. The descriptor `also`
-        ends it as well; returns whether that can be read.
+        Without `frames`, a frame does not end the wait, and may be received up to `LOOK_EVERY_S` later. The descriptor
+        `also` ends the wait, too; returns whether `also` can be read.
 
         The socket's descriptor is edge-triggered, so EVENTS is checked before sleeping on it, unless that was done
         since the last use of the socket. select() is used for its microseconds; poll() rounds up to milliseconds. The

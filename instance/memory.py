@@ -13,14 +13,14 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.units import format_bytes
 
 _RESERVE_BYTES = 8 << 20
-#: What a task needs beyond what the runtime has mapped when it starts: threads, sockets, user code.
+#: Bytes that a task needs beyond the memory mapped by the runtime at its start: threads, sockets, user code.
 _LEAST_ROOM_BYTES = 64 << 20
 
 _reserve: list[mmap.mmap] = []
 
 
 def limit_address_space(limit_bytes: int) -> None:
-    """Set the limit; ConfigError when the runtime alone would not fit."""
+    """Set the limit. Raises ConfigError if the runtime alone would not fit."""
     if not limit_bytes:
         return
     used = _mapped_bytes()
@@ -41,13 +41,13 @@ def limit_address_space(limit_bytes: int) -> None:
 
 
 def release_reserve() -> None:
-    """Memory is out: make room for the report of it."""
+    """Free the reserve after a MemoryError, to make room for its report."""
     while _reserve:
         _reserve.pop().close()
 
 
 def explain(error: BaseException) -> str:
-    """The message of an exception; of a MemoryError under a limit with limit and peak, both of address space."""
+    """Return the message of an exception; for a MemoryError under a limit, with limit and peak of the address space."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     text = str(error)
     if not isinstance(error, MemoryError) or limit == resource.RLIM_INFINITY:
