@@ -285,7 +285,7 @@ class AsyncSpoutTask(SpoutTask):
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
         rest_s = self._rest_max_s
         if self.emitter.dirty():
-            # Due tuples are sent when the loop falls asleep, see `falls_asleep`, or now if it never does.
+            # Due tuples are sent when the loop falls asleep (see `falls_asleep`), or at this time if it never does.
             due = self._linger.due
             rest_s = max(0.0, (due if due > now else self._linger.latest) - now)
         elif moved == self._moved:

@@ -22,7 +22,7 @@ from heronpy.proto import control_pb2
 
 from .time_use import RecentMax, Sample
 
-#: Two reports closer together than this, such as the last one of a task, say nothing about a rate.
+#: Two reports closer together than this number of seconds, such as a task's last report, determine no rate.
 APART_MIN_S = 0.5
 
 
@@ -38,7 +38,7 @@ class Traffic(Struct, frozen=True):
 
 
 def gauges_between(before: Traffic, now: Traffic) -> dict[str, float] | None:
-    """The gauges by name; None when the two moments are too close together.
+    """Return the gauges by name; None if the two moments are too close together.
 
     Tuples per frame are 0 while no frame passes.
     """
@@ -67,7 +67,8 @@ KEYS_MAX = 1000
 
 
 def cpu_wait_s() -> float | None:
-    """How long the main thread, which runs user code, could run and got no CPU; None where the kernel does not say."""
+    """Return how long the main thread, which runs user code, was ready but got no CPU; None if the kernel does not
+    report it."""
     try:
         with open("/proc/self/schedstat", encoding="ascii") as schedstat:
             return int(schedstat.read().split()[1]) / 1e9
@@ -92,7 +93,7 @@ class Histogram:
         self.count += weight
 
     def observe_each(self, samples: Iterable[tuple[float, int]]) -> None:
-        """Several values, each with its weight."""
+        """Observe several values, each with its weight."""
         bounds, counts = self.bounds, self.counts
         total, number = 0.0, 0
         for value, weight in samples:
@@ -112,7 +113,7 @@ class Histogram:
             sample.buckets.add(le=bound, count=total)
 
 
-#: These move by themselves, also in a task that does nothing.
+#: Metrics that change by themselves, even in a task that does nothing.
 RESTLESS = frozenset(
     {
         "__busy-time-ns",
@@ -130,14 +131,14 @@ RESTLESS = frozenset(
 
 
 class KeptSamples:
-    """The samples of the last report: the next one writes only numbers, and only histograms that have grown.
+    """The samples of the last report: the next report writes only numbers, and only histograms that have grown.
 
-    Most of what a report costs is making its samples, and all of them are in the next one again.
+    Creating samples is most of a report's cost, and the next report contains the same samples.
     """
 
     def __init__(self) -> None:
         self.message = control_pb2.MetricsReport()
-        #: A sample is new, or has another value than the last time, and not by itself.
+        #: Whether a sample is new, or has changed since the last report for another reason than time.
         self.moved = True
         self._numbers: dict[tuple[int, tuple[str, str]], control_pb2.Sample] = {}
         self._histograms: dict[tuple[str, str], tuple[control_pb2.Sample, int]] = {}
@@ -179,7 +180,7 @@ class TaskMetrics:
         self.counters: dict[tuple[str, str], float] = {}
         self.gauges: dict[tuple[str, str], float] = {}
         self.histograms: dict[tuple[str, str], Histogram] = {}
-        #: The slowest call of `process` by source.
+        #: The slowest call of `process`, by source.
         self.slowest: dict[str, RecentMax] = {}
         self._traffic: Traffic | None = None
         self._samples = KeptSamples()
@@ -211,7 +212,8 @@ class TaskMetrics:
         return histogram
 
     def executed(self, source: str, count: int, took_ns: float, samples: list[Sample], now: float) -> None:
-        """`count` calls of `process` for tuples of one source, `took_ns` in all; `now` in monotonic seconds."""
+        """Record `count` calls of `process` for tuples of one source, `took_ns` in total; `now` is in monotonic
+        seconds."""
         self.count("__execute-count", source, count)
         self.count("__execute-time-ns", source, took_ns)
         histogram, slowest = self._histogram("__execute-latency", source), samples[0][0]
@@ -270,7 +272,7 @@ class TaskMetrics:
 
 
 class UserMetrics:
-    """Metrics that user code registers through its context; sampled by the task's own thread.
+    """Metrics that user code registers through its context. The task's thread samples them.
 
     `get_value_and_reset` is called once per time bucket. Counts are added up into totals; any other
     number is a gauge of the last bucket.
@@ -281,11 +283,11 @@ class UserMetrics:
         self._metrics: dict[str, tuple[Any, float]] = {}
         self._due: dict[str, float] = {}
         self._full = False
-        #: User code has a metric, or has counted with one of `heronpy.api.global_metrics`.
+        #: Whether user code has a metric, or has counted with one of `heronpy.api.global_metrics`.
         self.used = False
 
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
-        """Register a metric; a second one of the same name is an error."""
+        """Register a metric. Raises an error if the name is already registered."""
         if name in self._metrics:
             raise ValueError(f"metric {name!r} is already registered; give each metric a different name")
         self._metrics[name] = (metric, max(0.1, float(time_bucket_in_sec)))

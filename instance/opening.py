@@ -2,8 +2,8 @@
 
 A tuple with a value that cannot be decoded goes to the dead letters when its turn comes. A frame that cannot
 be split into values is given up as a whole: its tuples are counted and, at least once, acked, because the
-same bytes would come again. A frame of a task that the plan does not have yet waits; one that cannot wait, or
-has waited in vain, is counted and, at least once, failed, because it can be read when it is sent again.
+same bytes would be sent again. A frame of a task that the plan does not have yet waits; a frame that cannot
+wait, or has waited in vain, is counted and, at least once, failed, because it can be read when it is sent again.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ class FrameOpener(FrameReader):
         self.early_frames = EarlyFrames()
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> list[Sized]:
-        """Read frames by a new plan; returns those that were waiting for it."""
+        """Read frames by a new plan; return the frames that were waiting for it."""
         self.read_by(plan, components)
         return self.early_frames.take_known(self._components)
 
     def withholds(self, entry: Entry, now: float) -> bool:
-        """Whether an open frame of the queue cannot be read yet: it waits here, or is given up if there is no room."""
+        """Whether an open frame of the queue cannot be read yet: if so, it waits here, or is given up if there is no
+        room."""
         frame, size = entry.frame, entry.size
         if frame.source_task in self._components or not self._may_wait:
             return False
@@ -68,7 +69,7 @@ class FrameOpener(FrameReader):
     # ---- what cannot be opened ----------------------------------------------------------------
 
     def refuse(self, frame: frame_pb2.Frame, error: Exception) -> None:
-        """Give up a frame that cannot be split into values: the same bytes would come again."""
+        """Give up a frame that cannot be split into values: the same bytes would be sent again."""
         tuples = frame.count - frame.skip
         log.error("dropped a frame of %d tuples: %s: %s", tuples, type(error).__name__, error)
         if not isinstance(error, WireError):
@@ -77,7 +78,7 @@ class FrameOpener(FrameReader):
         self._acks.give_up(frame, ACK)
 
     def refuse_misfit(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Refuse a frame whose arrays must not be read; only its credit is returned."""
+        """Refuse a frame with inconsistent arrays, which must not be read; only return its credit."""
         self._count("__malformed-frames", "", 1)
         if frame.kind in (DATA, BARRIER):
             tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
@@ -94,7 +95,7 @@ class FrameOpener(FrameReader):
         self._lose(self.early_frames.take_late(now), "no plan with their source came in time")
 
     def give_up_all(self) -> None:
-        """The task ends; the stream manager has the credit of the frames that wait here."""
+        """Give up all waiting frames, because the task ends; their credit was already returned."""
         self._lose(self.early_frames.take_all(), "the task ended before the plan with their source came")
 
     def _lose(self, frames: list[Sized], why: str) -> None:
@@ -104,7 +105,7 @@ class FrameOpener(FrameReader):
             self._queue.drop(frame, size)
             self._count("__gateway-lost-tuples", "unknown source", tuples)
             if frame.tracked and self._acks.acking:
-                # When they are sent again, the receiver may know their source.
+                # When the frames are sent again, the receiver may know their source.
                 self._acks.give_up(frame, FAIL)
             else:
                 self._progress.lost += tuples

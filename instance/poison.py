@@ -1,4 +1,4 @@
-"""Poison tuples: which are retried, and which are given up (F19).
+"""Poison tuples: decides which are retried, and which are given up (F19).
 
 A tuple is known by its content, so it is recognised after a restart of the task, a replay by its spout
 and a rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is
@@ -48,7 +48,8 @@ _RECORD_BYTES = 8192
 
 
 def key_of(component: str, tup: HeronTuple) -> str:
-    """A key that is the same for the same content from the same place, after a restart, a replay and a rewind."""
+    """Return a key that is the same for the same content from the same place, after a restart, a replay and a
+    rewind."""
     try:
         plain = [value.data if type(value) is Undecodable else value for value in tup.values]
         values = format(stable_hash_many(plain), "x")
@@ -59,7 +60,7 @@ def key_of(component: str, tup: HeronTuple) -> str:
 
 
 def key_of_value(component: str, source: str, stream: str, content: bytes) -> str:
-    """The same for one value that is not decoded yet."""
+    """Return the key of one value that is not decoded yet."""
     text = "\0".join((component, source, stream)).encode(errors="backslashreplace")
     return blake2b(text + b"\0\0" + content, digest_size=8).hexdigest()
 
@@ -70,7 +71,7 @@ class Journal:
     def __init__(self, path: Path, tries_max: int) -> None:
         self._path = path
         self.charges = Charges(tries_max)
-        #: The incarnation that knew why it ended.
+        #: The incarnation that recorded why it ended.
         self.spoken = 0
         #: Whether the task looks for a tuple that ended its process; it keeps looking after ends of another kind.
         self.careful = False
@@ -120,7 +121,7 @@ class InHand:
         self._memory: mmap.mmap | None = None
 
     def read(self) -> dict[str, Any] | None:
-        """What the predecessor was doing when it died; None when it was doing nothing."""
+        """Return what the predecessor was doing when it died; None if it was doing nothing."""
         try:
             data = self._path.read_bytes()
             size = int.from_bytes(data[:4], "little")
@@ -142,7 +143,7 @@ class InHand:
         return self._memory is not None
 
     def set(self, key: str, component: str, stream: str, task: int, values: Any, doing: str) -> None:
-        """The process is about to do something with these values of a task; `doing` ends with "this tuple"."""
+        """Record what the process is about to do with these values of a task; `doing` ends with "this tuple"."""
         if self._memory is None:
             return
         place = {"key": key, "component": component, "stream": stream, "task": task, "doing": doing}
@@ -172,17 +173,17 @@ def _shown(values: Any) -> str:
 
 log = logging.getLogger("heron.instance")
 
-#: What a process did when it ended.
+#: Words for what a process did when it ended.
 PROCESSED = "processed this tuple"
 DECODED = "decoded a value of this tuple"
 
-#: Careful work ends when both have passed.
+#: Number of tuples and of seconds after which careful work ends; both must have passed.
 CAREFUL_TUPLES = 50_000
 CAREFUL_S = 60.0
 
 
 class EndsProcessError(Exception):
-    """Decoding this value has ended as many processes as there are tries."""
+    """Decoding this value has ended as many processes as tries are allowed."""
 
     def __init__(self, charge: Charge) -> None:
         super().__init__(charge.why)
@@ -190,7 +191,7 @@ class EndsProcessError(Exception):
 
 
 class PoisonGuard:
-    """How a bolt task handles tuples that make it fail; belongs to the task's thread."""
+    """Handles tuples that make a bolt task fail; used by the task's thread."""
 
     def __init__(
         self,
@@ -204,7 +205,7 @@ class PoisonGuard:
     ) -> None:
         """`folder` ends with the topology; `settle` makes a tuple count as processed, at once.
 
-        `heard` has the highest root of each spout task that has come by the time of a tuple.
+        `heard` returns the highest root of each spout task that has arrived by the time of a tuple.
         """
         self._name = name
         self.tries_max = tries_max
@@ -216,9 +217,9 @@ class PoisonGuard:
         place = Path(folder)
         self._journal = Journal(place / f"instance-{name.task_id}.poison", tries_max)
         self._in_hand = InHand(place / f"instance-{name.task_id}.mark")
-        #: Tuples of this process that were given up, by content.
+        #: Number of tuples of this process that were given up, by content.
         self._given_up: Counter[str] = Counter()
-        #: Stands in for the user's `process` while work is careful or watched; else None.
+        #: Replaces the user's `process` while work is careful or watched; else None.
         self.careful: Callable[[HeronTuple], Any] | None = None
         self._careful_left = 0
         self._careful_until = 0.0
@@ -227,7 +228,7 @@ class PoisonGuard:
     # ---- begin and end ------------------------------------------------------------------------
 
     def begin(self, after: ExitReason | None, asynchronous: bool) -> None:
-        """Called before the first tuple; `after` is why the predecessor ended, None without a predecessor."""
+        """Called before the first tuple; `after` is the reason of the predecessor's end, None without a predecessor."""
         if not self.tries_max:
             return
         self._begun = True
@@ -265,7 +266,7 @@ class PoisonGuard:
         self._journal.save()
 
     def end(self) -> None:
-        """The process ends in order: it was not killed by a tuple."""
+        """Record that the process ends in order, so no tuple has killed it."""
         self.careful = None
         if self._begun:
             self._in_hand.close()
@@ -273,7 +274,7 @@ class PoisonGuard:
     # ---- failures -----------------------------------------------------------------------------
 
     def raised(self, tup: HeronTuple, error: BaseException) -> bool:
-        """User code raised while it processed a tuple; True when the tuple is given up and the task continues."""
+        """Handle an exception of user code for a tuple; return True if the tuple is given up and the task continues."""
         exhausted = isinstance(error, MemoryError)
         if exhausted:
             release_reserve()
@@ -285,7 +286,7 @@ class PoisonGuard:
         return self._failed(tup, user_traceback(error), deadly, raised=not exhausted) and not deadly
 
     def overran(self, tup: Part, why: str) -> None:
-        """A call lasts too long; the process is about to end. Called by the watchdog's thread."""
+        """Record that a call lasts too long, so that the process is about to end. Called by the watchdog's thread."""
         if not self.tries_max:
             return
         if isinstance(tup, InBatch):
@@ -294,14 +295,14 @@ class PoisonGuard:
             self._failed(tup, why, deadly=True)
 
     def raised_together(self, batch: InBatch, error: BaseException) -> None:
-        """User code raised while it processed a batch; the task is about to end."""
+        """Record that user code raised while it processed a batch, so that the task is about to end."""
         if isinstance(error, MemoryError):
             release_reserve()
         if self.tries_max:
             self._one_of(batch, user_traceback(error))
 
     def _one_of(self, batch: InBatch, why: str) -> None:
-        """Some tuple of a batch makes it fail. The next process takes them one by one, and so finds it."""
+        """Make the next process take the tuples one by one, to find the tuple that makes a batch fail."""
         if len(batch) == 1:
             self._failed(batch.tuples()[0], why, deadly=True)
             return
@@ -315,11 +316,11 @@ class PoisonGuard:
                 self._letters.bury(tup, text, 1)
 
     def _comes_again(self, tup: HeronTuple) -> bool:
-        """Whether a tuple whose process ends is given to the next one: by a rewind, or by the spout of its tree."""
+        """Whether the next process gets the tuple again: by a rewind, or from the spout of its tree."""
         return self._mode == "EFFECTIVELY_ONCE" or (self._mode == "ATLEAST_ONCE" and bool(tup.roots))
 
     def _failed(self, tup: HeronTuple, why: str, deadly: bool, raised: bool = False) -> bool:
-        """Charge a try; True when the tuple is given up now or is to be left out next time."""
+        """Charge a failed try; return True if the tuple is given up now or must be skipped next time."""
         if not self._comes_again(tup):
             self._letters.bury(tup, why, 1)
             self._journal.spoken = self._name.epoch
@@ -333,7 +334,7 @@ class PoisonGuard:
             charge = charges.charge(key, why, now, deadly=deadly)
         over = charge.tries >= self.tries_max
         if deadly or not over:
-            # The process ends with this; one that continues may still end without a report.
+            # The process ends with this; a process that continues may still end without a report.
             self._journal.spoken = self._name.epoch
         self._journal.save()
         if not over:
@@ -346,13 +347,13 @@ class PoisonGuard:
         return True
 
     def _give_up(self, tup: HeronTuple, charge: Charge, key: str, why: str = "", tries: int = 0) -> None:
-        """Bury a tuple of the content that `charge` is of, and let it count as processed.
+        """Bury a tuple with the content of `charge`, and count it as processed.
 
-        `why` and `tries`, when given, say more than the charge.
+        `why` and `tries`, if given, are more precise than the charge.
         """
         self._given_up[key] += 1
-        # After a rewind the tuple comes again. At least once another one of this content does, or the same
-        # because its spout has not heard; two letters of one tuple are better than none of another.
+        # After a rewind, the same tuple comes again. At least once, another tuple of this content may come, or the same
+        # one if its spout missed the ack; two letters of one tuple are better than none of another.
         known = self._mode == "EFFECTIVELY_ONCE" and self._given_up[key] <= charge.letters
         self._letters.bury(tup, why or charge.why, max(1, tries or charge.tries), known)
         if not known:
@@ -363,7 +364,7 @@ class PoisonGuard:
     # ---- tuples that cannot be decoded --------------------------------------------------------
 
     def sparing(self, process: Callable[[HeronTuple], Any]) -> Callable[[HeronTuple], Any]:
-        """`process`, but damaged tuples are buried instead."""
+        """Call `process`, but bury damaged tuples instead."""
 
         def given(tup: HeronTuple) -> None:
             if type(tup.values) is DamagedValues:
@@ -388,7 +389,7 @@ class PoisonGuard:
         self._give_up(tup, charge, key, why, error.tries if isinstance(error, EndsProcessError) else 0)
 
     def watch_decoding(self, component: str, stream: str, task: int) -> Watch | None:
-        """How to decode the values of a frame of this source while a tuple is looked for that ends the process."""
+        """Return how to decode values of this source while the task looks for a tuple that ends the process."""
         if self.careful is None or not self._in_hand.is_open:
             return None
 
@@ -401,7 +402,7 @@ class PoisonGuard:
             self._in_hand.set(key, component, stream, task, content, DECODED)
             try:
                 return decode()
-            finally:  # whatever it raises: the process goes on
+            finally:  # after any exception the process continues
                 self._in_hand.clear()
                 if self._journal.charges.acquit(key):
                     self._journal.save()
@@ -424,7 +425,7 @@ class PoisonGuard:
             self.passed(key)
 
     def admit(self, tup: HeronTuple) -> str:
-        """Record the tuple as the one in hand. Returns its key, or "" after too many failures: it is then given up."""
+        """Record the tuple as in progress. Returns its key, or "" if it has failed too often and is given up."""
         key = key_of(self._name.component, tup)
         charge = self._journal.charges.leaves_out(key, self._given_up[key], time.monotonic())
         if charge is not None:
@@ -434,7 +435,7 @@ class PoisonGuard:
         return key
 
     def passed(self, key: str) -> None:
-        """The tuple of this key was processed."""
+        """Record that the tuple with this key was processed."""
         self._in_hand.clear()
         if self._journal.charges.acquit(key):
             self._journal.save()

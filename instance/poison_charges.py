@@ -1,14 +1,14 @@
-"""Which tuple is charged when a task ends, and the consequence (F19). Pure.
+"""Decides which tuple is charged when a task ends, and the consequence (F19). Pure.
 
 A tuple that a spout sends again has a new number, and after a rewind it may have another
-place, so only its content identifies it over restarts. Other tuples may have the same content and be
+place, so only its content identifies it after a restart. Other tuples may have the same content and be
 innocent. Therefore a charge is never permanent. A pass of the same content clears it, and so does time. A content that
 was found guilty costs only a `term` of tuples before one of them is tried again. The term doubles each time that the
 retry fails, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple that was charged wrongly
 costs one dead letter.
 
 Why an end is charged to a content, and not to (source task, number, attempt), although all three are known when the
-tuple is marked: none of these values come back. At least once, all tuples that had reached a killed process fail.
+tuple is marked: none of these values is repeated. At least once, all tuples that had reached a killed process fail.
 Spouts send them again with new roots, which are above all earlier roots; so are the roots of tuples that had not
 arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged one, and hardly ever that
 it is not. Effectively once, numbers begin again with the attempt. The same spout tuples come, but in another order, and
@@ -34,14 +34,14 @@ from msgspec import Struct, field
 
 from heronpy.procs.exit_reason import ExitReason
 
-#: The most contents that are remembered.
+#: Maximum number of contents that are remembered.
 CHARGES_MAX = 256
 WHY_MAX_CHARS = 16 * 1024
-#: A charge lapses when no try has failed for this many seconds.
+#: Seconds without a failed try after which a charge lapses.
 LAPSE_S = 3600.0
 TERM_MAX = 1 << 16
 
-#: Ends that the tuple in the hands of the process may have caused. A kill from outside
+#: Reasons of an end that the tuple in progress may have caused. A kill from outside
 #: (KILLED, PREEMPTED), a rewind and the loss of the host are not caused by a tuple.
 _BY_TUPLE = frozenset(
     {
@@ -53,7 +53,7 @@ _BY_TUPLE = frozenset(
         ExitReason.OK,
     }
 )
-#: For these a process may have told the reason itself, and charged the tuple.
+#: Reasons for which a process may itself have recorded the reason and charged the tuple.
 _MAY_BE_TOLD = frozenset({ExitReason.USER_EXCEPTION, ExitReason.OOM})
 
 
@@ -69,25 +69,25 @@ class Charge(Struct):
     why: str = ""
     #: Whether the tuple ends the process, or must not be given to user code again: look for it before it is processed.
     deadly: bool = False
-    #: Dead letters written of it.
+    #: Number of dead letters with this content.
     letters: int = 0
-    #: Tuples that each process leaves out before it tries one again.
+    #: Number of tuples that each process skips before it tries one again.
     term: int = 1
     #: Monotonic seconds of the last charge.
     at: float = 0.0
-    #: Spout task to the highest root that had come at the last charge of an exception.
+    #: Maps a spout task to the highest root that had arrived at the last charge of an exception.
     heard: dict[int, int] = field(default_factory=dict)
 
 
 class Charges:
-    """The charges of one task, by key of the content; `tries_max` of them make guilty."""
+    """The charges of one task, by key of the content; a content with `tries_max` charges is guilty."""
 
     def __init__(self, tries_max: int) -> None:
         self._tries_max = tries_max
         self.by_key: dict[str, Charge] = {}
 
     def charge(self, key: str, why: str, now: float, *, deadly: bool) -> Charge:
-        """One more try has ended the process."""
+        """Charge a try that has ended the process."""
         charge = self._taken(key, now)
         if deadly and charge.deadly and charge.tries >= self._tries_max:
             charge.term = min(charge.term * 2, TERM_MAX)
@@ -103,10 +103,11 @@ class Charges:
         roots: Sequence[tuple[int, int]] = (),
         heard: Mapping[int, int] | None = None,
     ) -> Charge:
-        """User code raised for a tuple of these (spout task, root) pairs; `heard` has the highest that have come."""
+        """Charge an exception to a tuple with these (spout task, root) pairs; `heard` has the highest roots that have
+        arrived."""
         charge = self._taken(key, now)
         if roots and all(root <= charge.heard.get(task, -1) for task, root in roots):
-            # Another tuple than the one charged: it came before that one could be sent again.
+            # This is not the charged tuple: it arrived before the charged tuple could be sent again.
             self.keep(key, charge)
             return charge
         charge.heard = dict(heard or {})
@@ -115,7 +116,7 @@ class Charges:
         return charge
 
     def spend(self, key: str) -> None:
-        """One tuple was given up for its exceptions, and others of its content have not been tried."""
+        """Record that a tuple was given up for its exceptions; other tuples with its content have not been tried."""
         self.by_key.pop(key, None)
 
     def _taken(self, key: str, now: float) -> Charge:
@@ -137,29 +138,30 @@ class Charges:
             del self.by_key[next(iter(self.by_key))]
 
     def acquit(self, key: str) -> bool:
-        """A tuple of this content has passed; True when there was something to take back."""
+        """Clear the charge of a content because a tuple with it has passed; return whether there was a charge."""
         charge = self.by_key.get(key)
         if charge is None or not charge.tries:
             return False
         del self.by_key[key]
         if charge.letters:
-            # After a rewind its tuples come again; which of them have letters is not forgotten.
+            # After a rewind, tuples with this content come again, so the number of their letters is kept.
             self.by_key[key] = Charge(letters=charge.letters, at=charge.at)
         return True
 
     def leaves_out(self, key: str, left_out: int, now: float) -> Charge | None:
-        """The charge if a tuple must not be tried; `left_out`: how many of its content this process left out."""
+        """Return the charge if a tuple must be skipped; `left_out`: how many with its content this process has
+        skipped."""
         charge = self.by_key.get(key)
         if charge is None or not charge.deadly or charge.tries < self._tries_max or left_out >= charge.term:
             return None
         return None if self._lapsed(charge, now) else charge
 
     def open(self, now: float) -> bool:
-        """A charge is in force."""
+        """Whether a charge is in force."""
         return any(charge.tries and not self._lapsed(charge, now) for charge in self.by_key.values())
 
     def deadly(self, now: float) -> bool:
-        """A tuple that may end the process must be looked for before it is processed."""
+        """Whether tuples must be checked before they are processed, because one may end the process."""
         return any(charge.deadly and not self._lapsed(charge, now) for charge in self.by_key.values())
 
     @staticmethod

@@ -19,49 +19,49 @@ class Progress:
     executed: int = 0
     acked: int = 0
     failed: int = 0
-    #: Wall time, emitted, executed, acked, failed: of one moment, replaced as a whole.
+    #: Wall time, emitted, executed, acked and failed at one moment; replaced as a whole.
     counted: tuple[float, int, int, int, int] = (0.0, 0, 0, 0, 0)
     in_tuples: int = 0
     in_bytes: int = 0
     out_tuples: int = 0
     out_bytes: int = 0
     pending: int = 0
-    #: Tuples given up: kept as dead letters, or not processed, not kept and not sent again.
+    #: Number of tuples given up: kept as dead letters; or not processed, not kept and not sent again.
     dead_letters: int = 0
-    #: Dead letters of earlier processes of this task.
+    #: Number of dead letters of earlier processes of this task.
     letters_before: int = 0
     lost: int = 0
     turned_at: float = 0.0
     resting: bool = False
-    #: A spout whose class does not override fail().
+    #: Whether this is a spout whose class does not override fail().
     forgets_failed: bool = False
-    #: A spout whose state goes back to a checkpoint with the others.
+    #: Whether this is a spout whose state goes back to a checkpoint with the others.
     rewinds: bool = False
-    #: With acks or checkpoints spouts send again what a link loses.
+    #: Whether spouts send again what a link loses, because there are acks or checkpoints.
     sends_again: bool = False
-    #: With acks: tuples were sent that belong to no tuple tree, so nobody sends them again.
+    #: With acks: whether tuples outside of any tuple tree were sent, which are never replayed.
     untracked: bool = False
 
     def count(self, emitted: int) -> None:
-        """Take the counters at one moment; for the task's thread, between two calls of user code or within one."""
+        """Take the counters at one moment; for the task's thread, between or within calls of user code."""
         self.emitted = emitted
         self.counted = (time.time(), emitted, self.executed, self.acked, self.failed)
 
     def counts(self) -> tuple[float, int, int, int, int]:
-        """The counters of one moment, with that moment: now while the task rests, else when it last counted."""
+        """Return the counters and their time: now while the task rests, else the time of the last count."""
         now, counted = time.time(), self.counted
         # The task replaces `counted` before each rest: the same tuple means that it is still the same rest.
         rests = self.resting and counted[0] <= now
         return (now, *counted[1:]) if rests and self.counted is counted else counted
 
     def loop_age_s(self) -> float:
-        """Seconds since the loop last made a turn; 0 while it waits."""
+        """Return the seconds since the last turn of the loop; 0 while it waits."""
         return 0.0 if self.resting else max(0.0, time.monotonic() - self.turned_at)
 
 
-#: How often a bolt that is not ready is asked again.
+#: Interval in seconds at which a bolt that is not ready is asked again.
 ASK_S = 0.25
-#: Characters of what it waits for.
+#: Maximum number of characters of the reason for waiting.
 TEXT_MAX = 500
 
 
@@ -70,9 +70,9 @@ class ReadyTimeoutError(DeadlineError):
 
 
 class Readiness:
-    """Asks one bolt; calls `changed` when it waits for something else. Raises TopologyError for a coroutine.
+    """Asks one bolt whether it is ready; calls `changed` if its reason changes. Raises TopologyError for a coroutine.
 
-    `is_ready` is polled, never per tuple, and only while the plan holds the spouts: once tuples flow, a task that
+    `is_ready` is polled, never per tuple, and only while the plan holds back the spouts: once tuples flow, a task that
     restarts takes them when it can. The task's thread asks; the control thread reads `waiting_for` and `since` for the
     status.
     """
@@ -89,12 +89,12 @@ class Readiness:
         self._limit_s = limit_s
         self._changed = changed
         self._next = now
-        #: What it waits for, and since when.
+        #: The reason for waiting, and its beginning.
         self.waiting_for = f"{component} is not ready"
         self.since = now
 
     def ask(self, now: float) -> bool:
-        """Whether the bolt is ready, checked at intervals; raises the bolt's exception, or ReadyTimeoutError."""
+        """Whether the bolt is ready, checked at intervals; raise the bolt's exception, or ReadyTimeoutError."""
         if now < self._next:
             return False
         self._next = now + ASK_S

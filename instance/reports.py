@@ -18,23 +18,23 @@ from .time_use import TimeUse
 
 
 class Standing(Struct):
-    """How a task is; its thread writes, the control thread may read at any time."""
+    """The condition of a task. Its thread writes it; the control thread may read it at any time."""
 
     state: control_pb2.TaskState = control_pb2.TASK_STARTING
-    #: Why it cannot work, for people.
+    #: Why the task cannot work, for display.
     error: str = ""
-    #: Version of the plan that it uses; 0 before it joins one.
+    #: Version of the plan that the task uses; 0 before it joins a plan.
     plan_version: int = 0
-    #: What user code waits for outside, such as room on a disk; empty: nothing.
+    #: The reason for which user code waits, such as a full disk; empty if it does not wait.
     outage: str = ""
-    #: While it is asked whether it is ready.
+    #: The readiness of a bolt while it is asked; else None.
     readiness: Readiness | None = None
 
 
 def status_of(
     name: TaskName, standing: Standing, p: Progress, link: DataLink, checkpoints: Checkpoints | None
 ) -> control_pb2.TaskStatus:
-    """The heartbeat; called by the control thread."""
+    """Return the heartbeat; called by the control thread."""
     readiness = standing.readiness
     counted_at, emitted, executed, acked, failed = p.counts()
     return control_pb2.TaskStatus(
@@ -77,7 +77,7 @@ def status_of(
 
 
 def traffic_of(link: DataLink, now: float) -> Traffic:
-    """What has passed over a task's link so far."""
+    """Return the frames and tuples that have passed over a task's link so far."""
     return Traffic(
         now, link.sent_frames, link.total_sent_tuples, link.total_consumed_frames, link.total_consumed_tuples
     )
@@ -102,7 +102,8 @@ def count_link(metrics: TaskMetrics, link: DataLink, now: float) -> None:
 
 
 def count_loop(metrics: TaskMetrics, progress: Progress, time_use: TimeUse, now: float) -> None:
-    """Set the metrics of a task's loop: what waits, its slowest calls, where its time goes; `now` as above."""
+    """Set the metrics of a task's loop: waiting tuples, slowest calls, and use of time; `now` is in monotonic
+    seconds."""
     gauge = metrics.gauge
     gauge("__gateway-in-stream-queue-size", "", progress.in_tuples)
     gauge("__gateway-out-stream-queue-size", "", progress.out_tuples)
@@ -120,7 +121,7 @@ def count_loop(metrics: TaskMetrics, progress: Progress, time_use: TimeUse, now:
 def report_of(
     name: TaskName, standing: Standing, progress: Progress, metrics: TaskMetrics
 ) -> control_pb2.MetricsReport:
-    """All metrics with a value, and the metrics of the process; called by the control thread."""
+    """Return all metrics with a value, and the metrics of the process; called by the control thread."""
     metrics.sample_process()
     report = control_pb2.MetricsReport(
         process=name.instance_id,
@@ -141,7 +142,7 @@ def report_of(
 def exception_report(
     name: TaskName, kind: str, message: str, traceback: str, startup: bool = False, out_of_memory: bool = False
 ) -> control_pb2.ExceptionReport:
-    """The report of an exception to the executor; `kind` is its type."""
+    """Return the report of an exception to the executor; `kind` is its type."""
     now = time.time()
     return control_pb2.ExceptionReport(
         process=name.instance_id,

@@ -1,8 +1,8 @@
 """Writes the snapshot of a task while the task continues; and handles children that user code forks.
 
-Small state is encoded and sent at once. Larger state that the task could change meanwhile is written by
-a forked copy of the process, which sees the state at that time; any other state is written by a helper thread. The task
-learns of the end through `report`, which may be called in any thread.
+Small state is encoded and sent at once. Larger state that the task could change during the write is written
+by a forked copy of the process, which sees the state at the time of the fork; any other state is written by a helper
+thread. The task learns of the end through `report`, which may be called in any thread.
 
 The forked child only encodes, writes, and reports through a pipe: it never touches a socket, a log or a
 lock of its parent, closes nothing, and leaves by _exit. It dies with its parent, or at the deadline.
@@ -54,7 +54,7 @@ _held: set[signal.Signals] | set[int] = set()
 
 
 def watch_forks(task: Any) -> None:
-    """From now on children of this process leave the runtime; once per process."""
+    """Make children of this process leave the runtime from now on. Call it once per process."""
     global _task
     _task = task
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_leave_runtime)
@@ -62,7 +62,7 @@ def watch_forks(task: Any) -> None:
 
 @contextmanager
 def by_the_runtime() -> Iterator[None]:
-    """A child that is forked in this block belongs to the runtime and is left alone."""
+    """Mark a child that is forked in this block as the runtime's, so that it is left alone."""
     global _ours
     _ours = True
     try:
@@ -82,7 +82,7 @@ class _Left:
 
 
 def _hold_signals() -> None:
-    """A signal for a child that still has the task's handlers would be lost; it waits until it has its own."""
+    """Block signals for a child until its handlers are set: the task's handlers would lose them."""
     global _held
     _held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_SIGNALS)
 
@@ -144,7 +144,7 @@ def _sockets_below(folder: str) -> set[int]:
 
 
 def _end() -> NoReturn:
-    """The end of a child that user code forked and did not end itself."""
+    """End a child that user code forked and did not end itself."""
     code = 0
     try:
         error = sys.exc_info()[1]
@@ -163,9 +163,9 @@ def _end() -> NoReturn:
 
 #: First byte from a child: the snapshot follows, or the error.
 _DONE, _FAILED = b"+", b"!"
-#: What a child has written meanwhile is uploaded at this interval.
+#: Interval in seconds at which files that a child has written so far are uploaded.
 UPLOAD_LOOK_S = 0.05
-#: Signals that the child takes as any program does; its handlers are the parent's.
+#: Signals with default handling in the child, because its handlers are the parent's.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 #: report(checkpoint, snapshot, error): the snapshot, or the error
@@ -176,14 +176,14 @@ class Uploads(Protocol):
     """A store on another host: files for it wait here until they are uploaded."""
 
     def upload(self, checkpoint: int) -> None:
-        """Upload what waits; StoreError if that fails."""
+        """Upload the waiting files. Raises StoreError if that fails."""
 
     def drop(self, checkpoint: int) -> None:
-        """Forget what waits."""
+        """Remove the waiting files."""
 
 
 class Channel(Struct):
-    """What an unaligned checkpoint recorded for a task."""
+    """The frames that an unaligned checkpoint recorded for a task."""
 
     frames: list[bytes]
     tuples: int
@@ -194,10 +194,10 @@ class Job(Struct):
 
     checkpoint: int
     capture: Any
-    #: What the task knows of the cut; goes into the snapshot.
+    #: The facts about the cut that the task adds to the snapshot.
     cut: TaskSnapshot
     deadline: float
-    #: Whether it also needs the data in flight (unaligned).
+    #: Whether the snapshot also needs the data in flight (unaligned).
     records: bool = False
     channel: Channel | None = None
     ready: threading.Event = field(default_factory=threading.Event)
@@ -207,7 +207,7 @@ class Job(Struct):
 
 
 class SnapshotFailed(HeronError):
-    """The snapshot could not be written; says why."""
+    """The snapshot could not be written; the text is the reason."""
 
 
 class SnapshotWriter:
@@ -230,7 +230,7 @@ class SnapshotWriter:
         self._job: Job | None = None
 
     def prepare(self, job: Job) -> None:
-        """Capture the current state; an unfinished snapshot is given up."""
+        """Capture the current state; give up an unfinished snapshot."""
         self.cancel(job.checkpoint)
         if job.capture.estimate_bytes > self._fork_above:
             self._fork(job)
@@ -239,7 +239,7 @@ class SnapshotWriter:
         self._job = job
 
     def start(self, job: Job) -> None:
-        """Write in parallel with the task, or at once when there is little to write, and to this host."""
+        """Write in parallel with the task, or at once if there is little to write and the store is on this host."""
         small = job.capture.estimate_bytes <= self._inline_max and self._uploads is None
         if small and not job.pid and not job.records:
             self._finish(job)
@@ -256,14 +256,14 @@ class SnapshotWriter:
             ) from None
 
     def recorded(self, checkpoint: int, channel: Channel) -> None:
-        """The data in flight at an unaligned cut is complete."""
+        """Add the data in flight at an unaligned cut, which is now complete."""
         job = self._job
         if job is not None and job.checkpoint == checkpoint:
             job.channel = channel
             job.ready.set()
 
     def cancel(self, checkpoint: int) -> None:
-        """Give up the snapshot that is being written for this checkpoint or an older one."""
+        """Give up the snapshot that is being written for this or an older checkpoint."""
         job = self._job
         if job is None or job.checkpoint > checkpoint:
             return
@@ -297,7 +297,7 @@ class SnapshotWriter:
         job.capture.forked()
 
     def _from_child(self, job: Job) -> TaskSnapshot:
-        """Wait for the child's report; reaps it in any case."""
+        """Wait for the child's report; reap the child in any case."""
         data = bytearray()
         try:
             poller = select.poll()
@@ -359,7 +359,7 @@ class SnapshotWriter:
 
 
 def _child(capture: Any, pipe: int, parent: int) -> None:
-    """The forked copy: never returns."""
+    """Run in the forked copy; never return."""
     try:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
@@ -386,7 +386,7 @@ def _kill(pid: int) -> None:
 
 
 def _reap(pid: int) -> int:
-    """The exit status; 0 when user code reaped the child before us."""
+    """Return the exit status; 0 if user code has already reaped the child."""
     try:
         return os.waitpid(pid, 0)[1]
     except ChildProcessError:

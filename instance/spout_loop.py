@@ -2,8 +2,8 @@
 
 One thread: credits, completions and clamps from the socket, then a chunk of `next_tuple` calls that
 adapts its size so that a chunk takes a few hundred microseconds. A spout that emitted nothing sleeps, a little
-longer each time (see linger.py), so an idle topology costs little; a spout that says when to call it again (`wait`,
-`wait_readable`, `busy`) is called then.
+longer each time (see linger.py), so an idle topology costs little; a spout that requests its next call (`wait`,
+`wait_readable`, `busy`) is called at that time.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .task import ROOT_EPOCH_BITS, ROOT_EPOCH_SHIFT, StopRequested, Task, UserEr
 from .time_use import AT_LIMIT, BLOCKED, IDLE
 
 CHUNK_MAX = 4096
-#: A chunk that took less than the first is doubled, one that took more than the second is halved.
+#: Seconds: a chunk that took less than the first is doubled, a chunk that took more than the second is halved.
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 #: Calls without a tuple, and more time than this per tuple of the others: the spout waits for its source.
 CALM_TUPLE_S = 4e-5
-#: Calls one by one, after which a spout that always emits is called in chunks.
+#: Number of single calls after which a spout that always emits is called in chunks.
 SINGLE_CALLS = 64
 #: A spout is dry when this many calls in a row emitted nothing: one may read what is not worth a tuple. One call is
 #: enough after tuples that came before any such call, if it was so the last time, too.
@@ -49,12 +49,12 @@ BLOCKED_WAIT_S = 5.0
 BACKLOG = "heron.backlog"
 #: Tuples that may be sent wait for this much longer for those that the next calls emit.
 MORE_S = 2e-4
-#: A shorter pause is not worth a report, nor to be ended by each completion.
+#: Pause in seconds below which a pause is not reported, and is not ended by each completion.
 SHORT_PAUSE_S = 0.005
 
 
 def has_own(spout: object, method: str) -> bool:
-    """Whether the spout overrides `ack` or `fail`; without a `fail` of its own it cannot send failed tuples again."""
+    """Whether the spout overrides `ack` or `fail`; without its own `fail`, it cannot send failed tuples again."""
     # Not by vars(): in CPython 3.11 it makes each `self.x` of the object slower.
     found = getattr(spout, method, None)
     return getattr(found, "__func__", found) not in (getattr(Spout, method), getattr(AsyncSpout, method), None)
@@ -71,17 +71,17 @@ class SpoutTask(Task):
         self._tells_acks = True
         self.clamped = False
         self.exhausted = False
-        #: The plan says that a sink is not ready.
+        #: Whether the plan reports that a sink is not ready.
         self.held = False
         self._activated = True
         self._completed: list[frame_pb2.Frame] = []
-        #: Batches whose acker is gone.
+        #: Batches whose acker has ended.
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
         #: When a spout that has reached its limit of pending tuples continues; see linger.py.
         self._resume_at = OPEN
-        #: Nothing may be emitted for that reason, and for no other.
+        #: Whether the limit of pending tuples is the only reason why nothing may be emitted.
         self._at_limit = False
         #: What next_tuple last requested: not to be called before this time (0: no request), or before this
         #: descriptor can be read; and whether it called `busy`.
@@ -90,7 +90,7 @@ class SpoutTask(Task):
         self._busy = False
         #: After tuples that came at once, it is dry when this many calls in a row emitted nothing.
         self._dry_calls = DRY_CALLS
-        #: The most tuples that one call was seen to emit.
+        #: The largest number of tuples that one call was seen to emit.
         self._most = 1
         #: How much later than requested it may be called, so that what it emits travels together; and how much later it
         #: was called just now.
@@ -140,7 +140,7 @@ class SpoutTask(Task):
         self._tells_acks = has_own(self.user.object, "ack")
 
     def bind_emit(self) -> None:
-        """Make the emit closure; it shadows the class's method unless the user overrode that."""
+        """Create the emit closure, which shadows the class's method unless the user has overridden it."""
         compiled = self.emitter.compile_emit("spout", self._emit_any, self.user.context, self._immediate.append)
         emit = compiled or self._emit_any
         delegate, spout = self.user.delegate, self.user.object
@@ -156,14 +156,14 @@ class SpoutTask(Task):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """`emit` without a fast path, and before it is compiled."""
+        """Emit without a fast path, or before the fast path is compiled."""
         out = self.stream_named(stream)
         if tup_id is not None and not self.acking:
             self._immediate.append(tup_id)
         return emit_one(self.emitter, self.user.context, out, tup, tup_id, direct_task, need_task_ids)
 
     def emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> Any:
-        """`emit_batch` of user code."""
+        """Emit many tuples for user code."""
         out = self.stream_named(stream)
         given = columns_of(self.emitter, out, columns, rows, "ids", None if ids is None else len(ids))
         marks = None if ids is None else list(ids)
@@ -203,7 +203,7 @@ class SpoutTask(Task):
             self.clamped = frame.on
 
     def on_link_lost(self) -> None:
-        """The acker of the pending roots is gone: they fail now, and those not yet sent stay here."""
+        """Fail the pending roots, because their acker has ended; tuples that were not sent yet stay here."""
         self.clamped = False
         if self.acking and self.pending.total:
             self._given_up += self.pending.expire(float("inf"))
@@ -284,7 +284,7 @@ class SpoutTask(Task):
                 self._ack_ids(ids, 0, 0.0)
 
     def _expire(self, now: float) -> None:
-        """Fail what has been pending longer than the message timeout, and tell the acker."""
+        """Fail tuples that have been pending longer than the message timeout, and notify the acker."""
         self._next_expiry = now + self._expiry_s
         for ids, batch in self.pending.expire(now - self.timeout_s):
             forget = Frame(
@@ -303,14 +303,14 @@ class SpoutTask(Task):
     # ---- the loop -----------------------------------------------------------------------------
 
     def run_loop(self) -> None:
-        """Run until asked to stop; raises UserError when user code raises."""
+        """Run until asked to stop; raises UserError if user code raises an exception."""
         self._begin()
         self._switch_active()
         self._show_state()
         self._turns()
 
     def _begin(self) -> None:
-        """Before the first turn."""
+        """Prepare the first turn of the loop."""
         self._stream_names = list(self.emitter.streams)
         self._activated = True
         kind = type(self.user.object)
@@ -384,11 +384,12 @@ class SpoutTask(Task):
                 self._flush(after)
 
     def _call(self, free: int, chunk: int, now: float) -> tuple[int, bool]:
-        """Call next_tuple while it has emitted less than `free` tuples; returns how often, and whether it is dry.
+        """Call next_tuple while it has emitted less than `free` tuples; return the number of calls, and whether the
+        spout is dry.
 
         Without a limit of pending tuples, `free` limits the calls alone.
-        `chunk`: how often at most; 0: one by one, until it is dry. When a trace is due, the first call is traced by
-        itself.
+        `chunk`: the maximum number of calls; 0: one by one, until it is dry. If a trace is due, the first call is
+        traced separately.
         """
         traced, calls = 0, min(chunk or SINGLE_CALLS, free)
         count = self.emitter.emitted
@@ -410,23 +411,23 @@ class SpoutTask(Task):
         return traced + made, dry
 
     def _serve_interrupt(self) -> None:
-        """The inbox, unless only user code has ended its chunk of calls."""
+        """Serve the inbox, unless only user code has ended its chunk of calls."""
         if self.control.inbox:
             self.serve_inbox()
         else:
             self.control.interrupted.clear()
             if self.control.inbox:
-                self.control.interrupt()  # it came in between
+                self.control.interrupt()  # the interrupt came in between
 
     def _do_what_came(self, now: float) -> None:
-        """Acks and fails, then what waits for them."""
+        """Process acks and fails, then the work that waits for them."""
         if self._completed or self._given_up:
             self.guard(self._deliver_completed, now)
             self._may_replay()
         if self._immediate or self.emitter.unrouted:
             self.guard(self._deliver_immediate)
         if self.checkpoints is not None and self.checkpoints.pending:
-            # After the acks: what was emitted before the cut is handled before the cut.
+            # After the acks, because tuples emitted before the cut are handled before the cut.
             self.checkpoints.work()
         if self.timeout_s and now >= self._next_expiry:
             self.guard(self._expire, now)
@@ -434,7 +435,7 @@ class SpoutTask(Task):
         self.progress.pending = self.pending.total
 
     def _may_replay(self) -> None:
-        """Do not wait for the source: failed tuples may be queued for a replay."""
+        """Call the spout without waiting for its source, because failed tuples may be queued for a replay."""
         if self._call_on >= 0:
             self._call_at, self._call_on = 0.0, -1
 
@@ -452,7 +453,7 @@ class SpoutTask(Task):
         self._sleeps.forget()
 
     def may_emit(self, more: int = 0) -> int:
-        """How many tuples may be emitted now; `more`: tuples that count as pending in addition to those in flight."""
+        """Return how many tuples may be emitted now; `more`: additional tuples that count as pending."""
         if not self.active or self.held or self.clamped or self.link.blocked():
             if self._resume_at != FULL:
                 self._resume_at = OPEN
@@ -466,7 +467,7 @@ class SpoutTask(Task):
         return min(free, self.emitter.burst)
 
     def call_user(self, calls: int) -> int:
-        """Call next_tuple this many times, or fewer when the loop is interrupted; returns how often it did."""
+        """Call next_tuple this many times, or fewer if the loop is interrupted; return the number of calls."""
         next_tuple, interrupted = self.user.object.next_tuple, self.control.interrupted
         self._call_at, self._call_on, self._busy = 0.0, -1, False
         turns = repeat(None, calls)
@@ -484,7 +485,8 @@ class SpoutTask(Task):
     def _call_until_dry(self, calls: int, free: int, now: float, gaps: int = 0) -> tuple[int, bool]:
         """Call next_tuple up to this many times, until it has emitted `free` tuples, is dry, wants a call or is slow.
 
-        `gaps`: calls before these that may have emitted nothing. Returns how often it did, and whether it is dry.
+        `gaps`: calls before these that may have emitted nothing. Returns the number of calls, and whether the spout is
+        dry.
         """
         count, interrupted, until = self.emitter.emitted, self.control.interrupted, now + CHUNK_LONG_S
         first = before = count()
@@ -514,11 +516,12 @@ class SpoutTask(Task):
         return calls, False
 
     def _is_behind(self, now: float) -> bool:
-        """Whether it has asked for a call that is due, because it was called late to send more together."""
+        """Whether a call that the spout requested is already due, because it was called late to send more tuples
+        together."""
         return self._slack_s > 0 and 0 < self._call_at <= now
 
     def _rest(self, now: float) -> None:
-        """Nothing may be emitted now: wait for a frame, a message or the next timer."""
+        """Wait for a frame, a message or the next timer, because nothing may be emitted now."""
         if self.exhausted:
             self._show_state()
         self.publish_progress(now, resting=True)
@@ -531,7 +534,7 @@ class SpoutTask(Task):
         self._sleeps.forget()
 
     def _until_timer(self, pause_s: float, now: float) -> float:
-        """The pause, cut at the next look at what is pending."""
+        """Return the pause, cut at the next check of pending tuples."""
         if self.timeout_s and self.pending.total:
             return min(pause_s, max(0.0, self._next_expiry - now))
         return pause_s

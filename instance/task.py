@@ -1,4 +1,4 @@
-"""What spout tasks and bolt tasks share: user object, plan, emitter, link, counters, life cycle.
+"""The common part of spout tasks and bolt tasks: user object, plan, emitter, link, counters, life cycle.
 
 The loop that runs the user's code is in spout_loop.py, bolt_loop.py or async_loop.py. All of a
 task's state belongs to its one thread; the control thread reads `progress` and calls nothing else.
@@ -54,17 +54,17 @@ log = logging.getLogger("heron.instance")
 
 #: The incarnation of a task fills the bits of a root number above this one.
 ROOT_EPOCH_SHIFT, ROOT_EPOCH_BITS = 40, 23
-#: The loop publishes its progress at least this often while it runs.
+#: Longest interval in seconds at which the loop publishes its progress while it runs.
 PROGRESS_S = 0.05
-#: Shortest interval between extra reports of changes.
+#: Shortest interval in seconds between extra reports of changes.
 NOTICE_S = 0.05
-#: How often heronpy.api.global_metrics are collected.
+#: Interval in seconds at which heronpy.api.global_metrics are collected.
 GLOBAL_METRICS_S = 1.0
-#: A call that keeps emitting after a stop was requested may fill the out-queue this many times.
+#: Number of times that a call which keeps emitting after a stop request may fill the out-queue.
 STOP_OVERSHOOT = 8
-#: What initialize() emits waits for the start of the region: at most this many times the out-queue.
+#: Output of initialize() waits for the start of the region: at most this multiple of the out-queue.
 EARLY_MAX = 8
-#: Credit below a quarter window is returned when there is time, no more often than this.
+#: Shortest interval in seconds at which credit below a quarter window is returned.
 CREDIT_EVERY_S = 0.02
 
 
@@ -74,14 +74,14 @@ class StopRequested(BaseException):
 
 
 class UserError(BaseException):
-    """User code raised an exception, which is `__cause__`."""
+    """User code raised an exception; `__cause__` is that exception."""
 
 
 class Task:
     """One task from registration to exit. Subclasses add `run_loop`."""
 
     tracked_as = "bolt"
-    #: Why the previous incarnation ended, according to its executor; None without one.
+    #: Why the previous incarnation ended, according to its executor; None without a predecessor.
     after: ExitReason | None = None
     #: The task's part in EFFECTIVELY_ONCE; None in other modes.
     checkpoints: Checkpoints | None = None
@@ -100,9 +100,9 @@ class Task:
         self.name = name
         self.attempt = Attempt(name.component)
         self.standing = Standing()
-        #: Set when the stream manager does not take this task.
+        #: Set if the stream manager refuses this task.
         self.refused: Refused | None = None
-        #: The newest plan that came before it joined one.
+        #: The newest plan that arrived before the task joined a plan.
         self.offered: plan_pb2.PhysicalPlan | None = None
         self.plan: plan_pb2.PhysicalPlan | None = None
         self.active = True
@@ -135,7 +135,7 @@ class Task:
     # ---- start --------------------------------------------------------------------------------
 
     def build(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Make the user's object and the emitter, and initialise; raises UserError."""
+        """Create the user's object and the emitter, and initialise them. Raises UserError."""
         self.time_use.turn(WORKING, time.monotonic_ns())
         global_metrics.init(self.user_metrics, GLOBAL_METRICS_S)
         component = self.name.component
@@ -178,7 +178,7 @@ class Task:
         self.user.initialize(self.checkpoints)
 
     def _join_region(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Where checkpoints are taken: load the state of the region's attempt; raises RestoreError."""
+        """If checkpoints are taken, load the state of the region's attempt. Raises RestoreError."""
         component = self.name.component
         region = region_of(plan, component)
         if region is None:
@@ -195,7 +195,7 @@ class Task:
     def make_checkpoints(
         self, plan: plan_pb2.PhysicalPlan, region: plan_pb2.RegionRecord, state: TaskState
     ) -> Checkpoints:
-        """Make and keep the task's part in EFFECTIVELY_ONCE."""
+        """Create and keep the task's part in EFFECTIVELY_ONCE."""
         self.checkpoints = Checkpoints(self.cut_ports(), region, state)
         return self.checkpoints
 
@@ -228,19 +228,19 @@ class Task:
 
     @property
     def starting(self) -> bool:
-        """The loop has not begun."""
+        """Whether the loop has not begun."""
         return self.standing.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RESTORED)
 
     def bind_emit(self) -> None:
-        """Make the fast `emit`, once the task is initialised."""
+        """Create the fast `emit`, once the task is initialised."""
         raise NotImplementedError(f"{type(self).__name__} needs an emit of its own")  # pragma: no cover
 
     def run_loop(self) -> None:
-        """Run until asked to stop; raises UserError when user code raises."""
+        """Run until asked to stop; raises UserError if user code raises an exception."""
         raise NotImplementedError(f"{type(self).__name__} needs a loop of its own")  # pragma: no cover
 
     def prepare_delegate(self) -> None:
-        """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
+        """Enable `emit` from `initialize` on; `bind_emit` makes it fast afterwards."""
         raise NotImplementedError(f"{type(self).__name__} needs an emit of its own")  # pragma: no cover
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
@@ -253,8 +253,8 @@ class Task:
     def wait_for_room(self) -> None:
         """If the out-queue is too full, block the emitting code until it is empty.
 
-        Control messages are served meanwhile, so that a rescale never waits for data. A task that must stop does not
-        wait: its current call may finish, so that no tuple is half processed.
+        Control messages are served during the wait, so that a rescale never waits for data. A task that must stop does
+        not wait: its current call may finish, so that no tuple is half processed.
         """
         link = self.link
         if not link.outbox or self._waiting:
@@ -284,7 +284,7 @@ class Task:
             raise StopRequested
 
     def wait_outside(self, outage: str, pause_s: float) -> None:
-        """User code waits for something outside, such as room on a disk: pause, and serve control messages.
+        """Pause user code that waits for something outside, such as room on a disk, and serve control messages.
 
         `outage` names the reason; empty when the code continues. A waiting task is not hung. A task that must stop
         raises StopRequested instead of waiting.
@@ -312,7 +312,7 @@ class Task:
         raise StopRequested
 
     def _cut_is_urgent(self) -> bool:
-        """An unaligned checkpoint does not wait for room, within limits: its barriers are behind what is stuck."""
+        """Whether an unaligned checkpoint must not wait for room: its barriers are behind the stuck frames."""
         checkpoints = self.checkpoints
         if checkpoints is None or not checkpoints.urgent:
             return False
@@ -322,7 +322,7 @@ class Task:
     # ---- plan ---------------------------------------------------------------------------------
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Route by a (new) physical plan. Stale plans are ignored."""
+        """Route by a (new) physical plan; ignore a stale plan."""
         if self.plan is not None and plan.version <= self.plan.version:
             return
         self.plan, self.standing.plan_version = plan, plan.version
@@ -344,7 +344,7 @@ class Task:
         self.control.notify()
 
     def apply_active(self, active: bool) -> None:
-        """Spouts pause and resume; bolts keep running."""
+        """Pause or resume a spout; bolts keep running."""
         self.active = active
 
     # ---- messages -----------------------------------------------------------------------------
@@ -357,23 +357,23 @@ class Task:
             act(self, inbox.popleft())
 
     def stop(self, refused: Refused | None = None) -> None:
-        """End at the next tuple boundary; `refused` by the stream manager, or asked to."""
+        """End at the next tuple boundary, after a request or because the stream manager has `refused` this task."""
         self.stopping = True
         if refused is not None:
             self.refused, self.standing.error = refused, refused.why
 
     def plan_came(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Work by a new plan, or remember it until this task joins one."""
+        """Apply a new plan, or remember it until this task joins a plan."""
         if self.plan is None:
             self.offered = plan
         else:
             self.take_plan(plan)
 
     def hold_ticks(self) -> None:
-        """All input has ended: `finish` replaces further ticks."""
+        """Stop ticks, because all input has ended: `finish` replaces them."""
 
     def trace_at(self, order: control_pb2.TraceRate) -> None:
-        """Spouts trace more often for a while."""
+        """Make a spout trace more often for a while."""
 
     def registered(self, reply: control_pb2.RegisterInstanceReply) -> None:
         if self.link.epoch:
@@ -383,29 +383,29 @@ class Task:
         self.link.open(reply.link_epoch, self.in_queue_bytes, self.in_capacity.current, reply.stmgr_epoch)
 
     def on_link_lost(self) -> None:
-        """The stream manager is a new one: the frames of the old one are gone (tuples are replayed by timeout)."""
+        """Handle a new stream manager process: frames in its predecessor are lost (tuples are replayed by timeout)."""
 
     def take_hint(self, frame: frame_pb2.Frame) -> None:
-        """A CLAMP about one task: it is full or has room, and its frames should be small."""
+        """Take a CLAMP about one task: whether it is full, and the limit of its frames."""
         self.emitter.heed(frame.dest_task, frame.on, frame.count)
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
-        """A data frame for this task."""
+        """Take a data frame for this task."""
         raise NotImplementedError(f"{type(self).__name__} needs a loop of its own")  # pragma: no cover
 
     # ---- progress -----------------------------------------------------------------------------
 
     def look(self, now: float) -> float:
-        """Called by the control thread: now and then, and no later than at the time that is returned."""
+        """Called by the control thread from time to time, and at the latest at the time that the last call returned."""
         return float("inf")
 
     def fill(self, report: control_pb2.MetricsReport) -> None:
-        """Add everything that is not a number to a report; called by the control thread."""
+        """Add all content except numbers to a report; called by the control thread."""
         report.spans.extend(self.tracer.take())
         self.metrics.count_to("__discarded-spans", "", self.tracer.discarded)
 
     def turn(self, now: float) -> None:
-        """The loop made a turn; publishes counters at intervals."""
+        """Record a turn of the loop; publish counters at intervals."""
         self.progress.turned_at = now
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_S
@@ -417,10 +417,10 @@ class Task:
             self.ask_readiness(now)
 
     def keep_pace(self) -> None:
-        """Take the pace of a task that others send to."""
+        """Update the pace of a task that receives tuples."""
 
     def ask_readiness(self, now: float) -> None:
-        """Ask a bolt that has not been ready, while the plan holds the spouts for it."""
+        """Ask a bolt that has not been ready, while the plan holds back the spouts for it."""
         readiness = self.standing.readiness
         if readiness is None:
             return
@@ -453,8 +453,8 @@ class Task:
         """Wait for a frame (unless not `frames`), a message or the time; a task that waits is not hung.
 
         `rest` is the kind of the time; within an emit that waits for room, it always counts as blocked. Also waits for
-        a descriptor of user code; returns whether that can be read. Returns at once for a message if an earlier wait
-        consumed its wake-up, and in a task that must stop.
+        a descriptor of user code; returns whether the descriptor can be read. Returns at once for a message if an
+        earlier wait consumed its wake-up, and in a task that must stop.
         """
         if self.stopping or self.control.inbox:
             return False
@@ -472,12 +472,12 @@ class Task:
         return readable
 
     def note_outgoing(self) -> None:
-        """Count the emitted tuples and those still here; otherwise an update would take the task for empty."""
+        """Publish the counts of emitted and waiting tuples; otherwise an update would consider the task empty."""
         self.progress.count(self.emitter.emitted())
         self.progress.out_tuples = self.link.out_tuples() + self.emitter.buffered()
 
     def set_state(self, state: control_pb2.TaskState) -> None:
-        """Change the state and tell the stream manager at once."""
+        """Change the state and notify the stream manager at once."""
         if self.standing.state != state:
             self.standing.state = state
             self.publish_progress(time.monotonic())
@@ -493,7 +493,7 @@ class Task:
             raise UserError from error
 
     def stream_named(self, stream: str) -> Any:
-        """The declared output stream, or an error that names the ones there are."""
+        """Return the declared output stream. Raises an error that lists the declared streams."""
         found = self.emitter.streams.get(stream)
         if found is None:
             raise self.emitter.rules.undeclared(stream, self.emitter.streams)
@@ -517,7 +517,7 @@ class Task:
         leave(self)
 
     def last_word(self) -> frame_pb2.Frame:
-        """The LEAVE frame: which of the received tuples were consumed."""
+        """Return the LEAVE frame, which states the consumed tuples."""
         return Frame(
             kind=LEAVE,
             source_task=self.name.task_id,
@@ -528,5 +528,5 @@ class Task:
 
 
 def _random_bits() -> Any:
-    """A source of 64-bit edges, seeded from the system, also in a forked child."""
+    """Return a source of 64-bit edges, seeded from the system, also in a forked child."""
     return partial(random.Random(random.SystemRandom().getrandbits(128)).getrandbits, 64)

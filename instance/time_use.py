@@ -1,16 +1,16 @@
-"""Where the time of a task goes: busy, blocked and idle; and how long single calls of `process` take. Pure.
+"""The use of a task's time: busy, blocked and idle; and the durations of single calls of `process`. Pure.
 
 *Busy* is all work of the task's thread: user code, and the runtime's work for its tuples. *Blocked* is waiting
 for room in the outgoing queue, and at a spout also backpressure, its limit of pending tuples, and a sink that is not
-ready; the time at that limit is also reported separately. *Idle* is the rest: no input, a pause that next_tuple asked
-for, a paused topology, a plan that is awaited. A call of user code that waits by itself (for a database, or in `sleep`)
-is busy: the task can do nothing else meanwhile.
+ready; the time at that limit is also reported separately. *Idle* is the rest: no input, a pause that next_tuple
+requested, a paused topology, or waiting for a plan. A call of user code that itself waits (for a database, or in
+`sleep`) is busy, because the task can do nothing else.
 
 An asynchronous bolt may wait with several tuples in progress. Its busy share is the used share of its limit
 (heron.instance.async_concurrency), because at the limit it takes no further tuple.
 
-Time is taken only when the task begins and ends to wait, never per tuple. Invariants: the three sums never fall, and
-together with the time at the limit they equal the time since the start.
+The clock is read only when the task begins and ends to wait, never per tuple. Invariants: the three sums never fall,
+and together with the time at the limit they equal the time since the start.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import NamedTuple
 
 
 class Doing(NamedTuple):
-    """What a task does for a while."""
+    """An activity of a task, for accounting its time."""
 
     work: float
-    """Part of the time that counts as busy, from 0 to 1."""
+    """Share of the time that counts as busy, from 0 to 1."""
     blocked: bool
-    """Whether the rest is blocked; else it is idle."""
+    """Whether the remaining time is blocked; else it is idle."""
     at_limit: bool = False
     """Whether blocked time is waiting for acks at topology.max.spout.pending."""
 
@@ -38,16 +38,16 @@ AT_LIMIT = Doing(0.0, True, at_limit=True)
 
 
 class Totals(NamedTuple):
-    """Nanoseconds since the beginning."""
+    """Nanoseconds since the task's start."""
 
     busy: int
     blocked: int
-    """Without the time at the limit of pending tuples."""
+    """Blocked time without the time at the limit of pending tuples."""
     idle: int
     at_limit: int = 0
 
     def after(self, doing: Doing, took_ns: int) -> Totals:
-        """The totals after the task has done this for the given time."""
+        """Return the totals after this activity for the given time."""
         if doing is WORKING:
             return Totals(self.busy + took_ns, self.blocked, self.idle, self.at_limit)
         work = round(doing.work * took_ns)
@@ -67,23 +67,23 @@ class TimeUse:
 
     def __init__(self, now_ns: int, doing: Doing = IDLE) -> None:
         """All times are of one monotonic clock, in nanoseconds."""
-        #: Replaced as a whole, so that what another thread reads is of one moment.
+        #: Replaced as a whole, so that another thread always reads a consistent value.
         self._moment = (doing, now_ns, Totals(0, 0, 0))
 
     @property
     def doing(self) -> Doing:
-        """What the task does now."""
+        """The current activity."""
         return self._moment[0]
 
     def turn(self, doing: Doing, now_ns: int) -> None:
-        """From now on the task does this."""
+        """Set the current activity."""
         before, since, totals = self._moment
         if now_ns < since:
             now_ns = since
         self._moment = (doing, now_ns, totals.after(before, now_ns - since))
 
     def totals(self, now_ns: int) -> Totals:
-        """The sums up to now, including the current activity.
+        """Return the sums up to now, including the current activity.
 
         Another thread that reads the clock just before a turn and calls this just after it may get slightly less than
         before.
@@ -97,9 +97,9 @@ Sample = tuple[float, int]
 
 SINGLY_NS = 100_000
 SLOW_FACTOR = 20
-#: Weight of the newest chunk in what is usual.
+#: Weight of the newest chunk in the usual time.
 WEIGHT = 0.2
-#: The slowest call is kept for each of this many periods; together more than a minute.
+#: Number of periods for each of which the slowest call is kept; together more than a minute.
 PERIOD_S = 10.0
 PERIODS = 7
 
@@ -110,15 +110,16 @@ class ExecuteTimes:
     Reading a clock per tuple would cost more than many calls, so quick calls are timed in chunks and count with the
     mean of their chunk. That would hide a single slow call among thousands, so:
 
-    - where calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
-    - a chunk that takes `SLOW_FACTOR` times as long as usual holds a slow call: all but one of its calls count as
-      usual, and that one gets the rest of the time. If several calls were slow, the time of that one is too long; the
-      sum is right in any case. The usual time is a moving average per source, because streams differ. A chunk can at
+    - if calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
+    - a chunk that takes `SLOW_FACTOR` times as long as usual contains a slow call: all but one of its calls count
+    as usual, and the slow call gets the rest of the time. If several calls were slow, the time of the slow call is too
+    long; the sum is right in any case. The usual time is a moving average per source, because streams differ. A chunk
+    can at
       most double it, so one slow call does not raise it much, and it follows a lasting change within a few chunks.
     """
 
     def __init__(self) -> None:
-        #: Source to nanoseconds per call.
+        #: Maps a source to nanoseconds per call.
         self._usual: dict[str, float] = {}
 
     def singly(self, source: str) -> bool:
@@ -126,10 +127,10 @@ class ExecuteTimes:
         return self._usual.get(source, 0.0) > SINGLY_NS
 
     def samples(self, source: str, count: int, took_ns: float, stamps: Sequence[int] = ()) -> list[Sample]:
-        """The histogram entry for `count` calls, at least one, with this total time.
+        """Return the histogram entries for `count` calls (at least one) with this total time.
 
-        `stamps` are the times of the beginning and of the end of each call, if they were timed; the last ones may be
-        missing. The samples are in the order of the calls then.
+        `stamps` are the times of the beginning and of the end of each call, if they were timed; the last stamps may
+        be missing. Then the samples are in the order of the calls.
         """
         mean = took_ns / count
         usual = self._usual.get(source)
@@ -146,7 +147,7 @@ class ExecuteTimes:
 
 
 def by_stream(streams: Sequence[str], samples: list[Sample]) -> dict[str, list[Sample]]:
-    """The samples of each stream, of calls for tuples of several; the slow call of a chunk goes to the largest one."""
+    """Return the samples of each stream for calls with several streams; the largest stream gets a chunk's slow call."""
     found: dict[str, list[Sample]] = {}
     usual, slow = samples[0][0], samples[1:]
     if len(samples) < len(streams) and (not slow or (len(slow) == 1 and slow[0][1] == 1)):
@@ -162,7 +163,7 @@ def by_stream(streams: Sequence[str], samples: list[Sample]) -> dict[str, list[S
 
 
 class RecentMax:
-    """The largest value of the last minute. One thread notes, any may read."""
+    """The largest value of the last minute. One thread records values; any thread may read."""
 
     __slots__ = ("_largest", "_periods", "_until")
 
@@ -173,7 +174,7 @@ class RecentMax:
         self._largest = self._until = 0.0
 
     def note(self, value: float, now: float) -> None:
-        """`now` in monotonic seconds, never less than before."""
+        """Record a value; `now` is in monotonic seconds and never decreases."""
         if value <= self._largest and now < self._until:
             return
         period = int(now // PERIOD_S)
@@ -184,6 +185,6 @@ class RecentMax:
             self._periods[period % PERIODS] = (period, value)
 
     def at(self, now: float) -> float:
-        """The largest value of the last minute; 0 without values."""
+        """Return the largest value of the last minute; 0 without values."""
         newest = int(now // PERIOD_S)
         return max((value for period, value in self._periods if newest - PERIODS < period <= newest), default=0.0)

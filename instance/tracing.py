@@ -1,10 +1,10 @@
 """Traces: the time of a tuple, and of the tuples emitted for it, at each part of their way through the graph. Pure.
 
 A spout calls `next_tuple` once separately when a trace is due (`heron.trace.per_s`, over all spout tasks). The outlets
-that grew meanwhile get the trace with the place of the first tuple that was added, and the frame made of such an outlet
-carries it (`Frame.trace`). Stream managers append the times at which it came and left. A bolt processes the traced
-tuple separately, and the outlets that grew are traced in turn. Each call leaves a span with its times and those of the
-tuple's way to it; spans travel with the metrics and are joined at the topology master.
+that grew during the call get the trace with the place of the first tuple that was added, and the frame made of such an
+outlet carries it (`Frame.trace`). Stream managers append the times at which it came and left. A bolt processes the
+traced tuple separately, and the outlets that grew are traced in turn. Each call leaves a span with its times and those
+of the tuple's way to it; spans travel with the metrics and are joined at the topology master.
 
 These parts are not exact:
 
@@ -12,7 +12,7 @@ These parts are not exact:
   call, or when it left, if that was earlier.
 - An outlet has one trace: of two traced tuples in one frame, the later one is not followed (SPAN_JOINED).
 - A bolt that takes batches processes the batch with the traced tuple as a whole.
-- An asynchronous task works on several tuples at once: all its emits meanwhile represent the traced one.
+- An asynchronous task works on several tuples at once: all its emits in that time represent the traced tuple.
 - A frame that a stream manager sends again, after an orderly restart of its task, has the times of the first time.
 """
 
@@ -30,27 +30,27 @@ from heronpy.task.tuples import Arrived, Span, TracedFrame
 from heronpy.wire.frames import U32, U64
 
 NEVER = float("inf")
-#: Spans that wait for the next report; tuple trees that are followed until their acks.
+#: Maximum number of spans that wait for the next report, and of tuple trees that are followed until their acks.
 SPANS_MAX = 100
 ROOTS_MAX = 100
 
 
 class Traced:
-    """What an outlet that holds a traced tuple knows of it."""
+    """The facts about a traced tuple in an outlet."""
 
     __slots__ = ("_tracer", "emitted_ns", "number", "place", "trace")
 
     def __init__(self, tracer: Tracer, trace: int, number: int, place: int, emitted_ns: int) -> None:
         self._tracer = tracer
         self.trace = trace
-        #: The call that emitted it, and the end of that; 0: it has not ended.
+        #: The call that emitted it, and the end of that call; 0: it has not ended.
         self.number = number
         self.emitted_ns = emitted_ns
-        #: Which tuple of the outlet it is.
+        #: The index of the tuple in the outlet.
         self.place = place
 
     def seal(self, frame: frame_pb2.Frame, start: int, of_spout: bool) -> TracedFrame:
-        """The bytes of a frame that is complete, of the outlet's tuples from `start` on."""
+        """Return the bytes of a complete frame with the outlet's tuples from `start` on."""
         now_ns, index = self._tracer.clock(), self.place - start
         frame.trace, frame.trace_parent, frame.trace_index = self.trace, self.number, index
         frame.trace_clock = self._tracer.clock_id
@@ -63,7 +63,7 @@ class Traced:
 
 
 class _Call:
-    """The traced call that is in progress: how full the outlets were before it."""
+    """The traced call in progress, with the sizes of the outlets before the call."""
 
     __slots__ = ("_tracer", "done", "number", "sizes", "trace")
 
@@ -82,7 +82,7 @@ class _Call:
         return Traced(self._tracer, self.trace, self.number, place, emitted_ns)
 
     def leaving(self, outlet: Outlet) -> Traced | None:
-        """The trace in an outlet that is sent before the call has ended."""
+        """Return the trace in an outlet that is sent before the call has ended."""
         found = self.of(outlet) if outlet.trace is None else None
         self.sizes[outlet] = 0
         if found is not None:
@@ -96,7 +96,7 @@ class Tracer:
     def __init__(
         self, emitter: Emitter, per_s: float, bits: Callable[[], int], clock: Callable[[], int], clock_id: int
     ) -> None:
-        """`bits` gives 64 random bits, `clock` monotonic nanoseconds; `clock_id` names the clock of this host."""
+        """`bits` returns 64 random bits, `clock` monotonic nanoseconds; `clock_id` names the clock of this host."""
         self._emitter = emitter
         self._batches = emitter.batches
         self._bits = bits
@@ -105,7 +105,7 @@ class Tracer:
         self._own = per_s
         self._lent, self._lent_until = 0.0, -NEVER
         self._tasks = 1
-        #: From when on the spout is to trace its next tuple, in monotonic seconds.
+        #: The time from which the spout must trace its next tuple, in monotonic seconds.
         self.due = 0.0 if per_s else NEVER
         self._spans: deque[Span] = deque(maxlen=SPANS_MAX)
         self.discarded = 0
@@ -125,7 +125,7 @@ class Tracer:
             self.due = min(self.due, now + self._pause_s(now))
 
     def _pause_s(self, now: float) -> float:
-        """Irregular, so that traces do not fall into step with the source."""
+        """Return a random pause, so that traces do not fall into step with the source."""
         per_s = max(self._own, self._lent) if now < self._lent_until else self._own
         return self._tasks / per_s * (0.5 + self._bits() / (1 << 64)) if per_s else NEVER
 
@@ -154,13 +154,13 @@ class Tracer:
         return control_pb2.SPAN_HELD if self._emitter.has_consumers() else control_pb2.SPAN_ENDS
 
     def open(self) -> Span:
-        """A spout will emit now; `close` must follow."""
+        """Begin the trace of a call in which a spout may emit; `close` must follow."""
         span = Span(trace=self._bits() or 1, number=self._bits() or 1, clock=self.clock_id, began=self.clock())
         self._begin(span.trace, span.number)
         return span
 
     def close(self, span: Span, now: float, wall_s: float) -> bool:
-        """Record the end of the call; returns whether it has emitted, so that the next trace is due later."""
+        """Record the end of the call; return whether it has emitted, so that the next trace is due later."""
         span.ended = self.clock()
         span.end = self._end(span.ended)
         if span.end == control_pb2.SPAN_ENDS or span.end == control_pb2.SPAN_HELD:
@@ -172,9 +172,9 @@ class Tracer:
         return True
 
     def begin(self, arrived: Arrived) -> Span:
-        """A bolt processes a traced tuple from here on; `end` must follow.
+        """Begin the processing of a traced tuple by a bolt; `end` must follow.
 
-        Of several traced tuples in progress, one is followed.
+        Of several traced tuples in progress, only one is followed.
         """
         span = arrived.span
         span.number, span.clock, span.began = self._bits() or 1, self.clock_id, self.clock()
@@ -185,7 +185,7 @@ class Tracer:
         return span
 
     def end(self, span: Span, tuples: int = 1) -> None:
-        """Record that it is processed, with the number of tuples in the same call."""
+        """Record that the traced tuple is processed, with the number of tuples in the same call."""
         span.ended, span.tuples = self.clock(), tuples
         if span.end != control_pb2.SPAN_JOINED:
             span.end = self._end(span.ended)
@@ -194,13 +194,13 @@ class Tracer:
     # ---- acks ---------------------------------------------------------------------------------
 
     def follow(self, root: int, trace: int, number: int) -> None:
-        """The tuple tree of a traced spout tuple has this root."""
+        """Follow the tuple tree of a traced spout tuple, which has this root."""
         while len(self.roots) >= ROOTS_MAX:
             del self.roots[next(iter(self.roots))]
         self.roots[root] = (trace, number)
 
     def completed(self, frame: frame_pb2.Frame) -> None:
-        """A COMPLETE frame has arrived while some trees are followed."""
+        """Handle a COMPLETE frame while some trees are followed."""
         first = np.frombuffer(frame.run_first, dtype=U64)
         last = first + np.frombuffer(frame.run_length, dtype=U32)
         for root in list(self.roots):
@@ -209,7 +209,7 @@ class Tracer:
                 self._settle(root, frame.failed)
 
     def gave_up(self, base: int, count: int) -> None:
-        """The spout gave up trees of consecutive roots."""
+        """Record that the spout gave up trees of consecutive roots."""
         for root in list(self.roots):
             if base <= root < base + count:
                 self._settle(root, failed=True)
@@ -234,7 +234,7 @@ class Tracer:
         self._spans.append(span)
 
     def take(self) -> list[Span]:
-        """The spans since the last call."""
+        """Return the spans since the last call."""
         found = []
         while self._spans:
             found.append(self._spans.popleft())
@@ -246,9 +246,9 @@ class LatencyMarkers:
 
     Some frames carry the time at which their spout tuple was emitted. A spout marks its frames for some milliseconds,
     `heron.trace.per_s` times a second, with the time at which the turn of its loop began that emitted their first
-    tuple. A task that processes tuples of a marked frame marks the outlets that grew meanwhile, so the time travels on.
-    If nothing was emitted for them, the path of the tuples has ended, and their age is a sample of the end-to-end
-    latency. That works in every mode, with and without acks.
+    tuple. A task that processes tuples of a marked frame marks the outlets that grew in that time, so the time is
+    passed on. If nothing was emitted for them, the path of the tuples has ended, and their age is a sample of the
+    end-to-end latency. That works in every mode, with and without acks.
 
     No task marks more often than `per_s`, or each grouping would multiply the marks. The intervals are irregular, so
     that they do not fall into step with the sources of a task.
@@ -269,14 +269,14 @@ class LatencyMarkers:
     """
 
     def __init__(self, emitter: Emitter, per_s: float, bits: Callable[[], int]) -> None:
-        """`bits` gives 64 random bits."""
+        """`bits` returns 64 random bits."""
         self._emitter = emitter
         self._batches = emitter.batches
         self._pause_s = 1 / per_s if per_s else NEVER
         self._bits = bits
-        #: From when on the next mark may be made.
+        #: The time from which the next mark may be made.
         self.due = 0.0 if per_s else NEVER
-        #: The outlets that held something when `begin` was called, and how often any was sent by then.
+        #: The outlets that contained tuples when `begin` was called, and the number of their sends by then.
         self._sizes: dict[Outlet, int] = {}
         self._flushes = 0
         #: The origins of the marked tuples that an asynchronous bolt has in progress.
@@ -288,7 +288,7 @@ class LatencyMarkers:
     # ---- spouts -------------------------------------------------------------------------------
 
     def open(self, now: float, wall_ns: int) -> None:
-        """A turn begins, and a mark is due: tuples emitted from here on carry it. Call this in each such turn.
+        """Begin a turn in which a mark is due: tuples emitted from here on carry the mark. Call this in each such turn.
 
         While tuples wait from earlier turns, an outlet gets the mark with the first tuple after it was sent: a task
         that emits all the time may never be without any.
@@ -303,7 +303,7 @@ class LatencyMarkers:
             self._renew(wall_ns)
 
     def _renew(self, wall_ns: int) -> None:
-        """Outlets that hold nothing do not keep the mark of an earlier turn."""
+        """Remove the mark of an earlier turn from empty outlets."""
         self._batches.renewed_ns = wall_ns
         for outlet in self._emitter.outlets():
             if outlet.origin_ns and not outlet.flat:
@@ -317,14 +317,15 @@ class LatencyMarkers:
     # ---- bolts --------------------------------------------------------------------------------
 
     def begin(self, origin_ns: int, now: float) -> None:
-        """Tuples of a marked frame are processed from here on; `end` must follow."""
+        """Begin the processing of a marked frame's tuples; `end` must follow."""
         batches = self._batches
         self._sizes = {outlet: len(outlet) for outlet in self._emitter.outlets() if outlet.flat}
         self._flushes = batches.flushes
         batches.origin_ns = origin_ns if now >= self.due else 0
 
     def end(self, now: float) -> bool:
-        """They are processed; whether nothing was emitted for them, so that their path ends here."""
+        """End the processing of these tuples; return whether nothing was emitted for them, so that their path ends
+        here."""
         batches = self._batches
         origin_ns, batches.origin_ns = batches.origin_ns, 0
         grown = [o for o in self._emitter.outlets() if o.flat and len(o) != self._sizes.get(o, 0)]
@@ -338,7 +339,8 @@ class LatencyMarkers:
         return False
 
     def join(self, origin_ns: int, now: float) -> bool:
-        """A marked tuple is processed together with others; True if its mark travels on, so that `part` must follow."""
+        """Begin a marked tuple among others in progress; return True if its mark is passed on, so that `part` must
+        follow."""
         if now < self.due:
             return False
         self._made(now)
