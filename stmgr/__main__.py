@@ -19,7 +19,7 @@ from .shell import run
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one stream manager; returns its exit code."""
+    """Run one stream manager; return its exit code."""
     parser = argparse.ArgumentParser(prog="stmgr", description=__doc__)
     parser.add_argument("--launch", required=True, help="path of launch.json")
     parser.add_argument("--container", type=int, required=True)

@@ -1,4 +1,4 @@
-"""The acker of one spout task: which of its tuples have been processed, with all that derive from them. Pure.
+"""The acker of one spout task: it detects which tuples were processed, with all tuples derived from them. Pure.
 
 A tree of tuples is one 64-bit number: each copy of a tuple has a random edge, which is XORed in when
 the copy is sent and again when it is acked; when the number is zero the tree is complete (as in Storm
@@ -49,13 +49,13 @@ from heronpy.wire.frames import (
 from .neighbours import LocalTask, Peer
 
 RING_MIN = 1 << 12
-#: 9 bytes a slot: 144 MB at most per spout task. Beyond it the oldest trees are failed.
+#: Maximum number of slots, 9 bytes each: 144 MB at most per spout task. Beyond it, the oldest trees are failed.
 RING_MAX = 1 << 24
-#: Runs of at least this many roots are taken one by one, shorter ones root by root, this many at once.
+#: Runs of at least this number of roots are taken one by one; shorter runs root by root, at most this number at once.
 RUN_LONG, RUNS_AT_ONCE = 256, 1024
-#: Up to this many consecutive roots are handled one by one, because NumPy calls would cost several times more.
+#: Up to this number of consecutive roots are handled one by one, because NumPy calls would cost several times more.
 FEW = 4
-#: The errors of arrays of roots, tasks and values whose lengths differ, or that exceed 64 bits.
+#: The errors of arrays of roots, tasks and values whose lengths differ, or whose values exceed 64 bits.
 UNFIT = (ValueError, IndexError, OverflowError)
 #: Maximum size of a COMPLETE without its runs, which take up to 12 bytes each.
 HEAD_BYTES, RUN_BYTES = 256, 12
@@ -70,22 +70,22 @@ class Acker:
         self._value = np.zeros(RING_MIN, dtype=np.uint64)
         self._live = np.zeros(RING_MIN, dtype=bool)
         self._mask = RING_MIN - 1
-        #: Roots below are not live.
+        #: Roots below this number are not live.
         self._low = 0
-        #: Roots from here on were never registered.
+        #: Roots from this number on were never registered.
         self._next = 0
         self.live_roots = 0
-        #: Acks and fails for roots that are not live: late, repeated, or of an earlier incarnation.
+        #: Number of acks and fails for roots that are not live: late, repeated, or of an earlier incarnation.
         self.unknown_roots = 0
 
     # ---- registering --------------------------------------------------------------------------
 
     def register(self, frame: frame_pb2.Frame) -> Runs:
-        """Take the roots of a frame from the spout; returns roots to fail because the ring is full."""
+        """Take the roots of a frame from the spout; return the roots to fail because the ring is full."""
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
         if base < self._low:
-            # The others are so far behind the newest that the ring has no room for them.
+            # The other roots are so far behind the newest that the ring has no room for them.
             return joined([failed, one_run(base, count)])
         start = base & self._mask
         if start + count <= len(self._value):
@@ -99,7 +99,7 @@ class Acker:
         return failed
 
     def _make_room(self, first: int, end: int) -> Runs:
-        """Make room in the ring for the roots first .. end-1 next to the live ones; returns roots to fail."""
+        """Make room in the ring for the roots first .. end-1 next to the live ones; return the roots to fail."""
         if not self.live_roots:
             self._low, self._next = first, first
         failed: Runs = NO_RUNS
@@ -109,10 +109,10 @@ class Acker:
             low = min(self._low, first)
             if after - low > RING_MAX:
                 failed = self._drop_below(after - RING_MAX // 2)
-                # The roots that come may be the old ones; those below `low` are not taken.
+                # The new roots may be old ones; roots below `low` are not taken.
                 low = self._low
                 if not self.live_roots and first >= low:
-                    low = first  # none is left to keep room for
+                    low = first  # no live root needs room
             while after - low > len(self._value):
                 self._grow()
         self._low, self._next = low, after
@@ -152,7 +152,7 @@ class Acker:
     # ---- acknowledging ------------------------------------------------------------------------
 
     def ack(self, frame: frame_pb2.Frame) -> Runs:
-        """XOR an ACK in; returns the roots that are complete now."""
+        """XOR an ACK into the trees; return the roots that are now complete."""
         if frame.run_first:
             return self._ack_runs(frame)
         if frame.roots or frame.root_counts:
@@ -188,7 +188,7 @@ class Acker:
         """Ack consecutive roots, with one value for all or one for each."""
         start = base & self._mask
         if base < self._low or base + count > self._next or start + count > len(self._value):
-            # No more than what can be live: the count is a claim of the sender's.
+            # At most the number of roots that can be live: the count is a claim of the sender.
             first, end = max(base, self._low), min(base + count, self._next)
             known = max(0, end - first)
             self.unknown_roots += count - known
@@ -261,7 +261,7 @@ class Acker:
         self.live_roots -= len(roots)
 
     def fail(self, frame: frame_pb2.Frame) -> Runs:
-        """Give up the roots of a FAIL, FORGET or undelivered DATA frame; returns those that were live."""
+        """Give up the roots of a FAIL, FORGET or undelivered DATA frame; return the roots that were live."""
         roots = np.unique(roots_of(frame))
         roots = roots[self._known(roots)]
         self._clear(roots)
@@ -271,9 +271,9 @@ class Acker:
 class Acking:
     """Routes acks, fails and registrations to the acker of their spout, here or at another stream manager.
 
-    Finds the acker of each message; shares the switch's tasks, peers, places and counters.
+    It finds the acker of each message, and shares the switch's tasks, peers, places and counters.
 
-    Invariant: a message whose arrays do not fit each other is counted and changes nothing else.
+    Invariant: a message with inconsistent arrays is counted and changes nothing else.
     """
 
     def __init__(
@@ -289,11 +289,11 @@ class Acking:
         self._remote = remote
         self._counts = counts
         self._runs_max = min(RUNS_MAX, max(1, (frame_max_bytes - HEAD_BYTES) // RUN_BYTES))
-        #: Ackers of the spouts of this container.
+        #: The ackers of the spouts of this container.
         self.ackers: dict[int, Acker] = {}
 
     def take(self, frame: frame_pb2.Frame, data: bytes) -> None:
-        """A message for the acker of a spout."""
+        """Take a message for the acker of a spout."""
         if not fits(frame):
             self._counts["malformed_frames"] += 1
             return
@@ -323,7 +323,7 @@ class Acking:
             acker.fail(frame)
 
     def register(self, spout: int, frame: frame_pb2.Frame) -> None:
-        """The roots of a frame that its spout has not registered itself."""
+        """Register the roots of a frame that its spout has not registered."""
         acker = self.ackers.get(spout)
         if acker is not None and not frame.roots:
             try:
@@ -332,7 +332,7 @@ class Acking:
                 self._counts["garbage"] += 1
 
     def fail_roots(self, frame: frame_pb2.Frame) -> None:
-        """The tuples of a tracked frame are lost: fail their roots now rather than by timeout."""
+        """Fail the roots of a lost tracked frame now, instead of after the timeout."""
         if frame.tracked:
             try:
                 self._fail_roots(frame)

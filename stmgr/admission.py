@@ -1,8 +1,8 @@
-"""Which processes may register as a task of this container.
+"""Decides which processes may register as a task of this container.
 
 A process is admitted when its name fits its numbers and the physical plan, or the packing plan that
-its executor follows, has its task in this container: tasks that an update adds or moves here are in the
-packing plan first. Refusals are counted.
+its executor follows, has its task in this container: tasks that an update adds or moves to this
+container appear first in the packing plan. Refusals are counted.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
-#: Number of reads of the packing plan before a task is refused, and the time between them.
+#: Number of reads of the packing plan before a task is refused, and the seconds between them.
 LOOKS = 4
 LOOK_AGAIN_S = 0.5
 log = logging.getLogger("heronpy.statemgr")
 
 
 async def get_off_loop(state: StateManager, path: str) -> tuple[bytes, int] | None:
-    """Data and version of a node; None if it does not exist or cannot be read now."""
+    """Return data and version of a node; None if it does not exist or cannot be read now."""
     try:
         return await asyncio.to_thread(state.get, path)
     except RetryableError as error:
@@ -34,19 +34,20 @@ async def get_off_loop(state: StateManager, path: str) -> tuple[bytes, int] | No
 
 
 class Admission:
-    """See the module."""
+    """Decides about registrations; see the module."""
 
     def __init__(self, topology: str, container: int) -> None:
         self._path = paths.packing_plan(topology)
         self._container = container
-        #: Per task that is looked up in the packing plan: its latest registration, and the pending lookup.
+        #: For each task that is looked up in the packing plan: its latest registration, and the pending look-up.
         self._newest: dict[int, object] = {}
         self._looks: dict[int, asyncio.Task[None]] = {}
-        #: Registrations that were refused.
+        #: Number of refused registrations.
         self.refused = 0
 
     def by_plan(self, message: control_pb2.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
-        """Whether the plan has this task here; InvalidRpcError when the sender cannot be a task of this container."""
+        """Whether the plan has this task in this container. Raises InvalidRpcError if the sender cannot be such a
+        task."""
         task, component = message.task_id, message.component
         if not task or message.instance_id != instance_id(self._container, component, task):
             self._refuse(f"{message.instance_id or f'task {task}'} is not a task of container {self._container}")
@@ -57,12 +58,13 @@ class Admission:
         return shown is not None and shown.container == self._container
 
     def by_packing(self, message: control_pb2.RegisterInstance, state: Any) -> Awaitable[bool]:
-        """Return when the packing plan has the task here, or cannot be read now; else InvalidRpcError.
+        """Wait until the packing plan has the task in this container, or is unreadable. Raises InvalidRpcError
+        otherwise.
 
-        False when the task has registered again in the meantime: only its newest registration counts, in any order of
-        the answers. A task that asks again does not wait longer.
+        Returns False if the task has registered again in the meantime: only its newest registration counts, in any
+        order of the answers. A repeated registration does not prolong the wait.
         """
-        # Recorded now, not when the answer is first awaited: the next registration may be served before that.
+        # Recorded now and not when the answer is first awaited: the next registration may be served before that.
         mine = self._newest[message.task_id] = object()
         return self._by_packing(message, state, mine)
 
@@ -80,7 +82,7 @@ class Admission:
                 del self._newest[task]
 
     async def _look_for(self, message: control_pb2.RegisterInstance, state: Any) -> None:
-        """Read the packing plan until it has the task, because the executor may have read a newer plan."""
+        """Read the packing plan until it contains the task, because the executor may have read a newer plan."""
         for _ in range(LOOKS):
             found = await get_off_loop(state, self._path)
             if found is None or message.task_id in self._tasks_of(found[0]):

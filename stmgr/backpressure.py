@@ -2,10 +2,10 @@
 
 The marks of a queue are a time: what the task processes in a quarter and in an eighth of the target (`marks_of`).
 Until the pace of the task is known they are a few bytes. Links to other stream managers have the marks of the settings.
-A stream manager in which frames for a task pile up announces this to all, with the culprit. The episode is *avoided*
-while the task gets its input by shuffle alone and another task of its component has room: its senders go there, and no
-spout is held. An announcement is a lease: it is renewed each second and expires after three, so a dead announcer never
-stops the world.
+A stream manager in which frames for a task pile up announces this to all others, with the culprit. The episode is
+*avoided* while the task gets its input only by shuffle and another task of its component has room: its senders use
+that task, and no spout is held back. An announcement is a lease: it is renewed each second and expires after three, so
+a dead announcer never stops the topology for long.
 
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
 they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
@@ -23,29 +23,29 @@ from msgspec import Struct, field
 
 from heronpy.proto import control_pb2
 
-#: Announcements of other stream managers that are kept.
+#: Maximum number of announcements of other stream managers that are kept.
 ACTIVE_MAX = 10_000
-#: A link's next clamp begins this long after its last one at the earliest: below one toggle a second.
+#: Seconds between two beginnings of clamps of a link, at least: below one toggle a second.
 REST_S = 1.0
-#: In units of the high mark: where spouts are clamped, where they are even while the link rests, and where they go on.
+#: Multiples of the high mark: spouts are clamped; are clamped even during a pause between clamps; are released.
 CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
-#: Shares of the target: the high mark of a queue, and the most that one frame may hold. The rest is for data in
+#: Shares of the target: the high mark of a queue, and the most that one frame may contain. The rest is for data in
 #: transit.
 QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
-#: The high mark of a queue for a task whose pace is not known yet.
+#: The high mark in bytes of a queue for a task whose pace is not known yet.
 QUEUE_START_BYTES = 512
-#: A frame that may hold this number of tuples is not limited.
+#: A frame whose limit is at least this number of tuples is not limited.
 FRAME_TUPLES_MAX = 2000
 
 
 def marks_of(high: int, low: int, bytes_per_s: float, target_s: float) -> tuple[int, int]:
-    """The high and low marks in bytes of a queue that is processed at this pace; at most `high` and `low`."""
+    """Return the high and low marks in bytes of a queue that is processed at this pace; at most `high` and `low`."""
     wanted = int(bytes_per_s * target_s * QUEUE_SHARE)
     return (max(1, wanted), wanted // 2) if wanted < high else (high, low)
 
 
 def frame_limit(pace: float, target_s: float) -> int:
-    """The most tuples in a frame for a task with this pace in tuples per second; 0: no limit."""
+    """Return the most tuples in a frame for a task with this pace in tuples per second; 0: no limit."""
     limit = max(1, int(pace * target_s * FRAME_SHARE))
     return limit if limit < FRAME_TUPLES_MAX else 0
 
@@ -59,11 +59,11 @@ class Episode(Struct):
     since: float
     queued_bytes: int
     high: int = 0
-    #: Tuples per second that its task processes of late; 0: not known.
+    #: Tuples per second that the task has recently processed; 0: unknown.
     pace: float = 0.0
-    #: The queue has passed the mark where spouts are clamped.
+    #: Whether the queue has passed the mark at which spouts are clamped.
     over: bool = False
-    #: Whether its senders go elsewhere, and since when.
+    #: Whether its senders use other tasks, and since when.
     avoided: bool = False
     judged: float = 0.0
 
@@ -78,7 +78,7 @@ class Remote(Struct):
 
     @property
     def holds(self) -> bool:
-        """Whether it holds back senders, by credit at least."""
+        """Whether it holds back senders, at least by credit."""
         return not self.culprits or any(not (one.avoided or one.drops) for one in self.culprits)
 
     @property
@@ -88,7 +88,7 @@ class Remote(Struct):
 
 
 def clamps(episode: Episode) -> bool:
-    """Whether spouts are stopped for it."""
+    """Whether spouts are stopped for this announcement."""
     return episode.over and not episode.avoided
 
 
@@ -101,21 +101,21 @@ class Backpressure:
         self.local: dict[str, Episode] = {}
         self.remote: dict[str, Remote] = {}
         self.clamped = False
-        #: What does not fit is discarded.
+        #: Whether surplus tuples are discarded.
         self.drops = False
-        #: Task that gets its input only by shuffle, to all tasks of its component.
+        #: Maps a task that gets its input only by shuffle to all tasks of its component.
         self.alike: Mapping[int, frozenset[int]] = {}
         self._episodes = 0
-        #: Until when a link rests.
+        #: The time until which a link has a pause between clamps.
         self._rest: dict[str, float] = {}
         self._announced = False
         self._announced_kinds: set[tuple[bool, bool]] = set()
         self._next_renewal = 0.0
-        #: Seconds per culprit task that this stream manager has announced, until the latest judgement of an episode.
+        #: Seconds per culprit task that this stream manager has announced, up to the latest judgement of an episode.
         self.spent_s: dict[int, float] = {}
-        #: The same of avoided episodes.
+        #: Seconds per culprit task of avoided episodes.
         self.avoided_s: dict[int, float] = {}
-        #: Whether a full task holds back its senders, by credit or by a clamp, and for how many seconds it was so.
+        #: Whether a full task holds back its senders, by credit or by a clamp, and the total seconds of this state.
         self.holding = False
         self.held_s = self._held_since = 0.0
         self.episodes_started = 0
@@ -131,8 +131,8 @@ class Backpressure:
     ) -> bool:
         """Observe a link's queue; `top_task()` names the culprit.
 
-        True when the announcement changed. `marks`: high and low in bytes, by default the marks of links of unknown
-        pace.
+        Returns whether the announcement changed. `marks`: high and low in bytes, by default the marks of links of
+        unknown pace.
         """
         high, low = marks or (self.high, self.low)
         episode = self.local.get(link)
@@ -154,7 +154,7 @@ class Backpressure:
         return True
 
     def _measure(self, episode: Episode, now: float) -> bool:
-        """Update whether the queue clamps the spouts; returns whether that changed."""
+        """Update whether the queue clamps the spouts; return whether that changed."""
         queued, link = episode.queued_bytes, episode.link
         if self.drops:
             return False
@@ -168,7 +168,7 @@ class Backpressure:
         return episode.over
 
     def forget(self, link: str, now: float) -> bool:
-        """Forget a link that is gone permanently."""
+        """Forget a link that has ended permanently."""
         self._rest.pop(link, None)
         episode = self.local.get(link)
         if episode is None:
@@ -188,7 +188,7 @@ class Backpressure:
         episode.judged = now
 
     def full(self) -> set[int]:
-        """Tasks whose queues are above their marks, here or elsewhere."""
+        """The tasks whose queues are above their marks, here or at another stream manager."""
         here = {episode.task for episode in self.local.values()}
         return here.union(*({culprit.task_id for culprit in remote.culprits} for remote in self.remote.values()))
 
@@ -206,7 +206,7 @@ class Backpressure:
                 episode.avoided = avoided
 
     def heard(self, message: control_pb2.Backpressure, now: float) -> None:
-        """Take another stream manager's announcement; one of an older incarnation is ignored."""
+        """Take another stream manager's announcement; ignore an announcement of an older incarnation."""
         known = self.remote.get(message.stmgr_id)
         if known is not None and message.epoch < known.epoch:
             return
@@ -219,7 +219,7 @@ class Backpressure:
             )
 
     def lost(self, stmgr_id: str) -> None:
-        """A stream manager left the plan."""
+        """Forget a stream manager that left the plan."""
         self.remote.pop(stmgr_id, None)
 
     def expire(self, now: float) -> None:
@@ -228,7 +228,7 @@ class Backpressure:
             del self.remote[stmgr_id]
 
     def clamp_changed(self, now: float) -> bool:
-        """Whether the local spouts must be told. Reads and updates `clamped` and `holding`."""
+        """Update `clamped` and `holding`; return whether the local spouts must be notified."""
         self._judge(now)
         held = not self.drops and any(not episode.avoided for episode in self.local.values())
         holding = held or any(remote.holds for remote in self.remote.values())
@@ -242,7 +242,7 @@ class Backpressure:
         return True
 
     def announcement_due(self, now: float, changed: bool) -> bool | None:
-        """True or False: announce on or off now; None: no announcement."""
+        """Return True or False to announce on or off now; None for no announcement."""
         if self.local:
             kinds = {(episode.avoided, clamps(episode)) for episode in self.local.values()}
             if changed or not self._announced or kinds != self._announced_kinds or now >= self._next_renewal:
@@ -256,18 +256,19 @@ class Backpressure:
         return None
 
     def next_deadline(self) -> float | None:
-        """When `expire` or `announcement_due` has something to do."""
+        """Return when `expire` or `announcement_due` has something to do."""
         times = [remote.expires for remote in self.remote.values()]
         if self._announced:
             times.append(self._next_renewal)
         return min(times, default=None)
 
     def held_until(self, now: float) -> float:
-        """Seconds in which a full task held back its senders."""
+        """Return the seconds in which a full task held back its senders."""
         return self.held_s + (now - self._held_since if self.holding else 0.0)
 
     def spent(self, now: float, avoided: bool = False) -> dict[int, float]:
-        """Seconds per culprit task in which spouts were held, or in which senders avoided it instead."""
+        """Return, per culprit task, the seconds in which spouts were held back, and in which senders avoided the
+        task."""
         total = dict(self.avoided_s if avoided else self.spent_s)
         for episode in self.local.values():
             if episode.avoided == avoided:

@@ -26,29 +26,29 @@ from .backpressure import Backpressure, clamps
 from .events import Duty, Note, Reply, Signal, Tell
 from .sessions import Session, Sessions
 
-#: A change is reported after this, together with other changes of the same moment.
+#: Seconds after which a change is reported, together with other changes of the same moment.
 DEBOUNCE_S = 0.003
-#: A task that still shows an older plan gets the new one again after this.
+#: Seconds after which a task that still shows an older plan gets the new plan again.
 RESEND_PLAN_S = 2.0
-#: Reports that follow one about a change, and the time between them: the end of work shows at once, not after seconds.
+#: Number of reports that follow a report about a change, and their interval, so that the end of work shows at once.
 FOLLOW_UPS = 4
 FOLLOW_UP_S = 0.1
-#: Reports of many tasks are large, so they are rarer.
+#: Shortest interval of these reports in seconds per task, because reports of many tasks are large.
 FOLLOW_UP_PER_TASK_S = 0.002
-#: Backpressure is logged at most this often; the metrics have every episode.
+#: Shortest interval in seconds at which backpressure is logged; the metrics contain every episode.
 PRESSURE_LOG_S = 30.0
-#: Credit below a quarter window is returned after this.
+#: Seconds after which credit below a quarter window is returned.
 CREDIT_DELAY_S = 0.02
-#: Link epochs of one incarnation fill the bits below.
+#: Link epochs of one incarnation fill the bits below this one.
 LINK_EPOCH_SHIFT, LINK_EPOCH_BITS = 24, 40
 LINES_PER_S = 200
-#: While nothing moves, metrics are reported only with every this-many-th heartbeat, together with resting tasks.
+#: While nothing moves, only one of this number of heartbeats comes with metrics, together with resting tasks.
 QUIET_EXPORTS = 3
 _NOT_DUE = float("inf")
 
 
 class Control:
-    """The machine.
+    """The state machine of the control half.
 
     `pressure` is the switch's; `export_s` is the time between two metrics reports. While no task moves, and without
     peers to probe, heartbeats are up to `silence_s` apart, and metrics `QUIET_EXPORTS` times that.
@@ -76,10 +76,10 @@ class Control:
         self._pressure = pressure
         self._export_s = export_s
         self._silence_s = silence_s
-        #: Something has moved since the last round.
+        #: Whether something has moved since the last round.
         self._moved = True
         self._links = 0
-        #: Per task: the registration that waits for the first plan, because its tuples would have nowhere to go.
+        #: For each task, the registration that waits for the first plan, because its tuples would have no destination.
         self._waiting: dict[int, events.TaskRegistered] = {}
         self._round_at = self._report_at = self._export_at = self._credit_at = _NOT_DUE
         self._follow_ups = 0
@@ -91,7 +91,7 @@ class Control:
         self._stopped = False
 
     def next_link_epoch(self) -> int:
-        """A link epoch, unique over all incarnations of this stream manager: a counter, not a clock."""
+        """Return a link epoch, unique over all incarnations of this stream manager: a counter, not a clock."""
         self._links += 1
         return (incarnation_of(self.epoch, LINK_EPOCH_BITS) << LINK_EPOCH_SHIFT) + self._links
 
@@ -107,7 +107,7 @@ class Control:
 
     @property
     def export_pause_s(self) -> float:
-        """The longest pause between two reports of metrics, with a margin."""
+        """Return the longest pause between two reports of metrics, with a margin."""
         return max(self._export_s, QUIET_EXPORTS * self._silence_s) + 1.0
 
     def _wake(self, now: float) -> None:
@@ -160,7 +160,7 @@ class Control:
         return effects
 
     def next_deadline(self) -> float | None:
-        """When to send a TICK at the latest; None when only an event can change anything."""
+        """Return when to send a TICK at the latest; None if only an event can change anything."""
         if self._stopped:
             return None
         due = min(self._round_at, self._report_at, self._export_at, self._credit_at)
@@ -168,7 +168,7 @@ class Control:
         return due if due != _NOT_DUE else None
 
     def validate(self) -> None:
-        """Raise AssertionError when an invariant does not hold."""
+        """Raise AssertionError if an invariant does not hold."""
         assert not self._effects, "effects were left behind"
         assert 0 <= self._follow_ups <= FOLLOW_UPS
         assert all(task == session.status.task_id for task, session in self.sessions.by_task.items())
@@ -232,7 +232,7 @@ class Control:
         except HeronError as error:
             self._effects.append(Reply(event.request, error=error))
             return
-        if not self.awaits_plan(message):  # else the topology master knows
+        if not self.awaits_plan(message):  # otherwise the topology master knows the task
             self._report_soon(now)
         if self.plan is not None:
             self._attach(event, now)
@@ -259,7 +259,7 @@ class Control:
     def _on_report(self, identity: bytes, status: control_pb2.TaskStatus, now: float) -> None:
         known, changed = self.sessions.heard(identity, status, now)
         if not known:
-            # Ask it to register: this process is younger than the task's registration.
+            # Ask the task to register, because this process is younger than the task's registration.
             self._effects.append(Tell(identity, control_pb2.RegisterAgain()))
             return
         session = self.sessions.by_task[status.task_id]
@@ -289,7 +289,7 @@ class Control:
     # ---- plan ---------------------------------------------------------------------------------
 
     def _on_plan(self, plan: plan_pb2.PhysicalPlan, now: float) -> None:
-        """Apply a newer plan: routes first, then peers, then tell the tasks."""
+        """Apply a newer plan: first the routes, then the peers, then send the plan to the tasks."""
         if self.plan is not None and plan.version <= self.plan.version:
             return
         self.plan = plan
@@ -305,7 +305,7 @@ class Control:
                 elsewhere={i.task_id: stmgr_id(i.container) for i in plan.instances if not self._is_here(i.task_id)},
                 spouts=self._spouts,
                 connected=frozenset(self.sessions.by_task),
-                # In a cycle a queue could wait for itself.
+                # In a cycle, a queue could wait for its own output.
                 holds=not drops and not LogicalPlan.from_topology(plan.topology).cycle(),
                 drops=drops,
             )
@@ -377,7 +377,7 @@ class Control:
         self._pressure_logged_at, self._unlogged_episodes = now, 0
 
     def culprits(self, now: float) -> list[control_pb2.Culprit]:
-        """The queues that cause the backpressure that this stream manager announces."""
+        """Return the queues that cause the backpressure which this stream manager announces."""
         nowhere = plan_pb2.InstanceRecord()
         found = [(e, self.instances.get(e.task, nowhere)) for e in self._pressure.local.values()]
         return [
@@ -399,7 +399,7 @@ class Control:
 
 
 def alike_of(plan: plan_pb2.PhysicalPlan) -> dict[int, frozenset[int]]:
-    """For each task of a bolt with only shuffled input, all tasks of the bolt."""
+    """Return, for each task of a bolt with only shuffled input, all tasks of the bolt."""
     shuffled = {
         bolt.comp.name
         for bolt in plan.topology.bolts

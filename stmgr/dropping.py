@@ -1,8 +1,8 @@
 """A topology that discards tuples instead of stopping its spouts (`topology.droptuples.upon.backpressure`). Pure.
 
 Frames from a task of this container to a full task, here or elsewhere, are discarded and counted before the switch
-takes them. A task is full as for backpressure: its queue is past its mark, its own stream manager has asked to hold its
-frames, or too much waits for that stream manager. While other tasks have room, its frames wait.
+takes them. A task is full under the rules of backpressure: its queue is past its mark, its own stream manager has asked
+to hold its frames, or too much waits for that stream manager. While other tasks have room, its frames wait.
 
 Frames from another stream manager are not discarded here: that stream manager discards as soon as it is asked to hold.
 Until then a queue grows past its mark by the frames in transit, at most `link_window_bytes` per peer.
@@ -28,7 +28,7 @@ class Dropping:
         switch.take_data, switch.backpressure.drops = self.take, True
 
     def take(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """A data frame of a task or a peer."""
+        """Take a data frame of a task or a peer."""
         dest = frame.dest_task
         if not source.task or self._has_room(dest) or not fits(frame):
             self._switch.data(frame, data, source)
@@ -41,7 +41,7 @@ class Dropping:
         switch = self._switch
         place = switch.tasks.get(dest) or switch.peers.get(switch.remote.get(dest, ""))
         if place is None:
-            return True  # the switch says what becomes of it
+            return True  # the switch decides about the frame
         link = place.link
         held = dest in link.held
         if not held and not link.is_full:

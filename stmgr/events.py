@@ -21,20 +21,20 @@ class Signal(Enum):
 
     #: Time has passed.
     TICK = auto()
-    #: A topology master has taken this stream manager in.
+    #: A topology master has accepted this stream manager.
     REGISTERED = auto()
     #: The switch routes by the newest plan.
     PLAN_IN_FORCE = auto()
     #: A queue of the switch has crossed a mark.
     PRESSURE_CHANGED = auto()
-    #: The switch owes credit below a quarter window.
+    #: The switch owes less than a quarter window of credit.
     CREDIT_OWED = auto()
     #: The process ends.
     STOPPED = auto()
 
 
 class TaskRegistered(Struct, frozen=True):
-    """A process that may be a task of this container asks to take part."""
+    """A process that may be a task of this container asks to register."""
 
     request: int
     identity: bytes
@@ -49,7 +49,7 @@ class TaskReported(Struct, frozen=True):
 
 
 class TaskRemoved(Struct, frozen=True):
-    """The switch has let go of a task that is not in the plan."""
+    """The switch has removed a task that is not in the plan."""
 
     task: int
 
@@ -61,7 +61,7 @@ class PlanReceived(Struct, frozen=True):
 
 
 class TasksOrdered(Struct, frozen=True):
-    """The topology master's message for tasks: FinishTasks, HoldTicks, TraceRate or one about a checkpoint."""
+    """The topology master's message for tasks: FinishTasks, HoldTicks, TraceRate, or a message about a checkpoint."""
 
     order: Message
 
@@ -95,19 +95,19 @@ class SwitchPlan(Struct, frozen=True):
     plan: plan_pb2.PhysicalPlan
     #: Component of each task of this container.
     here: dict[int, str]
-    #: Stream manager of each other task.
+    #: The stream manager of each other task.
     elsewhere: dict[int, str]
     spouts: frozenset[str]
     #: Tasks with a session.
     connected: frozenset[int]
-    #: Whether a full queue keeps the credit of its senders.
+    #: Whether a full queue withholds the credit of its senders.
     holds: bool
-    #: What is discarded instead; "": nothing.
+    #: The tuples that are discarded instead of holding senders back; "": none.
     drops: str
 
 
 class AttachTask(Struct, frozen=True):
-    """Begin a link of a task."""
+    """Begin a link to a task."""
 
     registration: TaskRegistered
     is_spout: bool
@@ -115,7 +115,7 @@ class AttachTask(Struct, frozen=True):
 
 
 class RemoveTask(Struct, frozen=True):
-    """Let go of a task that is not in the plan."""
+    """Remove a task that is not in the plan."""
 
     task: int
 
@@ -133,7 +133,7 @@ class HoldCredit(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """Answer a registration: with a body, with nothing, or with why not."""
+    """Answer a registration with a body, with nothing, or with the reason of a refusal."""
 
     request: int
     body: control_pb2.RegisterInstanceReply | None = None
@@ -166,7 +166,7 @@ class Announce(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """A line of the log."""
+    """Write a line to the log."""
 
     text: str
     warning: bool = False

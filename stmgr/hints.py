@@ -1,4 +1,4 @@
-"""Hints for senders: which tasks are full, and how large a frame for a task may be. Pure.
+"""Hints for senders about full tasks, and about the largest frame for a task. Pure.
 
 A stream manager sends hints to its own tasks and to the peers that send to it. A hint is sent when it changes, and all
 hints are sent again when a link opens, so none is lost. The marks of a task's queue follow from the pace that the task
@@ -16,7 +16,7 @@ from .backpressure import QUEUE_START_BYTES, Backpressure, frame_limit, marks_of
 from .links import Link, Source, Waiting
 from .neighbours import LocalTask
 
-#: No task processes more tuples per second.
+#: Upper limit of a pace: no task processes more tuples per second.
 PACE_MAX = 1e12
 
 
@@ -26,7 +26,7 @@ def clamp_frame(on: bool, task: int = 0, limit: int = 0) -> bytes:
 
 
 class Hints:
-    """Hints to the senders of full tasks; `tasks` and `sources` are those of this container."""
+    """Hints to the senders of full tasks; `tasks` and `sources` belong to this container."""
 
     def __init__(
         self,
@@ -44,24 +44,25 @@ class Hints:
         self._owe_credit = owe_credit
         self._high, self._low = settings.backpressure_high_bytes, settings.backpressure_low_bytes
         self._target_s = settings.queue_target_ms / 1000
-        #: What senders were told of tasks here and elsewhere: whether they are full, and the limit of a frame.
+        #: The hints that senders got for tasks here and elsewhere: whether a task is full, and the limit of a frame.
         self._told: dict[int, tuple[bool, int]] = {}
         #: Called when announcements or clamps may have changed.
         self.on_pressure: Callable[[], None] = lambda: None
 
     def start_marks(self) -> tuple[int, int]:
-        """The high and low marks in bytes of a task of unknown pace."""
+        """Return the high and low marks in bytes of a task of unknown pace."""
         if not self._target_s:
             return self._high, self._low
         return min(self._high, QUEUE_START_BYTES), min(self._low, QUEUE_START_BYTES // 2)
 
     def is_avoided(self, task: int) -> bool:
-        """Whether senders to a full task have others to go to."""
+        """Whether senders to a full task can use other tasks."""
         alike = self._backpressure.alike.get(task)
         return alike is not None and not alike <= self._backpressure.full()
 
     def hold_sender(self, waiting: Waiting) -> None:
-        """The frame earns no credit before it is sent: unless its sender can go elsewhere, less may be in transit."""
+        """Withhold the credit of a frame until it is sent. Unless its sender can use other tasks, shrink the sender's
+        window."""
         task = waiting.dest_task
         if not self.is_avoided(task):
             assert waiting.creditor is not None
@@ -70,7 +71,7 @@ class Hints:
             waiting.creditor.shrink(window, self._now() + self._target_s)
 
     def observe(self, link: Link) -> None:
-        """A queue has passed a mark, or may have."""
+        """React to a queue that has passed a mark, or may have."""
         marks = (link.high, link.low)
         if self._backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now(), marks, link.pace):
             if link.task:
@@ -89,8 +90,8 @@ class Hints:
                 self._owe_credit()
 
     def take_pace(self, task: LocalTask, pace: float) -> None:
-        """A task has reported how many tuples per second it processes: the marks of its queue are a time."""
-        # The task claims it: infinity and NaN are ignored.
+        """Take the pace of a task in tuples per second, from which the marks of its queue are computed."""
+        # The pace is the task's claim, so infinity and NaN are ignored.
         if not 0 < pace < PACE_MAX:
             return
         link = task.link
@@ -100,7 +101,7 @@ class Hints:
         bytes_per_s = pace * link.total_bytes / link.total_tuples
         link.high, link.low = marks_of(self._high, self._low, bytes_per_s, self._target_s)
         limit = frame_limit(pace, self._target_s)
-        # Senders are told when it matters.
+        # Senders are notified if the difference matters.
         if bool(limit) != bool(task.limit) or not task.limit / 2 <= limit <= task.limit * 2:
             task.limit = limit
             self.tell(task.task, self._told.get(task.task, (False, 0))[0], limit)
@@ -109,7 +110,7 @@ class Hints:
                     source.reply(clamp_frame(task.task in source.holding, task.task, limit))
 
     def tell(self, task: int, full: bool, limit: int) -> None:
-        """Tell the tasks of this container whether a task is full, and how many tuples a frame for it may hold."""
+        """Notify the tasks of this container whether a task is full, and how many tuples a frame for it may hold."""
         if self._told.get(task, (False, 0)) == (full, limit):
             return
         self._told[task] = (full, limit)
@@ -121,12 +122,12 @@ class Hints:
                 other.link.send_control(message)
 
     def repeat(self, link: Link) -> None:
-        """A link to a task has opened."""
+        """Send all hints to a task whose link has opened."""
         for about, (full, limit) in self._told.items():
             link.send_control(clamp_frame(full, about, limit))
 
     def repeat_limits(self, peer: Source) -> None:
-        """A link from a peer has opened; that a task is full it learns with its first frame for it."""
+        """Send the limits to a peer whose link has opened; its first frame for a full task makes it learn that."""
         for task in self._tasks.values():
             if task.limit:
                 peer.reply(clamp_frame(False, task.task, task.limit))

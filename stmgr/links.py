@@ -1,8 +1,8 @@
 """Links of a stream manager: the byte-counted queue and the credit of one peer (decision D3). Pure.
 
 ZeroMQ hides its queues, so frames without credit from the peer wait here, counted. A link knows
-what it sent and what the peer consumed, keeps unconsumed frames until then, and decides when the sender of
-a frame gets its credit back. Pure: `transmit` is given.
+which frames it sent and which the peer consumed, keeps unconsumed frames, and decides when the sender of a
+frame gets its credit back. Pure: `transmit` is given.
 
 The credit between two stream managers always flows: one slow task must not hold up the frames of others
 behind its own, or two containers could wait for each other forever. A stream manager whose queue for a
@@ -11,9 +11,9 @@ task is too full asks its peers to `hold` the frames of that task instead.
 Invariants: `queued_bytes` and `queued_tuples` are the sums over `queue` and `held`; `retained` holds
 exactly the frames in flight, and `sent_tuples - consumed_tuples` is the sum of their tuples.
 
-Credit says that a stream manager has room, not that frames are done: frames that it still holds die with it. So each
-CREDIT also has the number of settled tuples: processed by a task, taken over by another stream manager, or counted as
-discarded. When a stream manager dies, its senders count the rest.
+Credit means that a stream manager has room, not that frames are done: frames that it still holds are lost with it. So
+each CREDIT also has the number of settled tuples: processed by a task, taken over by another stream manager, or counted
+as discarded. When a stream manager dies, its senders count the rest.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from heronpy.wire.frames import COUNT_MAX, CREDIT, LINK_HEADER, Frame, gap, head
 
 _pack_header = LINK_HEADER.pack
 
-#: transmit(header, data) -> False when the peer cannot be reached
+#: transmit(header, data) -> False if the peer cannot be reached
 Transmit = Callable[[bytes, bytes], bool]
-#: Control frames that wait for a peer's link to open, in bytes.
+#: Maximum number of bytes of control frames that wait for a peer's link to open.
 KEPT_MAX_BYTES = 4 << 20
-#: The window of a sender does not shrink below this, and begins at that.
+#: The window of a sender begins at this size and does not shrink below it.
 WINDOW_MIN_BYTES, WINDOW_START_BYTES = 1024, 4 << 10
-#: No peer grants more than this beyond what was sent to it; ZeroMQ would hide what it does not read.
+#: A peer grants at most this number of bytes beyond what was sent to it; ZeroMQ would hide unread frames.
 GRANT_MAX_BYTES = 1 << 30
 
-#: After this many probes without a reply, one a heartbeat, the peer does not hear us or we do not hear it.
+#: Number of probes without a reply, one per heartbeat, after which the connection counts as broken in one direction.
 SILENT_PROBES = 5
-#: From the sender of a link, a CREDIT asks for one.
+#: A CREDIT with this flag, from the sender of a link, requests a CREDIT in return.
 _PROBE = Frame(kind=CREDIT).SerializeToString()
 
 
 class Source:
     """The inward side of a link: frames from a peer, and the credit for them.
 
-    `absorbed` is called when a frame has found its place; credit is returned each quarter window.
+    `absorbed` is called when a frame was passed on; credit is returned each quarter window.
     """
 
     __slots__ = (
@@ -80,9 +80,9 @@ class Source:
         self.task = task
         self.epoch = epoch
         self.window_max = window
-        #: Grows to that while what comes need not wait.
+        #: The window grows to this size while arriving frames need not wait.
         self.window = min(window, WINDOW_START_BYTES) if task else window
-        #: Until when it does not grow.
+        #: The time until which the window does not grow.
         self.steady_until = 0.0
         self.grown_bytes = 0
         self.seq = 0
@@ -96,7 +96,7 @@ class Source:
         self.holding: set[int] = set()
 
     def accept(self, epoch: int, seq: int) -> bool:
-        """Check a frame's header; a stale epoch is refused, a gap is counted."""
+        """Check a frame's header; refuse a stale epoch, and count a gap."""
         if epoch != self.epoch:
             self.stale_frames += 1
             return False
@@ -106,11 +106,11 @@ class Source:
         return True
 
     def mute(self) -> None:
-        """End the link: frames of it that still wait here earn no credit."""
+        """End the link: its frames that still wait here earn no credit."""
         self.reply = _no_reply
 
     def absorbed(self, size: int, tuples: int) -> None:
-        """A data frame of this peer has been passed on."""
+        """Record that a data frame of this peer was passed on."""
         self.absorbed_bytes += size
         self.absorbed_tuples += tuples
         self.absorbed_frames += 1
@@ -118,12 +118,13 @@ class Source:
             self.grant()
 
     def shrink(self, window: int, until: float) -> None:
-        """The sender must wait: at most this many bytes, or one frame, may be in transit, at least until this time."""
+        """Make the sender wait: at most this number of bytes, or one frame, may be in transit, at least until this
+        time."""
         self.window = max(WINDOW_MIN_BYTES, min(self.window, window))
         self.steady_until = until
 
     def grow(self, now: float) -> None:
-        """The sender need not wait: let a quarter more bytes be in transit."""
+        """Allow a quarter more bytes in transit, because the sender need not wait."""
         sent, self.grown_bytes = self.received_bytes - self.grown_bytes, self.received_bytes
         if now >= self.steady_until:
             self.window = min(self.window_max, self.window + min(sent, self.window) // 4)
@@ -148,32 +149,32 @@ class Source:
 
 
 def _no_reply(data: bytes) -> None:
-    """The reply function of a closed link."""
+    """Do nothing; the reply function of a closed link."""
 
 
 class Waiting(Struct):
-    """A data frame in transit: its bytes, and the source that gets credit once it is gone."""
+    """A data frame in transit: its bytes, and the source that gets credit when the frame has left."""
 
     data: bytes
     tuples: int
     dest_task: int
     tracked: bool
     creditor: Source | None
-    #: Attempt of the sender's region; 0 outside EFFECTIVELY_ONCE.
+    #: The attempt of the sender's region; 0 outside EFFECTIVELY_ONCE.
     attempt: int = 0
-    #: The source that counts settled tuples; None when it resends lost ones anyway.
+    #: The source that counts settled tuples; None if it resends lost tuples anyway.
     origin: Source | None = None
     #: For a frame with a traced tuple: its arrival, and the clock for its departure, in nanoseconds; see `stamped`.
     arrived_ns: int = 0
     clock: Callable[[], int] | None = None
 
     def stamped(self) -> bytes:
-        """The bytes of the departing frame, with both times; a repeated field that comes twice is concatenated."""
+        """Return the bytes of the departing frame with both times; two parts of a repeated field are concatenated."""
         times = (self.arrived_ns, self.clock() if self.clock is not None else self.arrived_ns)
         return self.data + Frame(trace_hops=times).SerializeToString()
 
     def settled(self, tuples: int) -> None:
-        """This many of its tuples are settled."""
+        """Record that this number of its tuples is settled."""
         if self.origin is not None:
             self.origin.settled_tuples += tuples
 
@@ -225,23 +226,23 @@ class Link:
         #: The task at the other end; 0 for a peer.
         self.task = task
         self.transmit = transmit
-        #: Called when something waits while there is no link.
+        #: Called when a frame waits while there is no link.
         self.wanted: Callable[[], None] = _nobody
-        #: Frames to peers carry a checksum; those to tasks are only copied by the kernel.
+        #: Whether frames carry a checksum: frames to peers do; the kernel only copies frames to tasks.
         self.checked = not task
         self.queue: deque[Waiting] = deque()
-        #: Frames for tasks for which the peer has no room now.
+        #: Frames for tasks for which the peer currently has no room.
         self.held: dict[int, deque[Waiting]] = {}
         self.queued_bytes = self.queued_tuples = 0
         #: For a task: frames of its queue that may have a creditor, oldest first.
         self.owing: deque[Waiting] = deque()
-        #: For a task: tuples per second that it processes while some wait; 0 if unknown.
+        #: For a task: tuples per second that it processes while tuples wait; 0 if unknown.
         self.pace = 0.0
         #: Marks of the queue in bytes: above the first the other end is full, below the second it has room again.
         self.high, self.low = high, low
         #: Over all incarnations of the link.
         self.total_tuples = self.total_bytes = self.total_consumed = self.total_frames = 0
-        #: Tuples that came here for the other end, sent or waiting.
+        #: Number of tuples for the other end that came here, sent or waiting.
         self.total_came = 0
         self.open = False
         self._kept: deque[bytes] = deque()
@@ -251,18 +252,18 @@ class Link:
     def _zero(self, epoch: int) -> None:
         self.epoch = epoch
         self.seq = 0
-        #: Replies that came, probes since the last one, and what had been sent when a probe was.
+        #: Number of replies, number of probes since the last reply, and what had been sent at the time of a probe.
         self.replies = self.unanswered = self.probed = 0
         self.sent_bytes = self.sent_tuples = self.sent_frames = 0
         self.granted_bytes = self.granted_tuples = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
         #: For a peer: the number of tuples that it has settled.
         self.settled_tuples = 0
-        #: Frames in flight: an orderly restart sends them again, else their roots fail at once.
+        #: Frames in flight: after an orderly restart they are sent again, otherwise their roots fail at once.
         self.retained: deque[Waiting] = deque()
 
     def start(self, epoch: int) -> list[Waiting]:
-        """A new incarnation of the peer; returns the frames in flight to the old one."""
+        """Start a link to a new incarnation of the peer; return the frames in flight to the old incarnation."""
         lost = self.close()
         for task in list(self.held):
             self.release(task)
@@ -271,7 +272,7 @@ class Link:
         return lost
 
     def close(self) -> list[Waiting]:
-        """The peer is gone: queued frames wait for its next incarnation; returns the frames in flight."""
+        """Close the link: queued frames wait for the peer's next incarnation; return the frames in flight."""
         lost = list(self.retained)
         self.retained.clear()
         self.sent_tuples, self.sent_bytes = self.consumed_tuples, self.consumed_bytes
@@ -299,7 +300,7 @@ class Link:
         return self.open and self.sent_bytes < self.granted_bytes and self.sent_tuples < self.granted_tuples
 
     def send_control(self, data: bytes) -> bool:
-        """Send a frame that needs no credit; False when it is lost.
+        """Send a frame that needs no credit; return False if it is lost.
 
         For a peer it waits until the link opens: an ack may be the first thing that is sent there.
         """
@@ -317,15 +318,15 @@ class Link:
         return True
 
     def heard(self, seq: int) -> bool:
-        """A reply of the peer; False when one before it is missing."""
+        """Record a reply of the peer; return False if an earlier reply is missing."""
         self.replies += 1
         self.unanswered = 0
         return seq == self.replies
 
     def probe(self) -> bool:
-        """Make the peer reply when something may have vanished between us; False when it is silent for too long.
+        """Request a reply if a frame may have been lost; return False if the peer is silent for too long.
 
-        A frame that vanishes shows when a later one comes; a last one would never be missed (F14).
+        The loss of a frame is detected when a later frame arrives; the loss of the last frame never would be (F14).
         """
         unsettled = self.sent_frames != self.consumed_frames or self.queue or self.held or not self.granted_bytes
         if self.open and (unsettled or self.seq != self.probed):
@@ -335,13 +336,13 @@ class Link:
         return self.unanswered <= SILENT_PROBES
 
     def send_kept(self) -> None:
-        """The link has opened: send the control frames that waited for it."""
+        """Send the control frames that waited for the link, which has opened."""
         while self._kept:
             self.send_control(self._kept.popleft())
         self._kept_bytes = 0
 
     def _send(self, waiting: Waiting) -> bool:
-        """Send a data frame; False if the peer has just died, so that the frame waits for its successor."""
+        """Send a data frame; return False if the peer has just died, so that the frame waits for its successor."""
         data = waiting.data if not waiting.arrived_ns else waiting.stamped()
         self.seq += 1
         if not self.transmit(_pack_header(self.epoch, self.seq, data if self.checked else None), data):
@@ -360,7 +361,7 @@ class Link:
         return True
 
     def put(self, waiting: Waiting, hold_above: int) -> None:
-        """Send or queue a frame. While the queue is past `hold_above` bytes, its sender's credit waits, too."""
+        """Send or queue a frame. While the queue is past `hold_above` bytes, the sender's credit also waits."""
         creditor = waiting.creditor
         size, tuples = len(waiting.data), waiting.tuples
         self.total_came += tuples
@@ -383,14 +384,14 @@ class Link:
             self.wanted()
 
     def free(self, size: int) -> int:
-        """Return the credit of what waits, up to about this size in bytes; how much it was."""
+        """Return the credit of waiting frames, up to about this size in bytes; return the size."""
         freed = 0
         while freed < size and (settled := self._settle_oldest()):
             freed += settled
         return freed
 
     def _settle_oldest(self) -> int:
-        """Return the credit of the oldest frame that owes it; returns the frame's size, 0 without one.
+        """Give back the credit of the oldest frame that owes it; return the frame's size, 0 without a frame.
 
         A frame that leaves a full queue returns the credit of the frame that has waited longest, not only its own.
         Otherwise senders would get no credit until all frames that came before the queue was full have left.
@@ -404,7 +405,7 @@ class Link:
         return 0
 
     def hold(self, task: int) -> None:
-        """Keep the frames of a task back until `release`."""
+        """Hold back the frames of a task until `release`."""
         if task not in self.held:
             self.held[task] = deque(waiting for waiting in self.queue if waiting.dest_task == task)
             if self.held[task]:
@@ -414,7 +415,7 @@ class Link:
         self.queue.extend(self.held.pop(task, ()))
 
     def discard(self, unwanted: Callable[[Waiting], bool]) -> list[Waiting]:
-        """Take frames out of the queues; returns them."""
+        """Remove frames from the queues and return them."""
         gone: list[Waiting] = []
         for queue in (self.queue, *self.held.values()):
             found = [waiting for waiting in queue if unwanted(waiting)]
@@ -429,20 +430,20 @@ class Link:
 
     @property
     def is_full(self) -> bool:
-        """Whether more waits than its mark allows; one frame always fits."""
+        """Whether more bytes wait than the mark allows; one frame always fits."""
         return self.queued_bytes > self.high and (len(self.queue) > 1 or bool(self.held))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits, neither data nor what needs no credit."""
+        """Whether nothing waits, neither data frames nor control frames."""
         return not self.queue and not self.held and not self._kept
 
     def waiting(self) -> list[Waiting]:
-        """All frames that wait, in the order of each task's."""
+        """Return all waiting frames, in order for each task."""
         return [*self.queue, *(waiting for held in self.held.values() for waiting in held)]
 
     def pump(self) -> bool:
-        """Send from the queue as far as the credit goes; True when something was sent."""
+        """Send frames from the queue while there is credit; return whether something was sent."""
         queue = self.queue
         sent = False
         while queue and self._can_send():
@@ -462,21 +463,21 @@ class Link:
 
     def credit(self, frame: frame_pb2.Frame) -> None:
         """Take a CREDIT of the peer."""
-        # Claims of the peer: it grants what it has room for, and cannot have settled what was not sent.
+        # These are claims of the peer: it grants what it has room for, and cannot have settled what was not sent.
         self.granted_bytes = max(self.granted_bytes, min(frame.granted_bytes, self.sent_bytes + GRANT_MAX_BYTES))
-        # Peers that count bytes only grant any number of tuples.
+        # Peers that count only bytes grant any number of tuples.
         self.granted_tuples = max(self.granted_tuples, frame.granted_tuples or 1 << 62)
         self.settled_tuples = max(self.settled_tuples, min(frame.settled_tuples, self.sent_tuples))
         self.consumed(frame)
 
     def consumed(self, frame: frame_pb2.Frame) -> None:
-        """Take the totals of a CREDIT or LEAVE; consumed frames are let go."""
+        """Take the totals of a CREDIT or LEAVE; forget consumed frames."""
         retained = self.retained
         frames = frame.consumed_frames - self.consumed_frames
         if frames <= 0:
             return
         if frames > len(retained):
-            # A peer cannot have consumed what was not sent; believe what was sent.
+            # A peer cannot have consumed more than was sent, so the number of sent tuples is the limit.
             frames = len(retained)
         tuples = 0
         for _ in range(frames):
@@ -489,17 +490,17 @@ class Link:
         self.total_consumed += tuples
 
     def take_unsettled(self) -> int:
-        """The peer has died: tuples that it had taken and still held."""
+        """Return the number of tuples that a dead peer had taken and still held."""
         tuples = max(0, self.consumed_tuples - self.settled_tuples)
         self.settled_tuples = self.consumed_tuples
         return tuples
 
     def in_flight(self) -> int:
-        """Tuples sent that the peer has not reported as consumed."""
+        """The number of sent tuples that the peer has not reported as consumed."""
         return self.sent_tuples - self.consumed_tuples
 
     def top_task(self) -> tuple[int, int]:
-        """(destination task, bytes) that fills most of the queue."""
+        """Return (destination task, bytes) of the task with most bytes in the queue."""
         per_task: dict[int, int] = {}
         for waiting in self.waiting():
             per_task[waiting.dest_task] = per_task.get(waiting.dest_task, 0) + len(waiting.data)
@@ -507,19 +508,19 @@ class Link:
 
 
 def _nobody() -> None:
-    """The default of `Link.wanted`: the peer opens the link."""
+    """Do nothing; the default of `Link.wanted`, if the peer opens the link."""
 
 
 def skip_bytes(skip: int) -> bytes:
-    """`Frame.skip` as bytes to append to a serialized frame (protobuf: the last value wins)."""
+    """Return `Frame.skip` as bytes to append to a serialized frame (protobuf: the last value wins)."""
     return Frame(skip=skip).SerializeToString()
 
 
 def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame, bytes] | None:
-    """Epoch, sequence number, frame and its bytes of a message without identity; None when it is incomplete.
+    """Return epoch, sequence number, frame and its bytes of a message without identity; None if it is incomplete.
 
-    What is foreign, of another version or damaged in transit is never parsed. The frame is a fresh message each
-    time: a reused one keeps the memory of all that it ever held (upb's arena).
+    A message that is foreign, of another version or damaged is never parsed. Each frame is a new message object,
+    because a reused object keeps the memory of all its earlier content (upb's arena).
     """
     try:
         header, data = header_and_frame(parts)

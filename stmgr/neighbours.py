@@ -1,4 +1,4 @@
-"""What a stream manager has links with: the tasks of its container, and its peers. Pure."""
+"""The processes to which a stream manager has links: the tasks of its container, and its peers. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heronpy.wire.frames import CLAMP, LINK_HEADER, Frame
 
 from .links import Link, Source
 
-#: Limit over all links; anything beyond is refused and counted.
+#: Limit over all links; anything beyond it is refused and counted.
 LINKS_MAX = 64
 BYTES_MAX = 4 << 20
 
@@ -17,7 +17,7 @@ Parts = list[bytes]
 
 
 class LocalTask:
-    """A task of this container: its link, its source, and the incarnation they belong to."""
+    """A task of this container: its link, its source, and the incarnation to which they belong."""
 
     __slots__ = (
         "component",
@@ -43,31 +43,31 @@ class LocalTask:
         self.epoch = 0
         self.link = link
         self.source: Source | None = None
-        #: What came over earlier links of the process of `epoch`.
+        #: Number of tuples that came over earlier links of the process of `epoch`.
         self.earlier_tuples = 0
-        #: The epoch of the process before it, and the tuples that had come from that.
+        #: The epoch of the previous process, and the number of tuples that came from it.
         self.ended = (0, 0)
         #: The LEAVE of an orderly exit.
         self.farewell: frame_pb2.Frame | None = None
         self.in_plan = False
-        #: Links of peers that were asked to hold the frames of this task.
+        #: Links of peers that were asked to hold back the frames of this task.
         self.held_by: list[Source] = []
-        #: How many tuples a frame for it may hold, as its senders were told; 0: any number.
+        #: The maximum number of tuples in a frame for it, as its senders were told; 0: any number.
         self.limit = 0
 
     def begin(self, identity: bytes, epoch: int) -> None:
-        """A process, the same or its successor, has a new link."""
+        """Begin a new link of the same process or its successor."""
         received = self.received_tuples()
         if epoch != self.epoch:
             self.ended, received = (self.epoch, received), 0
         self.identity, self.epoch, self.earlier_tuples, self.source = identity, epoch, received, None
 
     def received_tuples(self) -> int:
-        """Number of tuples that have arrived from the process of `epoch`, a lower bound of its emitted tuples."""
+        """The number of tuples that have arrived from the process of `epoch`, a lower bound of its emitted tuples."""
         return self.earlier_tuples + (self.source.received_tuples if self.source is not None else 0)
 
     def release(self) -> None:
-        """Peers may send frames of this task again."""
+        """Allow peers to send frames of this task again."""
         message = Frame(kind=CLAMP, dest_task=self.task, on=False, count=self.limit).SerializeToString()
         for source in self.held_by:
             source.holding.discard(self.task)
@@ -87,7 +87,7 @@ class Peer:
 
 
 def replier(send: Callable[[bytes, bytes, bytes], bool], identity: bytes, epoch: int) -> Callable[[bytes], None]:
-    """Answers to a peer over the link that it has opened, numbered so that it sees when one is missing."""
+    """Return a function that answers a peer over its link, with numbers so that the peer detects a missing answer."""
     seq = 0
 
     def reply(data: bytes) -> None:
@@ -108,11 +108,11 @@ class PendingLinks:
     def __init__(self) -> None:
         self._kept: dict[bytes, list[Parts]] = {}
         self._bytes = 0
-        #: Messages of links that were not kept.
+        #: Number of messages of links that were not kept.
         self.refused = 0
 
     def begin(self, identity: bytes, parts: Parts) -> None:
-        """The first message of a link; what came over an earlier link of the same peer is forgotten."""
+        """Keep the first message of a link; forget the messages of an earlier link of the same peer."""
         self.take_out(identity)
         if len(self._kept) < LINKS_MAX:
             self._kept[identity] = []
@@ -121,7 +121,7 @@ class PendingLinks:
             self.refused += 1
 
     def keep(self, identity: bytes, parts: Parts) -> bool:
-        """A further message; False when its link is not waiting here."""
+        """Keep a further message; return False if its link is not waiting here."""
         kept = self._kept.get(identity)
         if kept is None:
             return False
@@ -130,18 +130,18 @@ class PendingLinks:
             kept.append(parts)
             self._bytes += size
         else:
-            # The gap shows when the link is taken: then it is opened again.
+            # The gap is detected when the link is taken; then the link is opened again.
             self.refused += 1
         return True
 
     def take_out(self, identity: bytes) -> list[Parts]:
-        """The plan has this peer: all that it has sent, in order."""
+        """Remove and return all messages of a peer that is now in the plan, in order."""
         kept = self._kept.pop(identity, [])
         self._bytes -= sum(len(part) for parts in kept for part in parts)
         return kept
 
     def forget_older(self, name: str, incarnation: int) -> None:
-        """Links of earlier incarnations of a stream manager will never be taken."""
+        """Forget links of earlier incarnations of a stream manager, which will never be taken."""
         for identity in list(self._kept):
             who, _, number = identity.decode("ascii", "replace").removeprefix("s:").rpartition(":")
             if who == name and number.isdigit() and int(number) < incarnation:

@@ -30,10 +30,10 @@ COUNTED = (
     "__stmgr_lost_links",
     "__stmgr_damaged_links",
 )
-#: Links that are counted apart, and the label of all others.
+#: Maximum number of links that are counted separately, and the label of all other links.
 PEERS_MAX, OTHERS = 50, "others"
 COUNTER, GAUGE = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE
-#: Pause before a report is sent again.
+#: Pause in seconds before a report is sent again.
 RETRY_S = 0.2
 KEPT_MAX = 10_000
 
@@ -41,7 +41,8 @@ _Key = tuple[str, int]
 
 
 def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.StmgrHeartbeat:
-    """The state of the tasks and queues of a container; the last statuses of replaced processes are sent once."""
+    """Return the state of the tasks and queues of a container; the last statuses of replaced processes are sent
+    once."""
     queued_bytes, queued_tuples = switch.queued()
     sessions = machine.sessions
     dropped = Counter[str]()
@@ -68,16 +69,16 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
 
 
 def at_registration(sessions: Sessions, switch: Switch) -> list[control_pb2.TaskStatus]:
-    """The statuses of all tasks, for a topology master; those of earlier processes come first, so that both count."""
+    """Return the statuses of all tasks, for a topology master; earlier processes come first, so that both count."""
     ended = [_ended_status(status, switch) for status in sessions.all_ended]
     return [*ended, *(session.status for session in sessions.by_task.values())]
 
 
 def _status_of(session: Session, switch: Switch) -> control_pb2.TaskStatus:
-    """A task's last status; frames that wait here for the task are part of its queue."""
+    """Return a task's last status; frames that wait here for the task are part of its queue."""
     task = switch.tasks.get(session.status.task_id)
     waiting = task.link.queued_bytes if task is not None else 0
-    # One that is silent may have been killed before it could report what it has sent since its last report.
+    # A silent task may have been killed before it could report the tuples sent since its last report.
     sent = task.received_tuples() if task is not None and session.lost and task.epoch == session.status.epoch else 0
     if waiting <= session.status.in_queue_bytes and sent <= session.status.emitted:
         return session.status
@@ -89,7 +90,7 @@ def _status_of(session: Session, switch: Switch) -> control_pb2.TaskStatus:
 
 
 def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2.TaskStatus:
-    """The last status of a replaced process; it emitted at least the tuples that have arrived here."""
+    """Return the last status of a replaced process; it emitted at least the tuples that have arrived here."""
     task = switch.tasks.get(status.task_id)
     if task is not None and task.ended[0] == status.epoch:
         status.emitted = max(status.emitted, task.ended[1])
@@ -99,8 +100,9 @@ def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2
 
 
 def _by_peer(switch: Switch) -> Iterator[tuple[str, int, int]]:
-    """Name, frames and tuples sent of each link to another stream manager; links beyond `PEERS_MAX` are summed."""
-    # The numbers of containers only grow, so that a new one moves no other beyond the limit.
+    """Return name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are
+    summed."""
+    # The numbers of containers only grow, so a new container moves no other container beyond the limit.
     peers = sorted(switch.peers.items(), key=lambda item: (len(item[0]), item[0]))
     for name, peer in peers[:PEERS_MAX]:
         yield name, peer.link.total_frames, peer.link.total_tuples
@@ -112,7 +114,7 @@ def _by_peer(switch: Switch) -> Iterator[tuple[str, int, int]]:
 def metrics(
     machine: Control, switch: Switch, container: int, refused: dict[str, int], now: float
 ) -> control_pb2.MetricsReport:
-    """All samples of one stream manager. `refused` has counters of its sockets, by name."""
+    """Return all samples of one stream manager. `refused` has the counters of its sockets, by name."""
     instances = machine.instances
     message = control_pb2.MetricsReport(process=machine.name, container=container, epoch=machine.epoch, pid=os.getpid())
 
@@ -177,7 +179,7 @@ def metrics(
 class CheckpointReports:
     """Reports of tasks and this stream manager about checkpoints, resent until the topology master has them.
 
-    `call` hands a message to the topology master and waits for its answer.
+    `call` sends a message to the topology master and waits for its answer.
 
     A new topology master gets the reports that its predecessor did not take. Invariants: one report of each kind and
     task, the newest, so memory is bounded; reports that are given up are counted.
@@ -188,14 +190,14 @@ class CheckpointReports:
         self._call = call
         self._kept: dict[_Key, Message] = {}
         self._jobs: dict[_Key, asyncio.Task[None]] = {}
-        #: Reports that were given up because there were too many.
+        #: Number of reports that were given up because there were too many.
         self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def report(self, kind: str, task: int, body: Message) -> None:
-        """Pass a report on; an older one of its kind and task is not sent again."""
+        """Pass a report on; an older report of the same kind and task is not sent again."""
         key = (kind, task)
         if key not in self._kept and len(self._kept) >= KEPT_MAX:
             self.dropped += 1
@@ -205,7 +207,7 @@ class CheckpointReports:
             self._jobs[key] = asyncio.get_running_loop().create_task(self._deliver(key))
 
     def lost(self, attempt: int, task: int, tuples: int, reason: str) -> None:
-        """Frames of the current attempt were given up."""
+        """Report that frames of the current attempt were given up."""
         known = self._kept.get(("lost", task))
         if isinstance(known, control_pb2.DataLost) and known.attempt == attempt:
             known.tuples += tuples
@@ -214,7 +216,7 @@ class CheckpointReports:
         self.report("lost", task, body)
 
     def forget(self, checkpoint: int) -> None:
-        """Stop waiting for answers to this checkpoint and earlier ones."""
+        """Stop waiting for answers about this checkpoint and earlier checkpoints."""
         for key, body in list(self._kept.items()):
             if isinstance(body, control_pb2.TaskCheckpoint) and body.checkpoint <= checkpoint:
                 del self._kept[key]
@@ -232,7 +234,7 @@ class CheckpointReports:
         del self._jobs[key]
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending reports."""
         self._kept.clear()
         for job in list(self._jobs.values()):
             job.cancel()

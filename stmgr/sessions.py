@@ -1,6 +1,6 @@
 """Control state of the tasks of one container: registrations and last heartbeats. Pure.
 
-Invariant: a session's epoch never falls; a registration with a lower one is a zombie and is refused.
+Invariant: a session's epoch never falls; a registration with a lower epoch comes from a zombie and is refused.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Session(Struct):
     status: control_pb2.TaskStatus
     heard_at: float
     lost: bool = False
-    #: The last heartbeat showed progress.
+    #: Whether the last heartbeat showed progress.
     moved: bool = False
-    #: When it was last sent the plan.
+    #: When the task was last sent the plan.
     told_at: float = 0.0
 
 
@@ -33,14 +33,14 @@ class Sessions(Struct):
     lost_s: float
     by_task: dict[int, Session] = field(default_factory=dict)
     fenced: int = 0
-    #: The last statuses of processes that were replaced since the last heartbeat: what they counted counts.
+    #: The last statuses of processes that were replaced since the last heartbeat, so that their counts are not lost.
     ended: list[control_pb2.TaskStatus] = field(default_factory=list)
-    #: Those that a topology master was told: what it had not stored when it died, its successor learns from here.
+    #: Statuses that a topology master got: if it dies before it stores them, its successor gets them from here.
     told: list[control_pb2.TaskStatus] = field(default_factory=list)
     _looked_at: float = float("inf")
 
     def register(self, identity: bytes, message: control_pb2.RegisterInstance, now: float) -> Session:
-        """Take a registration; ReplacedError for an incarnation older than the one known."""
+        """Take a registration. Raises ReplacedError for an incarnation older than the known one."""
         known = self.by_task.get(message.task_id)
         if known is not None and message.epoch < known.status.epoch:
             self.fenced += 1
@@ -59,7 +59,7 @@ class Sessions(Struct):
         return session
 
     def take_ended(self) -> list[control_pb2.TaskStatus]:
-        """The last statuses of replaced processes, once; they precede those of their successors."""
+        """Return the last statuses of replaced processes, once; they precede the statuses of their successors."""
         ended, self.ended = self.ended, []
         self.told.extend(ended)
         del self.told[:-ENDED_MAX]
@@ -67,11 +67,11 @@ class Sessions(Struct):
 
     @property
     def all_ended(self) -> list[control_pb2.TaskStatus]:
-        """All kept statuses, oldest first; a topology master skips those that it knows."""
+        """Return all kept statuses, oldest first; a topology master skips statuses that it knows."""
         return [*self.told, *self.ended][-ENDED_MAX:]
 
     def heard(self, identity: bytes, status: control_pb2.TaskStatus, now: float) -> tuple[bool, bool]:
-        """Take a heartbeat; returns (known, something important changed)."""
+        """Take a heartbeat; return (known, something important changed)."""
         session = self.by_task.get(status.task_id)
         if session is None or session.identity != identity or session.status.epoch != status.epoch:
             return False, False
@@ -86,15 +86,15 @@ class Sessions(Struct):
         return True, changed
 
     def said_last(self) -> tuple[int, int]:
-        """Number of tasks whose process has sent its last status, and of all tasks."""
+        """Return the number of tasks whose process has sent its last status, and the number of all tasks."""
         return sum(session.status.ends for session in self.by_task.values()), len(self.by_task)
 
     def next_expiry(self) -> float:
-        """When a task will have been silent for too long, unless it is heard; infinite without any."""
+        """Return when a task will have been silent for too long; infinite without tasks."""
         return min((s.heard_at for s in self.by_task.values() if not s.lost), default=float("inf")) + self.lost_s
 
     def expire(self, now: float) -> list[int]:
-        """Tasks that have just been silent for too long.
+        """Return the tasks that have just become silent for too long.
 
         After a pause of this process silence does not count: messages may still wait to be read.
         """
@@ -111,5 +111,5 @@ class Sessions(Struct):
 
 
 def _important(status: control_pb2.TaskStatus) -> tuple[int, ...]:
-    """The fields for which the topology master waits."""
+    """Return the fields for which the topology master waits."""
     return status.state, status.plan_version, status.attempt, status.committed, not status.waiting_for, status.ends

@@ -46,13 +46,13 @@ from .switch import Switch
 
 log = logging.getLogger("heron.stmgr")
 
-#: A timer of the event loop may fire this much early, and would fire again at once.
+#: Seconds by which a timer of the event loop may fire early, and would fire again at once.
 TIMER_MIN_S = 0.001
-#: At its end: how long the last statuses of tasks may be under way, if some have come, and if none has.
+#: Seconds that the end waits for last statuses of tasks, if some have arrived, and if none has.
 TASKS_END_S, LAST_LOOK_S = 0.2, 0.02
-#: Longest interval between reports of metrics, unless heartbeats are rarer.
+#: Longest interval in seconds between reports of metrics, unless heartbeats are rarer.
 QUIET_EXPORT_S = 5.0
-#: How long it may be silent while nothing moves, as a part of what counts as lost.
+#: Longest silence while nothing moves, as a share of the time after which the process counts as lost.
 SILENCE = 1 / 3
 #: Messages of the topology master for tasks.
 ORDERS = (
@@ -88,7 +88,7 @@ class Stmgr:
         self._replies: dict[int, Registration] = {}
         self._effects: deque[events.Effect] = deque()
         self._performing = False
-        #: What the switch had counted at the last report of metrics, and when that was.
+        #: The switch's counts at the last report of metrics, and the time of that report.
         self._moved, self._exported_at = -1, 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None
@@ -133,11 +133,12 @@ class Stmgr:
         connect(self._push, f"ipc://{self.launch.sockets_dir}/executor-{self.container}.metrics")
 
     async def _say_last(self) -> None:
-        """Pass on the last reports and frames of tasks that have just ended; the totals would lack them."""
+        """Pass on the last reports and frames of tasks that have just ended; otherwise they would be missing from the
+        totals."""
         begun = time.monotonic()
         while True:
             last, tasks = self.machine.sessions.said_last()
-            # Tasks that go on running say nothing last.
+            # Tasks that continue to run send no last status.
             over = (last == tasks and self.switch.settled) or (
                 time.monotonic() - begun >= (TASKS_END_S if last else LAST_LOOK_S)
             )
@@ -151,7 +152,7 @@ class Stmgr:
         await self.master.last_word(self._state, last_word)
 
     def _close(self) -> None:
-        # The loop still turns a few times, and the sockets are closed by then.
+        # The loop still makes a few turns, in which the sockets are closed.
         self.feed(Signal.STOPPED)
         for connection in self._connections.values():
             connection.close()
@@ -258,7 +259,7 @@ class Stmgr:
         }
         message = reports.metrics(self.machine, self.switch, self.container, refused, now)
         message.pause_s = self.machine.export_pause_s if quiet else 0.0
-        with contextlib.suppress(zmq.Again):  # the next one tells all of it
+        with contextlib.suppress(zmq.Again):  # the next report contains everything
             self._push.send(seal(wrap(message)), zmq.DONTWAIT)
 
     # ---- tasks and peers ----------------------------------------------------------------------
@@ -362,7 +363,7 @@ def apply(switch: Switch, effect: events.Effect) -> None:
 
 
 def run(launch: LaunchSpec, container: int, epoch: int) -> int:
-    """Run one stream manager on uvloop; returns the exit code."""
+    """Run one stream manager on uvloop; return the exit code."""
     import uvloop
 
     async def main() -> int:

@@ -1,4 +1,4 @@
-"""The sockets of a stream manager: where it listens, and those to each other stream manager.
+"""The sockets of a stream manager: its listening sockets, and its sockets to other stream managers.
 
 To a peer it has a DEALER for data, watched by a monitor, and one for control. The first message opens both, because
 most pairs of many stream managers never exchange a frame.
@@ -27,16 +27,16 @@ from .switch import Switch
 
 log = logging.getLogger("heron.stmgr")
 
-#: Between the end of a link and the attempt at the next.
+#: Seconds between the end of a link and the attempt at the next link.
 RENEW_S = 0.02
-#: Between two attempts when this process itself cannot.
+#: Seconds between two attempts if this process itself cannot open a link.
 RETRY_S = 0.5
 
 
 class Endpoints:
     """Where a stream manager listens: a ROUTER for frames and a control server, both for tasks and for peers.
 
-    Opened when made.
+    The sockets are opened by the constructor.
 
     Tasks of the container connect over ipc, to the same address for each incarnation; peers, and all others that learn
     it from the plan, to an address of this incarnation: another ipc socket, or a TCP port that accepts only the
@@ -78,7 +78,7 @@ class Endpoints:
 
     @property
     def refused(self) -> int:
-        """Connections that lacked the topology's key."""
+        """Return the number of connections that lacked the topology's key."""
         return self._authenticator.refused if self._authenticator is not None else 0
 
     def close(self) -> None:
@@ -114,9 +114,9 @@ class PeerConnection:
         self._control: ControlClient | None = None
         self._close_data: tuple[Callable[[], None], ...] = ()
         self._closed = False
-        #: Nothing was to be sent yet.
+        #: Whether nothing had to be sent yet.
         self._idle = True
-        #: There is no data socket now.
+        #: Whether there is no data socket now.
         self._reconnecting = True
 
     def open(self) -> None:
@@ -211,4 +211,4 @@ class PeerConnection:
 
 
 def _nothing(envelope: control_pb2.Envelope) -> None:
-    """Ignore messages on the control connection that we opened; peers send none."""
+    """Ignore messages on the control connection to a peer; peers send none."""

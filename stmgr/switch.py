@@ -1,6 +1,6 @@
 """The data path of a stream manager: frames from tasks and peers to tasks, peers and ackers. Pure.
 
-Called directly by the shell, once per frame; tuples never become events. The payload is never read.
+The shell calls it directly, once per frame; tuples never become events. The payload is never read.
 Pure except for the `transmit` functions of links and its counters.
 
 Invariants: every tuple of every accepted data frame is, at any time, queued, in flight on a link,
@@ -24,15 +24,15 @@ from .hints import Hints, clamp_frame
 from .links import Link, Source, Waiting, open_frame
 from .neighbours import LocalTask, Peer, PendingLinks, replier
 
-#: A queue is never held back by credit above this in a topology with a cycle: it could wait for itself.
+#: Mark for topologies with a cycle, whose queues credit never holds back, because a queue could wait for itself.
 NEVER = 1 << 62
-#: Kinds that travel in the order of the data: by credit, through queues, never dropped silently.
+#: Kinds of frames that are sent in the order of the data: by credit, through queues, never dropped silently.
 _IN_LINE = frozenset((DATA, BARRIER))
 _PEER = re.compile(rb"s:(stmgr-\d+):(\d+)")
 
 
 class Switch:
-    """Routes frames; owns links, ackers and backpressure of one container."""
+    """Routes frames; has the links, ackers and backpressure of one container."""
 
     def __init__(
         self, settings: StmgrSettings, send: Callable[[bytes, bytes, bytes], bool], now: Callable[[], float]
@@ -50,43 +50,43 @@ class Switch:
             settings.backpressure_lease_s,
             settings.backpressure_renew_s,
         )
-        #: Whether a full queue may hold back its senders' credit; not in a topology with a cycle, or one that drops.
+        #: Whether a full queue may hold back its senders' credit: not in a topology with a cycle or with drops.
         self.may_hold = True
-        #: Whether it does so now.
+        #: Whether it currently does so.
         self.holds = True
-        #: Whether peers are asked to hold the frames of a full task.
+        #: Whether peers are asked to hold back the frames of a full task.
         self.asks = True
-        #: Takes data frames; see `dropping.py`.
+        #: The function that takes data frames; see `dropping.py`.
         self.take_data = self.data
         self.hints = Hints(settings, self.tasks, self.sources, self.backpressure, now, self._owe_credit)
         self.counts: Counter[str] = Counter()
-        #: Tuples given up, by reason.
+        #: Number of tuples given up, by reason.
         self.discarded: Counter[str] = Counter()
-        #: Discarded tuples that were dropped on purpose, by component and instance.
+        #: Number of tuples that were discarded on purpose, by component and instance.
         self.dropped: Counter[tuple[str, str]] = Counter()
-        #: Those of the lost tuples that no tuple tree replays.
+        #: Number of lost tuples that no tuple tree replays.
         self.lost_tuples = 0
         self.acking = Acking(self.tasks, self.peers, self.remote, self.counts, settings.frame_max_bytes)
-        #: Ackers of the spouts of this container.
+        #: The ackers of the spouts of this container.
         self.ackers = self.acking.ackers
         self.attempts = Attempts()
         #: Called once when credit below a quarter window is owed; `settle_credit` returns it.
         self.on_credit_owed: Callable[[], None] = _nothing
         self._credit_owed = False
-        #: Called when a task that is not in the plan has gone.
+        #: Called when a task that is not in the plan has been removed.
         self.on_removed: Callable[[int], None] = _nothing
         #: The incarnation that the plan has, or last had, of each peer: no other may open a link (D13).
         self.peer_epochs: dict[str, int] = {}
         self.pending = PendingLinks()
-        #: There is a plan; before it no credit is granted, because there is nowhere to send to.
+        #: Whether there is a plan; before the first plan no credit is granted, because there are no destinations.
         self._ready = False
-        #: Nothing is taken any more; see `end`.
+        #: Whether nothing is accepted any more; see `end`.
         self._ended = False
 
     # ---- frames in ----------------------------------------------------------------------------
 
     def receive(self, parts: list[bytes]) -> None:
-        """A message of the data socket: identity, link header, frame (see `message_of`)."""
+        """Take a message of the data socket: identity, link header, frame (see `message_of`)."""
         if self._ended:
             return
         identity = parts[0]
@@ -110,7 +110,7 @@ class Switch:
                 self._discard("stale link", frame.count, frame.tracked)
             return
         if source.gaps and not source.task:
-            # What vanished between two machines must be settled with all that is in flight (F14).
+            # A frame lost between two machines must be settled with all frames in flight (F14).
             self._damaged(identity)
         elif kind in _IN_LINE:
             self.take_data(frame, data, source)
@@ -168,7 +168,7 @@ class Switch:
             self.counts["link_gaps"] += source.gaps
 
     def refuse(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> int:
-        """A frame ends here, and its sender gets its credit back; returns the number of tuples to count."""
+        """Refuse a frame: its sender gets its credit back; return the number of tuples to count."""
         count = min(frame.count, COUNT_MAX)
         source.received_bytes += len(data)
         source.received_tuples += count
@@ -179,7 +179,7 @@ class Switch:
         return count
 
     def data(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """A frame of a task or a peer that travels in line."""
+        """Route a frame of a task or a peer that is sent in the order of the data."""
         if not fits(frame):
             self.counts["malformed_frames"] += 1
             count = self.refuse(frame, data, source)
@@ -211,7 +211,7 @@ class Switch:
             # A peer gets its credit at once (see links.py) and is asked to hold the task's frames instead.
             limit = link.high if source.task and self.holds else NEVER
             if link.queued_bytes > limit and self.hints.is_avoided(dest):
-                # The sender goes elsewhere, which it could not do without credit.
+                # The sender uses another task, which it could not do without credit.
                 limit = self.backpressure.high
             link.put(waiting, limit)
             if link.is_full and not source.task and self.asks and dest not in source.holding:
@@ -224,7 +224,7 @@ class Switch:
                 self._lose([waiting], "no such task")
                 return
             link = peer.link
-            # Frames that the peer has asked to hold earn no credit, unless their sender goes elsewhere now.
+            # Frames that the peer has asked to hold earn no credit, unless their sender can use another task now.
             held = link.held and dest in link.held and not self.hints.is_avoided(dest)
             link.put(waiting, NEVER if not self.holds else 0 if held else link.high)
         if waiting.creditor is not None:
@@ -273,9 +273,9 @@ class Switch:
                 task.release()
 
     def peer_credit(self, stmgr_id: str, *parts: bytes) -> bool:
-        """A peer's answers on our socket to it: credits, and which tasks are too full.
+        """Take a peer's answers on the socket to it: credits, and the tasks that are too full.
 
-        False when the link must be reopened: something was damaged in transit, here or there.
+        Returns False if the link must be reopened, because a message was damaged in transit in either direction.
         """
         peer, opened = self.peers.get(stmgr_id), open_frame(list(parts))
         if peer is None or opened is None:
@@ -304,7 +304,7 @@ class Switch:
     # ---- tasks --------------------------------------------------------------------------------
 
     def take_places(self, mine: dict[int, str], spouts: Container[str], elsewhere: dict[int, str]) -> None:
-        """A new plan: the component of each task here, and the stream manager of each other task."""
+        """Apply a new plan: the component of each task here, and the stream manager of each other task."""
         for task_id, component in mine.items():
             self.add_task(task_id, component, component in spouts)
             self.remote.pop(task_id, None)
@@ -322,10 +322,10 @@ class Switch:
                 source.grant()
 
     def absent(self, connected: Container[int], rewound: bool) -> list[int]:
-        """Tasks that the plan has elsewhere or nowhere, and that need no further wait.
+        """Return the tasks that the plan has elsewhere or no longer contains, and that need no further wait.
 
-        One that is connected may still have something to send, unless it has sent LEAVE, or the plan's new
-        attempt rewinds all of that.
+        A connected task may still have frames to send, unless it has sent LEAVE, or the plan's new
+        attempt rewinds these frames.
         """
         gone = [task for task in self.tasks.values() if not task.in_plan]
         return [t.task for t in gone if rewound or t.farewell is not None or t.task not in connected]
@@ -345,7 +345,7 @@ class Switch:
         return False
 
     def attach(self, task: LocalTask, identity: bytes, epoch: int, link_epoch: int) -> None:
-        """A (new) link of a task begins; settle the remains of the previous one.
+        """Begin a (new) link of a task; settle the rest of the previous link.
 
         The spout's side has given up all its pending roots by now, whether it is a new process or not.
         """
@@ -364,7 +364,7 @@ class Switch:
         task.link.start(link_epoch)
 
     def _settle_unconsumed(self, task: LocalTask, farewell: frame_pb2.Frame | None) -> None:
-        """Settle frames in flight to a task: sent again after an orderly exit, lost otherwise."""
+        """Settle frames in flight to a task: they are sent again after an orderly exit, and lost otherwise."""
         frames = task.link.close()
         if farewell is not None and not task.is_spout and not any(waiting.attempt for waiting in frames):
             task.link.put_back(frames, farewell.skip)
@@ -383,7 +383,7 @@ class Switch:
             self.remove_task(task.task)
 
     def remove_task(self, task_id: int) -> None:
-        """Remove a task that is gone or has moved: forward its waiting frames, or discard and count them."""
+        """Remove a task that has ended or moved: forward its waiting frames, or discard and count them."""
         task = self.tasks.pop(task_id, None)
         if task is None:
             return
@@ -422,7 +422,7 @@ class Switch:
                 self.acking.fail_roots(Frame.FromString(waiting.data))
 
     def rewind(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take the attempts of a new plan: drop what waits here of earlier ones."""
+        """Take the attempts of a new plan: drop waiting frames of earlier attempts."""
         self.attempts.use(plan)
         stale = self.attempts.is_stale
         for link in self._links():
@@ -475,10 +475,10 @@ class Switch:
         return match is not None and self.peer_epochs.get(match[1].decode()) == int(match[2])
 
     def close_peer(self, stmgr_id: str) -> None:
-        """The connection to a peer broke: frames in flight are lost, new frames wait for the next connection.
+        """Close the broken connection to a peer: frames in flight are lost, new frames wait for the next connection.
 
         A frame counted as lost may have arrived: then its roots fail although it was processed, which
-        at least once allows, and acks off it is counted once too often.
+        ATLEAST_ONCE allows; without acks, it is counted once too often.
         """
         peer = self.peers.get(stmgr_id)
         if peer is not None:
@@ -491,7 +491,7 @@ class Switch:
         if peer is None:
             return
         self.close_peer(stmgr_id)
-        # The peer tells the limits again, and what it asks to hold when the first frame comes too early.
+        # The peer reports the limits again, and asks to hold frames when the first frame arrives too early.
         for task, name in self.remote.items():
             if name == stmgr_id:
                 self.hints.tell(task, False, 0)
@@ -500,11 +500,11 @@ class Switch:
         peer.link.send_kept()
 
     def probe_peers(self) -> list[str]:
-        """Called once per heartbeat: returns peers that do not reply, because their links must be opened again."""
+        """Called once per heartbeat: return peers that do not reply, because their links must be reopened."""
         return [name for name, peer in self.peers.items() if not peer.link.probe()]
 
     def remove_peer(self, stmgr_id: str) -> None:
-        """A peer left the plan."""
+        """Remove a peer that left the plan."""
         peer = self.peers.pop(stmgr_id)
         for task in peer.link.held:
             self.hints.tell(task, False, 0)
@@ -527,7 +527,7 @@ class Switch:
         """Set whether full queues hold back credit; if not, held credit is returned.
 
         A barrier waits in its sender behind frames for other tasks, and with it a checkpoint that saves the tuples in
-        flight. Meanwhile clamped spouts bound the queues.
+        flight. In this time, clamped spouts bound the queues.
         """
         self.holds = on and self.may_hold
         if on:
@@ -548,14 +548,15 @@ class Switch:
 
     @property
     def settled(self) -> bool:
-        """Whether all tasks have left, and the peers have got all their frames."""
+        """Whether all tasks have left, and the peers have received all their frames."""
         moving = any(peer.link.in_flight() or peer.link.queued_tuples for peer in self.peers.values())
         return self.tasks_left and not moving
 
     def end(self) -> None:
-        """This process ends in order: give up and count what waits here, and take nothing more.
+        """End in order: give up and count waiting frames, and accept nothing more.
 
-        What peers still send counts there, as lost with this peer. After a checkpoint is restored nothing is missing.
+        Frames that peers still send are counted there as lost with this peer. After a restore from a checkpoint,
+        nothing is missing.
         """
         for task in self.tasks.values():
             self._settle_unconsumed(task, task.farewell)
@@ -569,12 +570,12 @@ class Switch:
     # ---- totals -------------------------------------------------------------------------------
 
     def queued(self) -> tuple[int, int]:
-        """(bytes, tuples) that wait in this process."""
+        """Return (bytes, tuples) that wait in this process."""
         links = self._links()
         return sum(link.queued_bytes for link in links), sum(link.queued_tuples for link in links)
 
     def in_flight(self) -> int:
-        """Tuples sent to local tasks or peers and not reported as consumed."""
+        """Return the number of tuples sent to local tasks or peers and not reported as consumed."""
         return sum(link.in_flight() for link in self._links())
 
     def _links(self) -> list[Link]:
@@ -582,4 +583,4 @@ class Switch:
 
 
 def _nothing(*_: object) -> None:
-    """The default of callbacks."""
+    """Do nothing; the default of callbacks."""
