@@ -1,1 +1,1 @@
-"""What a task is apart from its process: user code, emit, groupings, and tuples in frames."""
+"""The parts of a task that do not depend on its process: user code, emit, groupings, and tuples in frames."""

@@ -26,13 +26,13 @@ _PLACE_MASK = (1 << PLACE_BITS) - 1
 _ONLY_TUPLES = {HeronTuple}
 _frame_of = attrgetter("frame")
 
-#: The acks of smaller batches are kept per tuple, so they may wait to be batched.
+#: Acks of batches below this size are kept per tuple, so that they can wait to be batched.
 BATCH_MIN = 8
-#: Most acks of whole frames that are packed without arrays. A frame at its smallest limit holds this number.
+#: Maximum number of acks of whole frames that are packed without arrays. A frame at its smallest limit has this many.
 FEW_MAX = 32
 #: The same limit for kept frames, whose tuples need no check.
 KEPT_FEW_MAX = 128
-#: What user code passes to `ack` and `fail`.
+#: The types that user code passes to `ack` and `fail`.
 OneOrMany = HeronTuple | Iterable[HeronTuple] | InBatch
 
 
@@ -59,14 +59,14 @@ class BoltAcks:
         self._metric = count
         self._frame_max_bytes = frame_max_bytes
         self.acked: list[HeronTuple] = []
-        #: Frames and the places of their tuples that were acked as a batch; all before any entry of `acked` and the
+        #: Frames and the places of their tuples that were acked as a batch; they precede all entries of `acked` and the
         #: fails.
         self._batches: list[tuple[InFrame, Places]] = []
-        #: Plain frames that are acked as a whole and not sent yet, and the number of their tuples.
+        #: Plain frames that are acked as a whole but not sent yet, and the number of their tuples.
         self._kept: list[frame_pb2.Frame] = []
         self._kept_tuples = 0
         self._failed: list[HeronTuple] = []
-        #: How many acks had been collected at the time of each fail.
+        #: Number of acks that had been collected at the time of each fail.
         self._failed_at: list[int] = []
         self.ack_count = 0
         self.fail_count = 0
@@ -98,7 +98,7 @@ class BoltAcks:
 
     @property
     def waiting(self) -> int:
-        """Acks of single tuples and of kept frames that are not sent yet."""
+        """The number of unsent acks of single tuples and of kept frames."""
         return len(self.acked) + self._kept_tuples
 
     def keep(self, current: list[HeronTuple]) -> bool:
@@ -208,7 +208,7 @@ class BoltAcks:
         self._send_all(messages)
 
     def _not_acked_before(self) -> list[HeronTuple]:
-        """The tuples whose fail came before any ack."""
+        """Return the tuples whose fail came before any ack."""
         first_ack: dict[int, int] = {}
         for place, tup in enumerate(self.acked):
             first_ack.setdefault(_key_of(tup), place)
@@ -255,7 +255,7 @@ class BoltAcks:
         self._send_few(envelopes)
 
     def _send_few(self, envelopes: list[frame_pb2.Frame]) -> None:
-        """Ack all roots of some plain frames, a value for each root."""
+        """Ack all roots of some plain frames, with a value for each root."""
         by_spout: dict[int, dict[int, int]] = {}
         for envelope in envelopes:
             values = by_spout.setdefault(envelope.root_task, {})
@@ -279,7 +279,7 @@ class BoltAcks:
             self._send(message)
 
     def _by_frame(self, tuples: list[HeronTuple], kind: Kind) -> Iterator[tuple[InFrame, Places]]:
-        """The tracked tuples by frame, each once, ascending; the others are counted."""
+        """Return the tracked tuples by frame, each once, ascending; count the other tuples."""
         frames = set(map(_frame_of, tuples))
         if not all([frame.tracked for frame in frames]):
             for frame, count in Counter(map(_frame_of, tuples)).items():
@@ -321,7 +321,7 @@ class BoltAcks:
 
 
 def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
-    """The frames of a few tuples, if the tuples are complete plain frames, in order; otherwise None."""
+    """Return the frames of a few tuples, if the tuples are complete plain frames, in order; otherwise None."""
     if len(tuples) > FEW_MAX:
         return None
     frames: list[InFrame] = []
@@ -339,12 +339,14 @@ def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
 
 
 def _key_of(tup: HeronTuple) -> int:
-    """A key that is equal for all objects of one tuple. Only a tuple of a tracked frame can have several objects."""
+    """Return a key that is equal for all objects of one tuple. Only a tuple of a tracked frame can have several
+    objects."""
     return tup.frame.number << PLACE_BITS | tup.index if tup.frame.tracked else -id(tup)
 
 
 def several(tup: OneOrMany, what: str) -> list[HeronTuple]:
-    """The tuples that user code gave to `ack` or `fail`: one, or an iterable of them; anything else is a TypeError."""
+    """Return the tuples that user code passed to `ack` or `fail`: one or an iterable. Raises TypeError for anything
+    else."""
     if type(tup) is HeronTuple:
         return [tup]
     if isinstance(tup, InBatch):

@@ -33,7 +33,7 @@ _JUST_TUPLES = {HeronTuple}
 FRAME_HEAD_BYTES = 4096
 _MASK = 0xFFFFFFFFFFFFFFFF
 
-#: send(dest_task, frame_bytes, tuples); no tuples: a control frame
+#: send(dest_task, frame_bytes, tuples); `tuples` is 0 for a control frame
 Send = Callable[[int, bytes, int], None]
 
 
@@ -41,7 +41,7 @@ class TracedCall(Protocol):
     """A call of user code that processes a traced tuple."""
 
     def leaving(self, outlet: Outlet) -> Traced | None:
-        """The traced tuple in an outlet that is sent while the call is in progress."""
+        """Return the traced tuple in an outlet that is sent while the call is in progress."""
 
 
 class Copy:
@@ -77,30 +77,30 @@ class Batches:
         self.streams = streams
         self.tracked = tracked
         self.pending = pending
-        #: The attempt that this process writes into its frames; 0 where no checkpoints are taken.
+        #: The attempt that this process writes into its frames; 0 if no checkpoints are taken.
         self.attempt = 0
         self.now = 0.0
         #: The latency mark of tuples emitted now and of the outlet being sent, and whether any was sent since; see
         #: tracing.py.
         self.origin_ns = self._origin_ns = 0
         self.marked = False
-        #: If not 0, an outlet that was sent starts again with this mark.
+        #: If not 0, an outlet begins again with this mark after it was sent.
         self.renewed_ns = 0
         #: The traced call in progress, and the traced tuple in the outlet being sent; see tracing.py.
         self.tracing: TracedCall | None = None
         self._trace: Traced | None = None
-        #: With acking: tuples outside of any tuple tree were sent.
+        #: With acking: whether tuples outside of any tuple tree were sent.
         self.untracked = False
-        #: How many tuples a frame for a slow task may hold.
+        #: Maximum number of tuples in a frame for a slow task.
         self.limits: dict[int, int] = {}
-        #: How often an outlet was sent.
+        #: Number of times that an outlet was sent.
         self.flushes = 0
-        #: Flush every outlet after this many tuples; adapts to the size of the tuples.
+        #: Number of tuples after which every outlet is flushed; adapts to the size of the tuples.
         self.limit: int = settings.batch_tuples
         self._limit_max: int = settings.batch_tuples
         self._batch_tuples: int = settings.batch_tuples
         self._batch_bytes: int = settings.batch_bytes
-        #: A batch of several tuples is cut above this. Acks of a batch may need a third more than its roots.
+        #: Size in bytes above which a batch of tuples is cut. Acks of a batch may need a third more than its roots.
         self._cut_above = frame_max_bytes // 3
         self._frame_max = frame_max_bytes - FRAME_HEAD_BYTES
         self._send = send
@@ -113,14 +113,14 @@ class Batches:
         self._touched: list[Outlet] = []
 
     def limit_to(self, tuples: int) -> None:
-        """Send an outlet after this many tuples at the latest, or fewer if they are large."""
+        """Send an outlet after at most this number of tuples, or fewer if they are large."""
         self._limit_max = min(tuples, self._batch_tuples)
         self.limit = min(self.limit, self._limit_max)
 
     # ---- batches ------------------------------------------------------------------------------
 
     def flush(self, outlet: Outlet) -> None:
-        """Send the tuples of an outlet, and whatever must be sent together with them."""
+        """Send the tuples of an outlet, and all tuples that must be sent together with them."""
         if outlet.copies:
             self.flush_copies()
         else:
@@ -183,7 +183,7 @@ class Batches:
     def _part(
         self, outlet: Outlet, values: list[Any], kinds: list[int] | None, low: int, high: int
     ) -> tuple[list[Any], list[int] | None]:
-        """The values and streams of the tuples low .. high-1."""
+        """Return the values and streams of the tuples low .. high-1."""
         if kinds is None:
             return values[low * outlet.width : high * outlet.width], None
         streams = self.streams
@@ -254,7 +254,7 @@ class Batches:
         self._send(dest, frame.SerializeToString(), size)
 
     def _new_frame(self, stream: int, dest: int, size: int) -> Any:
-        # A fresh message each time: a cleared one keeps the memory of all its payloads (upb's arena).
+        # A new message each time, because a cleared message keeps the memory of all its payloads (upb's arena).
         frame = Frame()
         frame.kind = DATA
         frame.source_task = self.task_id
@@ -271,7 +271,7 @@ class Batches:
     # ---- tracked spout tuples with several copies -----------------------------------------------
 
     def add_copies(self, stream: OutStream, outlets: list[Outlet], mark: Mark) -> Copy:
-        """The mark of a tracked spout tuple, for each of the outlets that get a copy of it."""
+        """Return the marks of a tracked spout tuple, for each outlet that gets a copy of it."""
         if self._copied and (self._copied_stream != stream.index or len(self._copied) >= self._limit_max):
             self.flush_copies()
         self._copied_stream = stream.index
@@ -283,12 +283,13 @@ class Batches:
         return Copy(len(self._copied) - 1)
 
     def begin_copies(self, stream: OutStream, marks: list[Mark]) -> list[Mark]:
-        """The marks of at most `batch_tuples` tuples with several copies; call `send` before adding any other."""
+        """Return the marks of at most `batch_tuples` tuples with several copies; call `send` before adding any
+        other."""
         self.flush_copies()
         return [None if mark is None else self.add_copies(stream, [], mark) for mark in marks]
 
     def send(self, outlets: list[ArrowOutlet], copied: bool) -> None:
-        """Send these outlets; `copied` says that their marks are from `begin_copies`."""
+        """Send these outlets; `copied`: their marks are from `begin_copies`."""
         if copied and self._copied:
             self._touched += outlets
             self.flush_copies()
@@ -357,7 +358,7 @@ class Batches:
             place += len(indices)
 
     def _put_roots(self, frame: Any, marks: list[Mark]) -> None:
-        """The union of the anchors' roots of each tuple."""
+        """Add the union of the anchors' roots for each tuple."""
         frames = _frames_of_single_roots(marks)
         if frames is not None:
             roots, tasks = _single_roots(marks, frames)
@@ -378,7 +379,7 @@ def _kind_of(mark: Mark) -> int:
 
 
 def _frames_of_single_roots(marks: list[Mark]) -> set[InFrame] | None:
-    """The frames of the anchors, if each tuple is anchored to exactly one tuple, which has exactly one root."""
+    """Return the frames of the anchors, if each tuple is anchored to exactly one tuple, which has exactly one root."""
     if set(map(type, marks)) != _JUST_TUPLES:
         return None
     frames: set[InFrame] = set(map(_frame_of, marks))
@@ -386,7 +387,7 @@ def _frames_of_single_roots(marks: list[Mark]) -> set[InFrame] | None:
 
 
 def _runs(marks: list[HeronTuple], frames: set[InFrame]) -> Iterator[tuple[InFrame, Places]]:
-    """Runs of tuples of the same frame: the frame, and their places in it."""
+    """Yield runs of tuples of the same frame: the frame, and the tuples' places in it."""
     if len(frames) == 1:
         yield marks[0].frame, np.fromiter(map(_index_of, marks), dtype=np.int64, count=len(marks))
         return
@@ -412,7 +413,7 @@ def _settle_many(marks: list[Mark], edges: Array64) -> None:
 
 
 def _single_roots(marks: list[HeronTuple], frames: set[InFrame]) -> tuple[Array64, Any]:
-    """Roots and their tasks of tuples with one anchor that has one root."""
+    """Return the roots, and their tasks, of tuples with one anchor that has one root."""
     roots, tasks = [], []
     for frame, indices in _runs(marks, frames):
         frame.unpack()

@@ -1,4 +1,4 @@
-"""Emit: groups tuples at the sender into one flat buffer per destination (decision D1). Pure.
+"""The emitter: groups tuples at the sender into one flat buffer per destination (decision D1). Pure.
 
 The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path, compiled
 for the default stream (compiled.py); all others take the general path. A fields grouping keeps a memo from key to the
@@ -6,9 +6,9 @@ destination's bound `extend`, so the stable hash is paid once per distinct key. 
 (wire/codec.py); the size of every tuple is checked at emit, so an oversized tuple is refused there and cannot break the
 link. heronpy/plan/emit_rules.py decides what may be emitted, and to which tasks it goes.
 
-Tuples from this task to one destination leave in the order of their emits. Nothing else runs while a frame is built and
-sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be applied during the
-wait.
+Tuples from this task to one destination are sent in the order of their emits. Nothing else runs while a frame is built
+and sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be applied during
+the wait.
 
 Pure except for `send`, which takes finished frames, `room`, and `bits`, the source of edges.
 """
@@ -43,7 +43,7 @@ from .outlets import (
 from .roots import PendingRoots
 from .tuples import HeronTuple, InBatch
 
-#: Text and bytes up to this many characters are small: a batch of them is bounded by its tuple count.
+#: Text and bytes up to this number of characters are small: the number of tuples bounds a batch of them.
 SMALL = 1024
 _FIXED = codec.FIXED
 #: Number of tuples per emit and per frame at first, and the seconds for which this limit holds.
@@ -91,15 +91,15 @@ class Emitter:
             codec.USER if serialize else codec.MSGPACK,
             frame_max_bytes,
         )
-        #: See FRAMES; set it before `route`.
+        #: The limit of tuples per frame, see FRAMES; set it before `route`.
         self.frames = FRAMES
         self.rules = EmitRules(component, settings, frame_max_bytes, serialize)
-        #: The topology's own serializer sees every value, so no value has a fast path.
+        #: If the topology has its own serializer, the serializer sees every value, so no value has a fast path.
         self.serializes = serialize is not None
         self._room = room or _plenty
         #: One stream per set of streams that share their outlets.
         self._leaders = list(streams)
-        #: How many tuples may be emitted at once, before a slow task can have reported that it is full.
+        #: Number of tuples that may be emitted at once, before a slow task can have reported that it is full.
         self.burst = START_TUPLES
         #: When the first tuples were sent; for `START_S` after that, the speed of the receiving tasks is unknown.
         self._began_at = 0.0
@@ -138,7 +138,8 @@ class Emitter:
             stream.left = self._refill(stream)
 
     def heed(self, task: int, full: bool, limit: int) -> None:
-        """A task has become full or has room again, and its frames hold at most `limit` tuples (0: no limit)."""
+        """Record that a task is full or has room again, and that its frames have at most `limit` tuples (0: no
+        limit)."""
         (self._full.add if full else self._full.discard)(task)
         limits = self.batches.limits
         if limit:
@@ -148,7 +149,7 @@ class Emitter:
         self._go_round()
 
     def warm(self, now: float) -> None:
-        """Called from time to time: some time after the first tuples, the size of frames is no longer limited."""
+        """Remove the initial limit of frame sizes some time after the first tuples. Called from time to time."""
         if self._began_at < 0 or not self.batches.flushes:
             return
         self._began_at = self._began_at or now
@@ -164,7 +165,7 @@ class Emitter:
         self._go_round()
 
     def _go_round(self) -> None:
-        """Let shuffles use only the tasks that have room."""
+        """Make shuffles use only the tasks that have room."""
         for stream in self.streams.values():
             for chooser in stream.choosers:
                 if isinstance(chooser, Shuffle):
@@ -178,8 +179,8 @@ class Emitter:
             self.burst = min(self.burst, START_TUPLES)
 
     def _shape(self, stream: OutStream) -> str:
-        """How a stream is emitted: by one field, into one buffer, by one field to each of several consumers, or
-        generally.
+        """Return how a stream is emitted: by one field, into one buffer, by one field to each of several consumers, or
+        on the general path.
 
         The result depends only on the topology and not on the number of tasks, so it holds for the life of the task.
         """
@@ -198,7 +199,7 @@ class Emitter:
     def compile_emit(
         self, kind: str, special: Callable[..., Any], context: Any, immediate: Callable[[Any], None]
     ) -> Any:
-        """The public `emit` of the task, with its default stream's fast path; None when it has none.
+        """Return the public `emit` of the task, with its default stream's fast path; None without a fast path.
 
         `special` takes every unusual call; `immediate` gets ids that are acked at once.
         """
@@ -231,7 +232,7 @@ class Emitter:
         )
 
     def _refill(self, stream: OutStream) -> int:
-        """Tuples that may be emitted before the stream is flushed."""
+        """Return the number of tuples that may be emitted before the stream is flushed."""
         fan = len(stream.shared.dests) if stream.shared is not None else len(stream.outlets)
         most, limits = self.batches.limit * min(self.frames, max(1, fan)), self.batches.limits
         if not limits:
@@ -247,8 +248,8 @@ class Emitter:
         return self._refill(stream)
 
     def _miss(self, stream: OutStream, consumer: int, tup: Sequence[Any]) -> Any:
-        """Look up a key that a consumer's memo does not have; None when the key is not plain or is too large to be
-        cached.
+        """Look up a key that a consumer's memo does not contain. Returns None if the key is not plain or is too large
+        to be cached.
         """
         chooser = stream.choosers[consumer]
         key = tup[chooser.indices[0]]
@@ -275,7 +276,7 @@ class Emitter:
             immediate(tup_id)
 
     def _slow_one(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
-        """A tuple of a fast stream whose values need the full check."""
+        """Emit a tuple of a fast stream whose values need the full check."""
         if stream.shared is not None:
             outlets = [stream.shared]
         else:
@@ -319,7 +320,7 @@ class Emitter:
             stream.left = self._flush_and_refill(stream)
 
     def emit_to(self, stream: OutStream, tup: Sequence[Any], mark: Mark, direct_task: int | None) -> list[int]:
-        """The general path; returns the tasks that get the tuple."""
+        """Emit on the general path; return the tasks that get the tuple."""
         self.rules.check(stream.name, stream.fields, tup)
         if stream.shared is not None:
             self._flush_stream(stream)
@@ -356,12 +357,12 @@ class Emitter:
     # ---- many tuples at once ------------------------------------------------------------------
 
     def push_columns(self, stream: OutStream, columns: Columns, marks: list[Mark] | None) -> None:
-        """Emit many tuples on any stream, with a mark each or without marks; has the effect of `push` for each tuple,
-        in order.
+        """Emit many tuples on any stream, with a mark each or without marks; the effect is that of `push` for each
+        tuple, in order.
         """
         low = 0
         while low < columns.size:
-            # The loop may wait for a full out-queue between two parts, and a new plan may come meanwhile.
+            # The loop may wait for a full out-queue between two parts, and a new plan may arrive during the wait.
             high = low + max(1, self._refill(stream))
             part = columns.part(low, high)
             part_marks = None if marks is None else marks[low:high]
@@ -403,14 +404,15 @@ class Emitter:
         """Emit many tuples as Arrow, with a mark each or without marks; see `travels_as_arrow`."""
         low, size = 0, columns.size
         while low < size:
-            # The loop may wait for a full out-queue between two parts, and a new plan may come meanwhile.
+            # The loop may wait for a full out-queue between two parts, and a new plan may arrive during the wait.
             part = columns.part(low, low + self._arrow_rows(stream, columns))
             self._send_arrow(stream, part, marks[low : low + part.size] if marks is not None else [None] * part.size)
             self._room()
             low += part.size
 
     def _arrow_rows(self, stream: OutStream, columns: ArrowColumns) -> int:
-        """The number of tuples that are sent together: about a full frame for each task, for at most `frames` tasks."""
+        """Return the number of tuples that are sent together: about a full frame for each task, for at most `frames`
+        tasks."""
         tasks = max((len(chooser.tasks) for chooser in stream.choosers), default=1)
         by_size: int = self.settings.batch_bytes * columns.size // (columns.batch.nbytes + 1)
         limit = max(1, min(by_size, self.settings.batch_tuples) * min(self.frames, tasks))
@@ -431,7 +433,7 @@ class Emitter:
             marks = self.batches.begin_copies(stream, marks)
         outlets: list[ArrowOutlet] = []
         for chooser in stream.choosers:
-            # With several consumers, each needs a memo of its own.
+            # With several consumers, each needs a separate memo.
             memo = stream.turns if len(stream.choosers) == 1 else {}
             outlets += outlets_of(stream.index, batch, marks, chooser, memo, self.settings.route_memo_keys)
         self.batches.send(outlets, copied)
@@ -455,7 +457,7 @@ class Emitter:
                 self.batches.flush(outlet)
 
     def outlets(self) -> list[Outlet]:
-        """The buffers of all streams, each once."""
+        """Return the buffers of all streams, each once."""
         return [outlet for stream in self._leaders for outlet in stream.all_outlets()]
 
     def has_consumers(self) -> bool:
@@ -475,7 +477,7 @@ class Emitter:
         return False
 
     def buffered(self) -> int:
-        """Number of tuples in the buffers."""
+        """Return the number of tuples in the buffers."""
         total = 0
         for stream in self._leaders:
             if stream.shared is not None:
@@ -485,7 +487,7 @@ class Emitter:
         return total
 
     def emitted(self) -> int:
-        """Tuples emitted so far on all streams, buffered ones included."""
+        """Return the number of tuples emitted so far on all streams, including buffered tuples."""
         total = self.buffered()
         for stream in self.streams.values():
             total += stream.emitted
@@ -499,7 +501,7 @@ class Emitter:
 
 
 def mark_of(anchors: Any) -> Mark:
-    """Anchors as the emitter keeps them: None, one tracked tuple, or a list of several."""
+    """Return anchors in the emitter's form: None, one tracked tuple, or a list of several."""
     if type(anchors) is HeronTuple:
         return anchors if anchors.frame.tracked else None
     if len(anchors) == 1:
@@ -510,7 +512,7 @@ def mark_of(anchors: Any) -> Mark:
 
 
 def marks_of(anchors: Any, size: int) -> list[Mark]:
-    """The anchors of each of `size` tuples, as the emitter keeps them."""
+    """Return the anchors of each of `size` tuples in the emitter's form."""
     if type(anchors) is HeronTuple:
         return [mark_of(anchors)] * size
     if isinstance(anchors, InBatch):
@@ -519,4 +521,4 @@ def marks_of(anchors: Any, size: int) -> list[Mark]:
 
 
 def _plenty() -> None:
-    """An out-queue that is never full."""
+    """Do nothing: the `room` of an out-queue that is never full."""

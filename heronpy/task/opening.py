@@ -67,17 +67,18 @@ class FrameReader:
         self._schemas: dict[str, list[Schema]] = {}
         #: Component and stream to the serialised Arrow schema.
         self._arrow: dict[str, dict[str, bytes]] = {}
-        #: The frame opened last may hold damaged tuples.
+        #: Whether the frame opened last may contain damaged tuples.
         self.damaged = False
 
     def read_by(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> None:
-        """Use a new plan for reading frames; frames of a task that a rescale removed may still be in flight."""
+        """Use a new plan for reading frames; frames of a removed task may still be in flight."""
         self._schemas = schemas_of(plan.topology)
         self._arrow = arrow_inputs(plan.topology)
         self._components.update(components)
 
     def open(self, frame: frame_pb2.Frame, now: float) -> list[HeronTuple]:
-        """The tuples of a frame that are still to be processed; any error for a frame that cannot be opened."""
+        """Return the tuples of a frame that are still to be processed. Raises any error if the frame cannot be
+        opened."""
         if frame.codec == codec.ARROW:
             batch, inner, fields = self._read_arrow(frame, now)
             tuples = make_tuples(flat_values(batch), len(fields), inner)
@@ -92,7 +93,7 @@ class FrameReader:
         return tuples[frame.skip :] if frame.skip else tuples
 
     def open_batches(self, frame: frame_pb2.Frame, now: float) -> list[Part]:
-        """Like `open`, for a bolt that takes batches."""
+        """Return the parts of a frame for a bolt that takes batches; see `open`."""
         if frame.codec == codec.ARROW:
             return self._open_arrow(frame, now)
         flat, inner, streams, stream, kinds = self._read(frame, now)

@@ -2,7 +2,7 @@
 
 An outlet is a *flat* list of values for one destination; the receiver regroups them by the width of the
 stream. Streams of one component that share a consumer also share their outlets, because tuples from one
-task to one task keep the order of their emits: such an outlet also keeps the stream of each tuple.
+task to another keep the order of their emits. Such an outlet also keeps the stream of each tuple.
 
 Invariants of an outlet: `flat` holds `width` values per tuple, or the width of each tuple's own stream
 when `kinds` is kept; `marks` (ids of a tracked spout, anchors of a tracked bolt) and `kinds` have one
@@ -38,7 +38,7 @@ class Traced(Protocol):
     place: int
 
     def seal(self, frame: frame_pb2.Frame, start: int, of_spout: bool) -> bytes:
-        """The bytes of a frame with the buffer's tuples from `start` on, including this tuple."""
+        """Return the bytes of a frame with the buffer's tuples from `start` on, including this tuple."""
 
 
 #: No destination needs small frames.
@@ -61,14 +61,14 @@ class Outlet:
         self.width = width
         self.flat: list[Any] = []
         self.marks: list[Mark] = []
-        #: Index of each tuple's stream, in an outlet of several streams.
+        #: Index of each tuple's stream, in an outlet for several streams.
         self.kinds: list[int] | None = [] if mixed else None
         self.big_bytes = 0
         #: When the spout tuple behind some of its tuples was emitted, or 0 if unknown; see tracing.py.
         self.origin_ns = 0
         #: The traced tuple in this outlet; see tracing.py.
         self.trace: Traced | None = None
-        #: Whether it holds copies of tracked spout tuples; all outlets with copies are sent together.
+        #: Whether it contains copies of tracked spout tuples; all outlets with copies are sent together.
         self.copies = False
         #: Edges of anchored tuples and of copies are splitmix64(seed + position); the seed is drawn when needed.
         self.seed = 0
@@ -104,10 +104,11 @@ class Outlet:
         return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
 
     def _limited(self, total: int, limits: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Shares within the limit of their destination; a destination gets several shares if all have a limit."""
+        """Return shares within the limit of their destination; a destination gets several shares if all have a
+        limit."""
         found: list[tuple[int, int]] = []
         turn = self.turn % len(self.dests)
-        # A small flush rotates. A larger one serves the destinations with the smallest limits first, and the others
+        # A small flush rotates. A larger flush serves the destinations with the smallest limits first, and the others
         # take the rest.
         order = sorted((self.dests[turn:] + self.dests[:turn])[:total], key=lambda dest: limits.get(dest, total))
         self.turn += 1
@@ -152,18 +153,18 @@ class OutStream:
         self.name = name
         self.index = index
         self.fields = list(fields)
-        #: The serialised Arrow schema; empty without one.
+        #: The serialised Arrow schema; empty without a schema.
         self.schema = schema
         #: Values per tuple in a buffer; a stream without fields has a placeholder.
         self.width = max(1, len(self.fields))
         self.direct = direct
         self.choosers: list[Any] = []
-        #: Destination to outlet; the same dict in all streams that share a consumer.
+        #: Maps a destination to its outlet; the same dict in all streams that share a consumer.
         self.outlets: dict[int, Outlet] = {}
         self.shared: Outlet | None = None
-        #: Shares its outlets with other streams of this component.
+        #: Whether it shares its outlets with other streams of this component.
         self.mixed = False
-        #: Tuples that have left the buffers, copies counted singly.
+        #: Number of tuples that have left the buffers; each copy counts.
         self.emitted = 0
         #: "field", "buffer", "fan" or "general", see Emitter._shape.
         self.shape = "general"
@@ -180,7 +181,7 @@ class OutStream:
         return found
 
     def share(self, dests: list[int], turn: int) -> None:
-        """Use one buffer for all tuples; it stays the same object across plans."""
+        """Use one buffer for all tuples; the buffer stays the same object across plans."""
         if self.shared is None:
             self.shared = Outlet(self.index, dests, self.width, turn)
         else:
@@ -235,7 +236,7 @@ def is_small(column: Sequence[Any], text_max: int) -> bool:
 
 
 def flat_of(columns: Columns) -> list[Any]:
-    """The values of all tuples, one after the other."""
+    """Return the values of all tuples, one after the other."""
     values, width = columns.values, len(columns.values)
     if width == 1:
         return values[0]
@@ -246,9 +247,9 @@ def flat_of(columns: Columns) -> list[Any]:
 
 
 def turns_of(columns: Columns, chooser: Fields, memo: dict[Any, int], memo_max: int) -> Turns:
-    """The task of each tuple, as its index in `chooser.tasks`.
+    """Return the task of each tuple, as its index in `chooser.tasks`.
 
-    `memo` caches the index of each key, for about `memo_max` keys at most.
+    `memo` caches the index of each key, for at most about `memo_max` keys.
     """
     indices = chooser.indices
     single = len(indices) == 1
@@ -276,7 +277,7 @@ def _turns(keys: list[Any], memo: dict[Any, int], few: bool) -> Turns:
 
 
 def by_task(columns: Columns, marks: list[Any] | None, turns: Turns) -> list[tuple[int, Columns, list[Any] | None]]:
-    """The tuples of each task with their marks, in order; `turns` is the result of `turns_of`."""
+    """Return the tuples of each task with their marks, in order; `turns` is the result of `turns_of`."""
     if (turns == turns[0]).all():
         return [(int(turns[0]), columns, marks)]
     # A stable sort of bytes is a radix sort.
@@ -294,14 +295,14 @@ def by_task(columns: Columns, marks: list[Any] | None, turns: Turns) -> list[tup
 
 
 def copies_of(choosers: list[Chooser]) -> int:
-    """How many tasks get each tuple."""
+    """Return the number of tasks that get each tuple."""
     return sum(len(chooser.tasks) if isinstance(chooser, All) else 1 for chooser in choosers)
 
 
 def outlets_of(
     stream: int, batch: pa.RecordBatch, marks: list[Mark], chooser: Chooser, memo: dict[Any, int], memo_max: int
 ) -> list[ArrowOutlet]:
-    """The tuples for each task of one consumer, in order; `memo` is that of `columns.turns_of`."""
+    """Return the tuples for each task of one consumer, in order; `memo` is that of `columns.turns_of`."""
     if isinstance(chooser, Shuffle):
         # Slices of the record batch; the first task rotates with each batch.
         return [ArrowOutlet(stream, chooser.open, batch, marks, chooser.open.index(chooser.target()))]
@@ -321,8 +322,8 @@ def outlets_of(
 
 
 def arrow_turns(batch: pa.RecordBatch, chooser: Fields, memo: dict[Any, int], memo_max: int) -> ArrowTurns:
-    """The task of each tuple as its index in `chooser.tasks`. The rule is that of single tuples, evaluated once per
-    key.
+    """Return the task of each tuple as its index in `chooser.tasks`. The rule is the same as for single tuples,
+    evaluated once per key.
     """
     columns = [batch.column(index) for index in chooser.indices]
     if any(arrow().types.is_nested(column.type) for column in columns):

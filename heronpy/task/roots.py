@@ -35,7 +35,7 @@ from heronpy.wire.frames import (
 from .outlets import Mark
 from .tuples import HeronTuple, InFrame, Places
 
-#: Runs of at least this many roots on average are taken one by one, shorter ones batch by batch.
+#: Runs of at least this number of roots on average are taken one by one, shorter runs batch by batch.
 RUN_LONG = 64
 #: Marks an id that was removed from its batch.
 GONE = object()
@@ -71,7 +71,7 @@ class PendingRoots:
         self._bases: deque[int] = deque()
 
     def add(self, ids: list[Any], now: float, stream: int) -> int:
-        """Register a batch of ids; returns the root of the first one."""
+        """Register a batch of ids; return the root of the first id."""
         base = self.next_root
         self.next_root = base + len(ids)
         self._batches[base] = Batch(base, ids, now, stream)
@@ -80,7 +80,7 @@ class PendingRoots:
         return base
 
     def complete_runs(self, runs: Runs) -> Iterator[tuple[list[Any], Batch]]:
-        """Take runs of roots; yields (ids, batch) for the pending ones, with each batch a few times at most."""
+        """Take runs of roots; yield (ids, batch) for the pending roots, with each batch at most a few times."""
         if (only := only_run(runs)) is not None:
             yield from self.complete(*only)
             return
@@ -92,7 +92,7 @@ class PendingRoots:
             yield from self.complete(root, count)
 
     def complete(self, first: int, length: int) -> Iterator[tuple[list[Any], Batch]]:
-        """Take `length` roots from `first` on; yields (ids, batch) for the pending ones."""
+        """Take `length` roots from `first` on; yield (ids, batch) for the pending roots."""
         batch = self._batches.get(first)
         if batch is not None and batch.left == length == len(batch.ids):
             del self._batches[first]
@@ -145,8 +145,8 @@ class PendingRoots:
             self._trim()
 
     def _base_after(self, root: int) -> int:
-        """The first root of the next batch after a root that is in no batch; without a next batch, a number beyond the
-        last root.
+        """Return the first root of the next batch after a root that is in no batch; without a next batch, a number
+        beyond the last root.
         """
         place = bisect_right(self._bases, root)
         return self._bases[place] if place < len(self._bases) else max(self.next_root, root + 1)
@@ -161,7 +161,7 @@ class PendingRoots:
         return batch
 
     def _trim(self) -> None:
-        """Forget the bases of finished batches: those at the front at once, those in the middle from time to time."""
+        """Forget the bases of finished batches: at the front at once, in the middle from time to time."""
         bases, batches = self._bases, self._batches
         while bases and bases[0] not in batches:
             bases.popleft()
@@ -169,7 +169,7 @@ class PendingRoots:
             self._bases = deque(base for base in bases if base in batches)
 
     def expire(self, older_than: float) -> Iterator[tuple[list[Any], Batch]]:
-        """Take every batch emitted before `older_than`."""
+        """Remove and return every batch emitted before `older_than`."""
         while self._bases:
             batch = self._batches.get(self._bases[0])
             if batch is None:
@@ -203,16 +203,16 @@ class Anchored(NamedTuple):
     """The place of each root in that frame."""
 
     def counts(self, tuples: int) -> NDArray[np.int64]:
-        """The number of roots of each of the emitted tuples."""
+        """Return the number of roots of each of the emitted tuples."""
         return np.bincount(self.owners, minlength=tuples)
 
     def by_frame(self) -> list[tuple[InFrame, NDArray[np.int64]]]:
-        """Each frame with the rows for which it accounts."""
+        """Yield each frame with the rows for which it accounts."""
         return [(self.frames[slot], rows) for slot, rows in _by_slot(self.slots)]
 
 
 def anchored(marks: Sequence[Mark]) -> Anchored:
-    """The roots of tuples with these anchors; a mark is None, a tuple or several tuples."""
+    """Return the roots of tuples with these anchors; a mark is None, a tuple or several tuples."""
     several = [() if mark is None else (mark,) if type(mark) is HeronTuple else mark for mark in marks]
     anchors: list[HeronTuple] = list(chain.from_iterable(several))
     slot_of: dict[InFrame, int] = {}
@@ -242,7 +242,7 @@ def anchored(marks: Sequence[Mark]) -> Anchored:
 
 
 def _first_of_each(owners: NDArray[np.int64], tasks: Array32, roots: Array64) -> NDArray[np.int64]:
-    """The first row of each distinct (owner, task, root), in ascending order."""
+    """Return the first row of each distinct (owner, task, root), in ascending order."""
     # Owners and tasks have 32 bits each. The sort is stable, so that the first of equal rows is kept.
     groups = owners << 32 | tasks.astype(np.int64)
     order = np.lexsort((roots, groups))
@@ -253,7 +253,7 @@ def _first_of_each(owners: NDArray[np.int64], tasks: Array32, roots: Array64) ->
 
 
 def _by_slot(slots: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """The rows of each slot, in order."""
+    """Yield the rows of each slot, in order."""
     if not len(slots):
         return []
     order = np.argsort(slots, kind="stable")
@@ -268,7 +268,8 @@ MESSAGE_MAX = 1 << 16
 
 
 def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
-    """The message that acks all roots of a frame of one spout task; `envelope` is the frame without its payload."""
+    """Return the message that acks all roots of a frame of one spout task; `envelope` is the frame without its
+    payload."""
     message = Frame()
     message.CopyFrom(envelope)
     message.kind, message.source_task, message.dest_task = ACK, task_id, envelope.root_task
@@ -276,8 +277,8 @@ def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
 
 
 def few_acks(task_id: int, spout: int, values: dict[int, int]) -> bytes:
-    """One message that acks these roots of a spout task with these values. For few roots it costs a tenth of the way
-    with arrays.
+    """Return one message that acks these roots of a spout task with these values. For few roots, it costs a tenth of
+    the method with arrays.
     """
     roots = sorted(values)
     message = Frame(kind=ACK, source_task=task_id, dest_task=spout, count=len(roots))
@@ -310,11 +311,11 @@ class AckMessages:
         room = frame_max_bytes - HEAD_BYTES
         self._roots_max = min(MESSAGE_MAX, max(1, room // ROOT_BYTES))
         self._runs_max = min(MESSAGE_MAX, max(1, room // RUN_BYTES))
-        #: Spout task to first roots, lengths and edges of runs.
+        #: Maps a spout task to first roots, lengths and edges of runs.
         self._runs: dict[int, tuple[list[int], list[int], list[int]]] = {}
-        #: Spout task to roots and their values.
+        #: Maps a spout task to roots and their values.
         self._single: defaultdict[int, list[tuple[Array64, Array64]]] = defaultdict(list)
-        #: Roots of several spout tasks: the tasks, the roots, their values.
+        #: Roots of several spout tasks: the tasks, the roots, and their values.
         self._mixed: list[tuple[Array32, Array64, Array64]] = []
 
     def add(self, frame: InFrame, places: Places) -> None:
@@ -356,7 +357,7 @@ class AckMessages:
         self._single[spout].append((roots, np.full(len(places), edge, dtype=np.uint64)))
 
     def packed(self) -> Iterator[bytes]:
-        """The messages, each within the limit of a frame."""
+        """Yield the messages, each within the limit of a frame."""
         for spout, (firsts, lengths, edges) in self._runs.items():
             yield from self._pack_runs(spout, firsts, lengths, edges)
         self._split_mixed()

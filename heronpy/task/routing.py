@@ -1,4 +1,4 @@
-"""Derives from a physical plan what one task needs: its output streams, choosers and inputs. Pure."""
+"""Derives one task's output streams, choosers and inputs from a physical plan. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GroupingKey = tuple[str, str, str]
 
 
 def output_streams(topology: topology_pb2.Topology, component: str) -> list[tuple[str, list[str], bool]]:
-    """(name, fields, direct) of a component's output streams, sorted. The index in the list is Frame.stream."""
+    """Return (name, fields, direct) of a component's output streams, sorted. The index in the list is Frame.stream."""
     part = components_of(topology).get(component)
     if part is None:
         raise TopologyError(f"component {component} is not in the plan of topology {topology.name}")
@@ -24,15 +24,15 @@ def output_streams(topology: topology_pb2.Topology, component: str) -> list[tupl
 
 
 def arrow_schemas(topology: topology_pb2.Topology, component: str) -> list[bytes]:
-    """The serialised Arrow schema of each of a component's output streams by its index; empty for a stream without a
-    schema.
+    """Return the serialised Arrow schema of each of a component's output streams by its index; empty for a stream
+    without a schema.
     """
     part = components_of(topology).get(component)
     return [] if part is None else [o.arrow_schema for o in sorted(part.outputs, key=lambda out: out.stream.id)]
 
 
 def arrow_inputs(topology: topology_pb2.Topology) -> dict[str, dict[str, bytes]]:
-    """Per component and stream the serialised Arrow schemas."""
+    """Return the serialised Arrow schemas by component and stream."""
     return {
         name: {output.stream.id: output.arrow_schema for output in part.outputs if output.arrow_schema}
         for name, part in components_of(topology).items()
@@ -41,7 +41,7 @@ def arrow_inputs(topology: topology_pb2.Topology) -> dict[str, dict[str, bytes]]
 
 
 def component_of(plan: plan_pb2.PhysicalPlan) -> dict[int, str]:
-    """The component of each task."""
+    """Return the component of each task."""
     return {instance.task_id: instance.component for instance in plan.instances}
 
 
@@ -53,7 +53,7 @@ def choosers_for(
     custom: Mapping[GroupingKey, Any],
     key_groups: int = 0,
 ) -> dict[str, list[Any]]:
-    """One chooser per consumer of each output stream of `component`.
+    """Return one chooser per consumer of each output stream of `component`.
 
     Shuffles of different senders start at different tasks, so that even few tuples spread evenly.
     With `key_groups` (EFFECTIVELY_ONCE) fields groupings follow the key groups of keyed state.
@@ -86,7 +86,7 @@ def choosers_for(
 
 
 def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, list[str]]]]:
-    """Per component, the (name, fields) of each output stream by its index."""
+    """Return, per component, the (name, fields) of each output stream by its index."""
     return {
         name: [(stream, fields) for stream, fields, _ in output_streams(topology, name)]
         for name in components_of(topology)
@@ -94,20 +94,20 @@ def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, lis
 
 
 def spout_tasks(plan: plan_pb2.PhysicalPlan) -> int:
-    """The number of tasks of all spouts."""
+    """Return the number of tasks of all spouts."""
     spouts = {spout.comp.name for spout in plan.topology.spouts}
     return sum(record.component in spouts for record in plan.instances)
 
 
 def pending_max(topology: topology_pb2.Topology) -> float:
-    """The smallest limit of pending tuples of any spout, per task; infinite if no spout has a limit."""
+    """Return the smallest limit of pending tuples of any spout, per task; infinite if no spout has a limit."""
     shared = config_of(topology)
     limits = ({**shared, **config_of(spout)}.get(TOPOLOGY_MAX_SPOUT_PENDING) for spout in topology.spouts)
     return min((float(limit) for limit in limits if limit), default=float("inf"))
 
 
 def downstream_tasks(plan: plan_pb2.PhysicalPlan | None, component: str) -> list[int]:
-    """All tasks of all consumers of a component's streams."""
+    """Return all tasks of all consumers of a component's streams."""
     assert plan is not None
     consumers = {
         bolt.comp.name
@@ -118,7 +118,7 @@ def downstream_tasks(plan: plan_pb2.PhysicalPlan | None, component: str) -> list
 
 
 def upstream_tasks(plan: plan_pb2.PhysicalPlan, component: str) -> list[int]:
-    """All tasks that send to a bolt."""
+    """Return all tasks that send to a bolt."""
     sources = {
         source.stream.component_name
         for bolt in plan.topology.bolts
@@ -129,7 +129,7 @@ def upstream_tasks(plan: plan_pb2.PhysicalPlan, component: str) -> list[int]:
 
 
 def input_streams(topology: topology_pb2.Topology, component: str) -> list[str]:
-    """The streams that a bolt consumes, as "component/stream"."""
+    """Return the streams that a bolt consumes, as "component/stream"."""
     return [
         f"{source.stream.component_name}/{source.stream.id}"
         for bolt in topology.bolts

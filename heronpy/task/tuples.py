@@ -1,4 +1,4 @@
-"""Tuples and batches as a bolt sees them, and the frame they came in. Pure.
+"""Tuples and batches as a bolt sees them, and the frame that contained them. Pure.
 
 A tuple holds its values, its frame and its position in the frame; everything else (component, stream, task,
 roots, edges) belongs to the frame and is looked up on demand. Creating one costs about 60 ns.
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 Span = control_pb2.Span
-#: Two stream managers add four times; a frame that was sent again may have more.
+#: Number of times that two stream managers add; a frame that was sent again may have more.
 HOPS_MAX = 16
 
 
 class TracedFrame(bytes):
-    """The bytes of a frame with a traced tuple, so that a queue can tell it from others."""
+    """The bytes of a frame with a traced tuple, so that a queue can recognise it."""
 
     def left(self, now_ns: int) -> TracedFrame:
-        """The frame when it leaves the out-queue of its sender; the last occurrence of a repeated field counts."""
+        """Return the frame as it leaves the out-queue of its sender; the last occurrence of a repeated field counts."""
         return TracedFrame(self + frame_pb2.Frame(trace_left=now_ns).SerializeToString())
 
 
@@ -58,7 +58,7 @@ class Arrived:
         )
 
     def next_part(self, part: list[Any], place: int) -> tuple[list[Any], bool]:
-        """The tuples to process next from `place` on, and whether they are only the traced tuple."""
+        """Return the next tuples to process from `place` on, and whether they consist of only the traced tuple."""
         before = self.place - place
         if before > 0:
             return part[:before], False
@@ -106,7 +106,7 @@ class InFrame:
         self.number = next(_numbers)
         self.component = component
         self.stream = stream
-        #: The stream of each tuple, when they differ.
+        #: The stream of each tuple, if the streams differ.
         self.streams: list[str] | None = None
         self.task = task
         self.count = size
@@ -116,25 +116,25 @@ class InFrame:
         #: The traced tuple in this frame, until it is processed; see tracing.py.
         self.trace: Arrived | None = None
         self.tracked = False
-        #: All tuples were acked or failed at once; later acks of them are duplicates.
+        #: Whether all tuples were acked or failed at once; later acks of them are duplicates.
         self.whole_done = False
-        #: A tuple was anchored to a tuple of this frame.
+        #: Whether a tuple was anchored to a tuple of this frame.
         self.touched = False
         self.envelope: frame_pb2.Frame | None = None
-        #: Some tuple has no root, or more than one.
+        #: Whether some tuple has no root, or more than one.
         self.many_roots = False
         self.values_: Array64 | None = None
         self.done: NDArray[np.bool_] | None = None
 
     def track(self, envelope: frame_pb2.Frame) -> None:
-        """Take over a tracked frame for its roots and edges; its payload is dropped."""
+        """Keep a tracked frame for its roots and edges, without its payload."""
         envelope.ClearField("payload")
         self.envelope = envelope
         self.many_roots = bool(envelope.root_counts)
         self.tracked = True
 
     def unpack(self) -> None:
-        """Make the arrays that anchors need, and also partial acks of a frame that is not `plain`."""
+        """Create the arrays that anchors need, and partial acks of a frame that is not `plain`."""
         if self.values_ is not None or self.envelope is None:
             return
         envelope = self.envelope
@@ -161,7 +161,7 @@ class InFrame:
         )
 
     def take(self, places: Places) -> Places:
-        """Mark the tuples at these distinct places as done; returns the places that were not acked or failed before."""
+        """Mark the tuples at these distinct places as done; return the places that were not acked or failed before."""
         if self.whole_done:
             return places[:0]
         if self.done is None:
@@ -175,13 +175,13 @@ class InFrame:
         return places
 
     def root_places(self, places: Places) -> Places:
-        """The positions of the roots of these tuples in the arrays of an unpacked frame."""
+        """Return the positions of the roots of these tuples in the arrays of an unpacked frame."""
         if self.root_counts is None:
             return places
         return spread(self.offsets[places], self.root_counts[places].astype(np.int64))
 
     def roots_at(self, index: int) -> list[tuple[int, int]]:
-        """The (spout task, root) pairs of tuple `index`."""
+        """Return the (spout task, root) pairs of tuple `index`."""
         if not self.tracked:
             return []
         self.unpack()
@@ -191,7 +191,7 @@ class InFrame:
         return [(int(t), int(r)) for t, r in zip(self.root_tasks[low:high], self.roots[low:high], strict=True)]
 
     def span(self, index: int) -> tuple[int, int]:
-        """The first and last position of the roots of tuple `index` in an unpacked frame."""
+        """Return the first and last position of the roots of tuple `index` in an unpacked frame."""
         if self.root_counts is None:
             return index, index + 1
         return int(self.offsets[index]), int(self.offsets[index + 1])
@@ -220,7 +220,7 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
 
     @property
     def id(self) -> str:
-        """Unique within the task that received the tuple."""
+        """An id that is unique within the task that received the tuple."""
         frame = self.frame
         # Only tuples of tracked frames know their place; all tuples of a frame are made at once.
         place = self.index if frame.tracked else id(self)
@@ -251,7 +251,7 @@ class DamagedValues(list[Any]):
 
     @property
     def error(self) -> BaseException:
-        """The exception of decoding the first such value."""
+        """The exception raised by decoding the first such value."""
         return next(value.error for value in self if type(value) is Undecodable)
 
 
@@ -293,10 +293,10 @@ Schema = tuple[str, list[str]]
 
 
 class InBatch(Batch):
-    """See the module and `Batch`; `numbers` are the positions of its tuples in the frame.
+    """A `Batch` of tuples of one frame; `numbers` are the positions of its tuples in the frame.
 
     A frame becomes one batch, or one per run of tuples of the same stream, in the order of its tuples. A batch keeps
-    the values as decoded, and their positions in the frame; tuple objects are created on demand.
+    the decoded values, and their positions in the frame; tuple objects are created on demand.
     """
 
     __slots__ = ("_made", "frame", "numbers")
@@ -346,14 +346,14 @@ class InBatch(Batch):
         return np.unique(np.array(self.numbers, dtype=np.int64))
 
 
-#: The parts of a frame: batches, and single tuples whose values could not be decoded.
+#: The parts of a frame: batches, and single tuples with values that could not be decoded.
 Part = InBatch | HeronTuple
 
 
 def parts_of(
     flat: list[Any], frame: InFrame, streams: Sequence[Schema], kinds: list[int], skip: int, damaged: bool
 ) -> list[Part]:
-    """The parts of a frame, without its first `skip` tuples.
+    """Return the parts of a frame, without its first `skip` tuples.
 
     `kinds` has the index into `streams` of each tuple, or of all of them; with `damaged`, some values may be
     Undecodable.
@@ -375,7 +375,7 @@ def parts_of(
 
 
 def _apart(batch: InBatch, values: list[Any], width: int) -> Iterator[Part]:
-    """The batch split at its damaged tuples, which are yielded singly and in order."""
+    """Yield the batch split at its damaged tuples, which are yielded singly; the order is kept."""
     bad = [any(type(v) is Undecodable for v in values[n * width : n * width + width]) for n in range(len(batch))]
     for is_damaged, run in groupby(range(len(batch)), key=bad.__getitem__):
         places = list(run)

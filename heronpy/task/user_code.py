@@ -64,7 +64,7 @@ class Saved(Protocol):
         """Refuse an object that does not fit the saved state."""
 
     def pre_restore(self, component: Any) -> None:
-        """Tell the object the checkpoint that it is restored from."""
+        """Call the object's `pre_restore` with the checkpoint from which it is restored."""
 
 
 class Delegate:
@@ -95,12 +95,12 @@ class Delegate:
 
 
 class UserCode:
-    """The user's object of one task with its configuration and context."""
+    """The user's object in one task, with its configuration and context."""
 
     def __init__(
         self, name: TaskName, launch: LaunchSpec | None, user_metrics: MetricsCollector, plan: plan_pb2.PhysicalPlan
     ) -> None:
-        """`launch` is None in a simulation, where classes need no package."""
+        """`launch` is None in a simulation, because classes need no package there."""
         self._component = name.component
         self._launch = launch
         self._part = components_of(plan.topology)[name.component]
@@ -161,12 +161,12 @@ class UserCode:
         self.context.keyed_states = state.keyed
 
     def construct(self) -> None:
-        """Load the class and make the object: `cls(delegate=...)`, as Apache heronpy does."""
+        """Load the class and create the object: `cls(delegate=...)`, as Apache heronpy does."""
         cls = load_class(self._part.comp.class_name, self._launch)
         self.object = cls(delegate=self.delegate)
 
     def initialize(self, saved: Saved | None) -> None:
-        """Constructor, init_state, initialize, hooks, custom groupings: in Heron's order."""
+        """Call constructor, init_state, initialize, hooks and custom groupings, in Heron's order."""
         if saved is not None:
             saved.check_component(self.object)
         if isinstance(self.object, StatefulComponent):
@@ -179,13 +179,13 @@ class UserCode:
         self.initialized = True
 
     def prepare_groupings(self) -> None:
-        """Give the custom groupings their target tasks."""
+        """Call `prepare` of the custom groupings with their target tasks."""
         for (consumer, source, stream), grouping in self.custom_groupings.items():
             tasks = self.context.get_component_tasks(consumer) or []
             grouping.prepare(self.context, source, stream, tasks)
 
     def plan_changed(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> None:
-        """Take over the tasks and the live configuration of a new plan."""
+        """Apply the tasks and the live configuration of a new plan."""
         self.context.update(components)
         part = components_of(plan.topology)[self._component]
         plain = {**_plain(plan.topology.topology_config), **_plain(part.comp.config)}
@@ -200,7 +200,7 @@ class UserCode:
             self.prepare_groupings()
 
     def tick_interval_s(self) -> float | None:
-        """The tick interval; read after initialize, because window bolts set it there."""
+        """Return the tick interval in seconds; read it after initialize, because window bolts set it there."""
         return tick_interval_s(self.config)
 
     def close(self) -> None:
@@ -214,8 +214,8 @@ class UserCode:
 
 
 def _plain(config: topology_pb2.Config) -> dict[str, Any]:
-    """The plain values of a config, typed. Pickled values are left out, because they do not change while a topology
-    runs.
+    """Return the plain values of a config, typed. Pickled values are left out, because they do not change while a
+    topology runs.
     """
     plain = topology_pb2.Config()
     plain.kvs.extend(kv for kv in config.kvs if kv.type != _PICKLED)
@@ -225,7 +225,8 @@ def _plain(config: topology_pb2.Config) -> dict[str, Any]:
 def columns_of(
     emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None
 ) -> Columns | ArrowColumns:
-    """The tuples of one emit_batch; TopologyError if they are invalid. `count` of them have a `what`: anchor or id."""
+    """Return the tuples of one emit_batch. Raises TopologyError if they are invalid. `count` is the number of anchors
+    or ids (`what`)."""
     rules = ColumnRules(emitter.component, stream.name, stream.fields, stream.schema)
     given = rules.columns(columns, rows)
     if count is not None:
@@ -242,7 +243,7 @@ def emit_one(
     direct_task: int | None,
     need_task_ids: bool,
 ) -> list[int] | None:
-    """Emit a tuple without a fast path; returns the receiving tasks if they are requested."""
+    """Emit a tuple without a fast path; return the receiving tasks if they are requested."""
     if direct_task is None and not need_task_ids and not context.has_hooks:
         emitter.push(stream, values, mark)
         return None
@@ -310,7 +311,7 @@ class BoltCalls:
         self._stream_named = stream_named
 
     def prepare(self) -> None:
-        """Let user code use these methods from `initialize` on; `bind` replaces them by fast ones afterwards."""
+        """Enable these methods for user code from `initialize` on; `bind` replaces them by fast methods afterwards."""
         delegate = self._user.delegate
         delegate.emit = self._emit_any
         delegate.emit_batch = self._emit_batch
@@ -319,7 +320,7 @@ class BoltCalls:
         delegate.end_of_input = self._no_end_of_input
 
     def bind(self) -> None:
-        """Make the emit, ack and fail closures; they shadow the class's methods unless overridden."""
+        """Create the emit, ack and fail closures, which shadow the class's methods unless overridden."""
         from heronpy.api.bolt.base_bolt import BaseBolt
 
         delegate, bolt, context = self._user.delegate, self._user.object, self._user.context
@@ -344,7 +345,7 @@ class BoltCalls:
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """`emit` without a fast path, also used before it is compiled."""
+        """Emit without a fast path, or before the fast path is compiled."""
         out = self._stream_named(stream)
         mark = mark_of(anchors) if anchors is not None and self._acks.acking else None
         return emit_one(self._emitter, self._user.context, out, tup, mark, direct_task, need_task_ids)
@@ -374,4 +375,4 @@ class BoltCalls:
 
 
 def _never(tup_id: Any) -> None:
-    """Bolts have no ids that are acked at once."""
+    """Do nothing: bolts have no ids that are acked at once."""

@@ -118,9 +118,9 @@ class SparkSink(TwoPhaseSink):
         batch_bytes_max: size up to which a batch grows while earlier batches of its task wait for Spark, but at most 16
             times `batch_rows`. Batches never grow if this size is not above `batch_bytes`. None: the
             setting `heron.spark.batch_bytes_max`.
-        max_uncommitted: maximum number of handed-over batches without an outcome; at this limit the sink waits, which
-        causes
-            backpressure. commit_timeout_s: longest wait for an outcome before the sink gives up with an error.
+        max_uncommitted: maximum number of handed-over batches without an outcome; at this limit the sink waits,
+            which causes backpressure. commit_timeout_s: longest wait for an outcome before the sink gives up with an
+            error.
         options: plain values for your function: `output="/data/t"` is `batch.options["output"]`.
         """
         if schema is None and fields is None:
