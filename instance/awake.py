@@ -48,8 +48,7 @@ class Awake(asyncio.Event):
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """A selector that detects when the loop sleeps, which distinguishes a coroutine that blocks the loop from one that
-    waits."""
+    """Knows when the loop sleeps, which distinguishes a coroutine that blocks the loop from one that waits."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         """`before` is called when no coroutine can continue, `after` whenever coroutines continue, slept or not."""

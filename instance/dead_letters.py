@@ -59,8 +59,7 @@ class DeadLetters:
         self._emit: Callable[..., Any] | None = None
 
     def emit_by(self, emit: Callable[..., Any], out: OutStream | None) -> None:
-        """Also `emit` each letter to the stream `out`, if given. Raises TopologyError if the stream has other
-        fields."""
+        """Also `emit` each letter to `out`, their stream, if there is one; TopologyError if its fields are others."""
         if out is None:
             return
         if tuple(out.fields) != FIELDS:

@@ -60,8 +60,7 @@ _shown.maxlist = _shown.maxtuple = _shown.maxdict = _shown.maxset = _shown.maxfr
 
 
 def shown(values: object) -> str:
-    """Return the values of a tuple as text of at most `VALUE_LETTERS` characters; never raises, even if `__repr__`
-    does."""
+    """The values of a tuple as text of at most `VALUE_LETTERS` characters; never raises, even if `__repr__` does."""
     try:
         text = _shown.repr(values)
     except Exception as error:
@@ -183,8 +182,7 @@ Keys = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 def keys_of(
     plan: plan_pb2.PhysicalPlan, component: str, schemas: Mapping[str, Sequence[tuple[str, list[str]]]]
 ) -> Keys:
-    """Return the keys by which tuples are routed to a bolt; tuples of other groupings have no keys. `schemas` is as in
-    routing.py."""
+    """The keys by which tuples come to a bolt; tuples of other groupings have none. `schemas` is as in routing.py."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for bolt in plan.topology.bolts:
         for source in bolt.inputs if bolt.comp.name == component else ():

@@ -202,8 +202,7 @@ class InQueue:
         return [*self.free, *(entry for entry in self.order if entry.left > 0)]
 
     def unreturnable(self) -> int:
-        """Return the number of tuples that are not done and will not be sent again: their credit was returned, or is
-        void."""
+        """The number of tuples that are not done and will not be sent again: their credit was returned, or is void."""
         return sum(entry.left for entry in self.free) + sum(e.tuples for e in self.waiting if not e.owes)
 
     def skip(self) -> int:
@@ -289,8 +288,7 @@ class Pace:
         self._done = self._busy_ns = 0
 
     def sample(self, done: int, busy_ns: int) -> bool:
-        """Take the tuples processed so far and the time in which the task was not idle; return whether the rate is
-        new."""
+        """Tuples processed so far, and the time in which the task was not idle; True when the rate is a new one."""
         took_s, tuples = (busy_ns - self._busy_ns) * 1e-9, done - self._done
         if took_s < (PACE_S if self.rate else FIRST_PACE_S) or not tuples:
             return False

@@ -145,8 +145,7 @@ class AckLinger:
         self.room = FEW
 
     def limit(self, pending: float, tasks: int) -> None:
-        """Set the limits. `pending`: the smallest limit of pending tuples of any spout; `tasks`: tasks of this
-        component."""
+        """`pending`: how many tuples a spout may have pending, the least of all spouts; `tasks`: of this component."""
         self.room = int(max(FEW, min(MANY, pending * SHARE / max(1, tasks))))
 
     def came(self, now: float) -> None:

@@ -48,8 +48,7 @@ _RECORD_BYTES = 8192
 
 
 def key_of(component: str, tup: HeronTuple) -> str:
-    """Return a key that is the same for the same content from the same place, after a restart, a replay and a
-    rewind."""
+    """A key that is the same for the same content from the same place, after a restart, a replay and a rewind."""
     try:
         plain = [value.data if type(value) is Undecodable else value for value in tup.values]
         values = format(stable_hash_many(plain), "x")

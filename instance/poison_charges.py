@@ -103,8 +103,7 @@ class Charges:
         roots: Sequence[tuple[int, int]] = (),
         heard: Mapping[int, int] | None = None,
     ) -> Charge:
-        """Charge an exception to a tuple with these (spout task, root) pairs; `heard` has the highest roots that have
-        arrived."""
+        """User code raised for a tuple of these (spout task, root) pairs; `heard` has the highest that have come."""
         charge = self._taken(key, now)
         if roots and all(root <= charge.heard.get(task, -1) for task, root in roots):
             # This is not the charged tuple: it arrived before the charged tuple could be sent again.
@@ -149,8 +148,7 @@ class Charges:
         return True
 
     def leaves_out(self, key: str, left_out: int, now: float) -> Charge | None:
-        """Return the charge if a tuple must be skipped; `left_out`: how many with its content this process has
-        skipped."""
+        """The charge if a tuple must be skipped; `left_out`: how many with its content this process has skipped."""
         charge = self.by_key.get(key)
         if charge is None or not charge.deadly or charge.tries < self._tries_max or left_out >= charge.term:
             return None

@@ -384,12 +384,11 @@ class SpoutTask(Task):
                 self._flush(after)
 
     def _call(self, free: int, chunk: int, now: float) -> tuple[int, bool]:
-        """Call next_tuple while it has emitted less than `free` tuples; return the number of calls, and whether the
-        spout is dry.
+        """Call next_tuple while it has emitted less than `free` tuples; returns how often, and whether it is dry.
 
         Without a limit of pending tuples, `free` limits the calls alone.
-        `chunk`: the maximum number of calls; 0: one by one, until it is dry. If a trace is due, the first call is
-        traced separately.
+        `chunk`: how often at most; 0: one by one, until it is dry. When a trace is due, the first call is traced by
+        itself.
         """
         traced, calls = 0, min(chunk or SINGLE_CALLS, free)
         count = self.emitter.emitted
@@ -485,8 +484,7 @@ class SpoutTask(Task):
     def _call_until_dry(self, calls: int, free: int, now: float, gaps: int = 0) -> tuple[int, bool]:
         """Call next_tuple up to this many times, until it has emitted `free` tuples, is dry, wants a call or is slow.
 
-        `gaps`: calls before these that may have emitted nothing. Returns the number of calls, and whether the spout is
-        dry.
+        `gaps`: calls before these that may have emitted nothing. Returns how often it did, and whether it is dry.
         """
         count, interrupted, until = self.emitter.emitted, self.control.interrupted, now + CHUNK_LONG_S
         first = before = count()
@@ -516,8 +514,7 @@ class SpoutTask(Task):
         return calls, False
 
     def _is_behind(self, now: float) -> bool:
-        """Whether a call that the spout requested is already due, because it was called late to send more tuples
-        together."""
+        """Whether it has asked for a call that is due, because it was called late to send more together."""
         return self._slack_s > 0 and 0 < self._call_at <= now
 
     def _rest(self, now: float) -> None:

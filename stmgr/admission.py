@@ -46,8 +46,7 @@ class Admission:
         self.refused = 0
 
     def by_plan(self, message: control_pb2.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
-        """Whether the plan has this task in this container. Raises InvalidRpcError if the sender cannot be such a
-        task."""
+        """Whether the plan has this task here; InvalidRpcError when the sender cannot be a task of this container."""
         task, component = message.task_id, message.component
         if not task or message.instance_id != instance_id(self._container, component, task):
             self._refuse(f"{message.instance_id or f'task {task}'} is not a task of container {self._container}")
@@ -58,11 +57,10 @@ class Admission:
         return shown is not None and shown.container == self._container
 
     def by_packing(self, message: control_pb2.RegisterInstance, state: Any) -> Awaitable[bool]:
-        """Wait until the packing plan has the task in this container, or is unreadable. Raises InvalidRpcError
-        otherwise.
+        """Return when the packing plan has the task here, or cannot be read now; else InvalidRpcError.
 
-        Returns False if the task has registered again in the meantime: only its newest registration counts, in any
-        order of the answers. A repeated registration does not prolong the wait.
+        False when the task has registered again in the meantime: only its newest registration counts, in any order of
+        the answers. A task that asks again does not wait longer.
         """
         # Recorded now and not when the answer is first awaited: the next registration may be served before that.
         mine = self._newest[message.task_id] = object()

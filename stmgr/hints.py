@@ -61,8 +61,7 @@ class Hints:
         return alike is not None and not alike <= self._backpressure.full()
 
     def hold_sender(self, waiting: Waiting) -> None:
-        """Withhold the credit of a frame until it is sent. Unless its sender can use other tasks, shrink the sender's
-        window."""
+        """The frame earns no credit before it is sent: unless its sender can go elsewhere, less may be in transit."""
         task = waiting.dest_task
         if not self.is_avoided(task):
             assert waiting.creditor is not None

@@ -118,8 +118,7 @@ class Source:
             self.grant()
 
     def shrink(self, window: int, until: float) -> None:
-        """Make the sender wait: at most this number of bytes, or one frame, may be in transit, at least until this
-        time."""
+        """The sender must wait: at most this many bytes, or one frame, may be in transit, at least until this time."""
         self.window = max(WINDOW_MIN_BYTES, min(self.window, window))
         self.steady_until = until
 

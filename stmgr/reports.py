@@ -41,8 +41,7 @@ _Key = tuple[str, int]
 
 
 def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.StmgrHeartbeat:
-    """Return the state of the tasks and queues of a container; the last statuses of replaced processes are sent
-    once."""
+    """The state of the tasks and queues of a container; the last statuses of replaced processes are sent once."""
     queued_bytes, queued_tuples = switch.queued()
     sessions = machine.sessions
     dropped = Counter[str]()
@@ -100,8 +99,7 @@ def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2
 
 
 def _by_peer(switch: Switch) -> Iterator[tuple[str, int, int]]:
-    """Return name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are
-    summed."""
+    """Name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are summed."""
     # The numbers of containers only grow, so a new container moves no other container beyond the limit.
     peers = sorted(switch.peers.items(), key=lambda item: (len(item[0]), item[0]))
     for name, peer in peers[:PEERS_MAX]:

@@ -553,10 +553,9 @@ class Switch:
         return self.tasks_left and not moving
 
     def end(self) -> None:
-        """End in order: give up and count waiting frames, and accept nothing more.
+        """This process ends in order: give up and count what waits here, and take nothing more.
 
-        Frames that peers still send are counted there as lost with this peer. After a restore from a checkpoint,
-        nothing is missing.
+        What peers still send counts there, as lost with this peer. After a checkpoint is restored nothing is missing.
         """
         for task in self.tasks.values():
             self._settle_unconsumed(task, task.farewell)

@@ -286,8 +286,7 @@ class TopologyType(type):
 
     @staticmethod
     def get_heron_options_from_env() -> dict[str, str]:
-        """Return the options that the heron command passed. Raises RuntimeError if this process was not started by
-        it."""
+        """The options that the heron command passed. Raises RuntimeError if this process was not started by it."""
         if os.environ.get(_OPTIONS_VARIABLE) is None:
             raise RuntimeError(
                 f"{_OPTIONS_VARIABLE} environment variable not found; run `heron submit local <file>.py`"

@@ -203,8 +203,7 @@ class TopologyContext:
         return self.keyed_states.partitioned(name)
 
     def _place(self) -> tuple[int, int]:
-        """Return this task's index in its component (-1 if the plan no longer contains the task), and the number of
-        tasks."""
+        """This task's index in its component (-1 if the plan no longer contains the task), and the number of tasks."""
         tasks = self._component_tasks.get(self._component, [])
         return tasks.index(self._task_id) if self._task_id in tasks else -1, max(1, len(tasks))
 

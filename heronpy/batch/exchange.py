@@ -194,9 +194,8 @@ class StageOutput(Output):
         self, table: str, stage: Stage, sinks: Mapping[str, Any], saves: bool = False, on_unfit: Any = None,
         bytes_max: int = 0,
     ) -> None:  # fmt: skip
-        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` is
-        called for rows that do not fit their sink and are left out. `bytes_max`: the most that a unit may write, or
-        0."""
+        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` hears of
+        rows that do not fit their sink, which are left out. `bytes_max`: the most that a unit may write, or 0."""
         super().__init__(table)
         self._stage = stage
         self._sinks = sinks

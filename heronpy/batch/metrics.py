@@ -27,8 +27,7 @@ class RunMetrics:
         self._gathered: dict[str, _Counts | _Gauges] = {}
 
     def gathered(self, component: str, name: str, metric: IMetric, bucket_s: float) -> _Counts | _Gauges:
-        """Return the object that adds up a metric. If counts and gauges share a name, the later kind gets the
-        component's name as a prefix."""
+        """Where the values of a metric go. Where one name has counts and gauges, the later one has its component."""
         counts = isinstance(metric, CountMetric | MultiCountMetric) or "Count" in type(metric).__name__
         kind = _Counts if counts else _Gauges
         found = self._gathered.get(name)

@@ -53,8 +53,7 @@ def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: floa
 
 
 def stage_progress(stage: Stage, found: Figures, state: str, slow: Mapping[str, float]) -> StageProgress:
-    """Return the progress of a stage from its pipeline's figures. `slow`: slow containers, and their slowdown
-    factors."""
+    """The progress of a stage from its pipeline's figures. `slow`: slow containers, and their slowdown factors."""
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}
     weights = {UnitState(name): weight for name, (_, weight) in found.units.items()}
     committed = counts.get(UnitState.COMMITTED, 0)

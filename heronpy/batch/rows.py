@@ -29,14 +29,13 @@ from heronpy.task.user_code import UserCode
 
 
 class StageRows:
-    """The function `rows` of a stage, created once in each worker.
+    """The function `rows` of a stage, made once in each worker.
 
-    `buckets`: the number of tasks of each stage, by stage number. `folder`: the folder of the run, which contains
-    the tables
+    `buckets`: how many tasks each stage has, by its number. `folder`: the folder of the run, which has the tables
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
-    state is kept, and components with saved state get a tick for `finish`. `settings_of` returns the settings of a
+    state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
     component, `report` is called with errors that user code reports, and `failed` with a component and the number of
-    tuples that it failed. `metrics`: the metrics of user code.
+    tuples that it fails. `metrics`: the metrics of user code.
     """
 
     def __init__(
@@ -200,8 +199,7 @@ class StageRows:
         return SplitsCell if self._stage.source == "splits" else AsyncSpoutCell if is_async else SpoutCell
 
     def _all_ways(self) -> dict[int, Way]:
-        """Return the destinations of frames for tasks of later stages; a number above all tasks means all of a
-        component's."""
+        """The destinations of frames for tasks of later stages; a number above all tasks means all of a component's."""
         ways = {
             task: Way(self._stage_of[name], index)
             for name, tasks in self._tasks.items()
@@ -278,8 +276,7 @@ class _Row:
             cell.close()
 
     def step(self, tries: int) -> None:
-        """Drain all cells between two steps. After a failure, also flush them, so that an error names the right
-        line."""
+        """Between two steps; after a failure, everything goes through at once, so that the error has its line."""
         for cell in self.cells:
             cell.drain()
             if tries:

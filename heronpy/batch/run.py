@@ -164,8 +164,7 @@ class Runs:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the runs while a command chooses and prepares a run. Raises TopologyError if another command has the
-        lock."""
+        """Lock the runs while a command chooses and prepares one; TopologyError if another command holds the lock."""
         check_root(self.folder.parent, "the folder of batch runs")
         make_folders(self.folder)
         descriptor = open_private(self.folder / _LOCK, os.O_RDWR)
@@ -200,8 +199,7 @@ class Runs:
 
 
 def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
-    """Raise TopologyError if the newest run began after this time and has no savepoint: the latest savepoint is
-    older."""
+    """TopologyError if the newest run began after a time and has left no savepoint: the latest one is older."""
     newest = Runs(folder, topology).newest()
     if newest is None:
         return
@@ -216,8 +214,7 @@ def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
 
 
 def run_folders(folder: Path, topology: str = "") -> Iterator[tuple[RunRecord, Path]]:
-    """Return all readable runs below a folder of runs, or the runs of one topology; the newest of each topology
-    first."""
+    """All readable runs below a folder of runs, or the runs of one topology; the newest of each topology first."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(folder)) if not topology else [topology]:
             runs = Runs(folder, name)

@@ -64,8 +64,7 @@ class Stage(Struct, frozen=True):
 
 
 def divide(topology: topology_pb2.Topology) -> tuple[Stage, ...]:
-    """Return the stages in the order of their run. Raises BatchRefusedError for a topology that cannot run as a
-    batch."""
+    """The stages in the order of their run. Raises BatchRefusedError for a topology that cannot run as a batch."""
     plan = LogicalPlan.from_topology(topology)
     traits = {name: frozenset(part.comp.traits) for name, part in components_of(topology).items()}
     for problem in _problems(plan, traits):

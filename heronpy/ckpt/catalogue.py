@@ -45,8 +45,7 @@ class Found(Struct):
 
     @property
     def withdrawn(self) -> bool:
-        """Whether sinks may have retracted output of this checkpoint: a restore would lose the tuples of that
-        output."""
+        """Whether sinks may have taken back output that belongs to it: a restore would lose those tuples."""
         tasks = self.metadata.tasks if self.metadata is not None else ()
         return self.abandoned and any(task.publishes for task in tasks)
 
@@ -77,8 +76,7 @@ def folders_of(roots: Iterable[Place], topology: str) -> Iterator[Place]:
 
 
 def of_topology(roots: Iterable[Place], topology: str) -> list[Found]:
-    """Return every checkpoint of every instance of a topology, the newest instance first, then the newest
-    checkpoint."""
+    """Every checkpoint of every instance of a topology, the newest instance first, then the newest checkpoint."""
     instances = []
     for folder in folders_of(roots, topology):
         mine = [item for item in in_folder(folder) if _belongs(item, topology)]

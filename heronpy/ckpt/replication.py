@@ -52,8 +52,7 @@ class Sets(Struct, frozen=True):
 
 
 def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = ()) -> Sets:
-    """Return the files to copy, keep and remove for a copy of `new` to a store that has `old` and keeps `kept`.
-    Pure."""
+    """The files to copy, keep and remove for a copy of `new` to a store that has `old` and keeps `kept`. Pure."""
     needed = {ref.path: ref for ref in files_of(new)}
     there = {ref.path for item in old for ref in files_of(item)}
     staying = {ref.path for item in kept for ref in files_of(item)}

@@ -147,8 +147,7 @@ class TaskState:
         return capture
 
     def _sound_chain(self, name: str) -> Chain:
-        """Return the chain, or a new chain if one of its files is damaged, which would spoil every later checkpoint
-        (F23)."""
+        """The chain, or a new chain if one of its files is damaged, which would spoil every later checkpoint (F23)."""
         chain = self._chains.setdefault(name, Chain())
         files = (s.file for link in chain.links or () for s in link.segments if s.file.path)
         if not all(map(self.store.has, files)):

@@ -26,8 +26,7 @@ class LongLineError(HeronError):
 
 
 class UnfinishedLineError(HeronError):
-    """A line of a chunk lacks its end, so the file was longer before; `offset` is the offset of the line's first
-    byte."""
+    """A chunk has a line without an end, so its file was longer before; `offset` is that of the line's first byte."""
 
     def __init__(self, name: str, offset: int) -> None:
         super().__init__(f"{name} ends within the line at byte {offset}, and has been longer")

@@ -24,12 +24,11 @@ _Spans = dict[_File, list[Bytes]]
 
 
 def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
-    """Return, as a clause, why ledgers lack units that their table contains; "" if they lack none.
+    """Why ledgers lack units that their table has, as a clause; "" if they do not.
 
     `given`: the ids that each ledger has handed out; `newest`: the highest generation of the table; `units`: generation
     and id of the published units, both read before the requests to the ledgers. An id is handed out before its unit is
-    published, even across a power cut. So a published id that the ledger has not handed out yet proves that the ledger
-    is older than the table.
+    published, even across a power cut. So a published id that the ledger has yet to hand out shows an older ledger.
     """
     nexts = {}
     for one in given:

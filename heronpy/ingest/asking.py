@@ -153,8 +153,7 @@ class Asking:
         ledger.close()
 
     def leave(self) -> None:
-        """End gracefully: return the units of this process, so that other processes can take them at once, and
-        close."""
+        """End gracefully: return the units of this process, so that no one waits for them, and close."""
         self._stop_beating()
         try:
             if self._ledger is not None:

@@ -166,8 +166,7 @@ def rows_of(rows: object) -> Iterable[object]:
 
 
 def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
-    """Return the error to report for an error of the user's function: that error, or a read error that it may have
-    caught."""
+    """The error to report for an error of the user's function: that error, or a read error that it may have caught."""
     try:
         unit.check()
     except MovedError as moved:

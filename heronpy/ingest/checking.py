@@ -186,8 +186,7 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
 
 
 def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, ...], int]:
-    """Return a table's content by file, and its highest generation. Raises LedgerError for a contradiction in the
-    table."""
+    """A table's content by file, and its highest generation. Raises LedgerError for a contradiction in the table."""
     lineages = _lineages(table, pipeline)
     try:
         bad = list(_bad_records(stages))
@@ -243,8 +242,7 @@ def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
 
 
 def _digest(root: str, chunk: Chunk) -> str:
-    """Return the digest of the range. Raises MovedError, also for another site's lagging copy and for a truncated
-    file."""
+    """The digest of the range. Raises MovedError, also for another site's lagging copy and for a truncated file."""
     digest = sha256()
     with opened(root, chunk) as descriptor:
         try:

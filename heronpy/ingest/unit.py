@@ -239,8 +239,7 @@ class LogUnit:
         self._blocks.close()
 
     def digests(self) -> list[str]:
-        """Return the digest of the lines of each chunk; read lines that `rows` has not read. Raises the errors of
-        `check`."""
+        """The digest of the lines of each chunk; read lines that `rows` has not read. Raises the errors of `check`."""
         for _ in self._blocks:
             pass
         self.check()

@@ -320,8 +320,7 @@ class LogWorker(Spout):
 
 
 class RowWorker(LogWorker):
-    """The worker of a pipeline whose rows go to bolts. It emits the rows of its unit, and commits the unit when all are
-    acked.
+    """The worker of a pipeline whose rows go to bolts: emits the rows of its unit, and commits it when all are acked.
 
     At least once: if the worker ends or the function raises, the whole unit is emitted again.
     """

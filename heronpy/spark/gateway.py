@@ -73,8 +73,7 @@ class AuthenticatorThread:
 
     Admits holders of the topology's key to a socket, from its creation until `close`.
 
-    Create the object before the socket is bound, and close it before the socket; until then, only its thread may use
-    the monitor.
+    Make it before the socket is bound, and close it before the socket; meanwhile only its thread touches the monitor.
     """
 
     def __init__(self, keys: Keys, sock: zmq.Socket[bytes]) -> None:

@@ -23,8 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def container_task(given: dict) -> Callable[[Iterator], Iterator[bytes]]:  # type: ignore[type-arg]
-    """Return the function of a one-task job, which yields one line of JSON. `given`: command, join token and
-    identity."""
+    """The function of a one-task job, which yields one line of JSON. `given`: command, join token and identity."""
 
     def run(_: Iterator) -> Iterator[bytes]:  # type: ignore[type-arg]
         from pyspark import TaskContext

@@ -305,8 +305,7 @@ class DispatchInbox(Inbox):
 
 
 def inboxes_of(homes: dict[str, str], run: str, epoch: int) -> dict[str, DispatchInbox]:
-    """Return the inboxes of all pipelines of a topology, by the safe name of the component that hands the dispatches
-    over.
+    """The inboxes of all pipelines of a topology, by the safe names of the components that hand their dispatches over.
 
     `homes`: the folder of the dispatches of each component.
     """

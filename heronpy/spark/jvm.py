@@ -62,8 +62,7 @@ class Output:
         os.close(self.writer)
 
     def termination_report(self, wait_s: float = 0.0) -> str:
-        """Return the last lines, which may explain an exit; wait up to this number of seconds for the end of the
-        pipe."""
+        """The last lines, which may explain an exit; wait up to this number of seconds for the end of the pipe."""
         self._thread.join(wait_s)
         telling = [line.strip() for line in self._telling]
         return "; ".join(telling[-LINES_NAMED:])
@@ -120,8 +119,7 @@ class Jvm:
         return cls(process, output)
 
     def listen(self, info: Path, deadline: float) -> None:
-        """Wait until the JVM has written its address to `info`. Raises JvmError, with the last lines, if it does
-        not."""
+        """Wait until it has written its address to `info`; JvmError with its last lines if it does not."""
         while not info.exists():
             end = self.ended()
             if end is not None:

@@ -195,8 +195,7 @@ class SparkDriver:
         return str(self._session.sparkContext.uiWebUrl or "") if self._session is not None else ""
 
     def end_in_order(self, wait_s: float) -> None:
-        """Stop the session and wait for the end of the JVM; Raises JvmError if that takes longer than `wait_s`
-        seconds."""
+        """Stop the session and wait for the end of the JVM; JvmError when that takes longer than `wait_s`."""
         assert self._session is not None and self._jvm is not None
         self._session.stop()
         self._jvm.end_in_order(wait_s)

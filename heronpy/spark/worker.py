@@ -181,8 +181,7 @@ class Worker:
             return self._raised(ticket, manifest, error)
 
     def _attempt(self, ticket: Ticket, manifest: Manifest) -> Result | Lost | None:
-        """Aggregate and prepare a batch. Returns None if done; then `manifest.prepared` is this attempt, if it
-        counts."""
+        """Aggregate and prepare a batch; None when done. `manifest.prepared` then names this attempt, if it counts."""
         manifest.started = self._uncounted.pop(ticket, manifest.started)
         if manifest.started - manifest.raised > DEATHS_MAX:
             death = StateError(
@@ -228,8 +227,7 @@ class Worker:
             self._uncounted[ticket] = manifest.started
 
     def _frame(self, ticket: Ticket, manifest: Manifest, session: Any) -> Any:
-        """Return the rows as a DataFrame. Only Spark reads the rows of work units, and a batch run has several
-        sinks."""
+        """The rows as a DataFrame. Only Spark reads the rows of work units, and a batch run has several sinks."""
         if manifest.of_run:
             return None
         if manifest.inputs:

@@ -327,8 +327,7 @@ class CheckpointStore:
         return f"{self.folder / ref.path} {what}"
 
     def _sizes(self, refs: Iterable[FileRef], checkpoint: int | None = None) -> dict[str, int]:
-        """Return the sizes of all objects in these checkpoints' folders. A listing is cheaper than a request per
-        object."""
+        """The sizes of all objects in these checkpoints' folders. A listing is cheaper than a request per object."""
         folders = {self._path(ref).split("/", 1)[0] for ref in refs}
         if checkpoint is not None:
             folders.add(folder_name(checkpoint))

@@ -48,8 +48,7 @@ class DeadLetterFile:
             os.close(descriptor)
 
     def last_number(self, topology_id: str) -> int:
-        """Return the `number` of the newest letter of this topology; 0 without a letter, or if the file cannot be
-        read."""
+        """The `number` of the newest letter of this topology; 0 without a letter, or if the file cannot be read."""
         try:
             lines = self.path.read_bytes().splitlines()
         except OSError:

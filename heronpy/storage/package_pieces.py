@@ -1,7 +1,6 @@
 """The archive of a package in a place that all hosts reach, so that not every host fetches it from the scheduler.
 
-The archive is stored in pieces, so that no process has all of it in memory: `<topology id>/<sha256 of the
-archive>/<number>`. Readers have its size and digest from the scheduler, so they detect an archive that another user has
+Each piece is `<topology id>/<sha256 of the archive>/<number>`, so that no process has the whole archive in memory. Readers have its size and digest from the scheduler, so they detect an archive that another user has
 put there.
 """
 
@@ -36,8 +35,7 @@ class PackagePieces:
         return f"{self._prefix}/{digest.hex()}/{number:06d}"
 
     def put(self, archive: Path, digest: bytes) -> None:
-        """Store an archive unless it is already complete, which the last piece shows, because pieces are written in
-        order."""
+        """Store an archive unless it is complete already. Pieces are written in order, so the last piece shows that."""
         size = archive.stat().st_size
         last = max(0, size - 1) // PIECE_BYTES
         if self._objects.head(self._key(digest, last)) == size - last * PIECE_BYTES:

@@ -131,10 +131,9 @@ def replica_of(settings: CheckpointSettings) -> Place | None:
 
 
 def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | None:
-    """Return the store for all hosts of a new topology, which the policy chooses among writable stores; None if there
-    is only one store.
+    """The folder for all hosts of a new topology, chosen by policy among writable ones; None with only one store.
 
-    Raises StoreError if no store can be written.
+    StoreError if no store can be written.
     """
     if len(settings.stores) < 2:
         return None

@@ -31,10 +31,9 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
-    """Download the wheels that a requirements file names, and write them into a file; return `<into>-<digest>.zip`.
+    """Download the wheels that a requirements file names, and write them into a file; returns `<into>-<digest>.zip`.
 
-    The wheels are for this Python and platform. Raises PackageError with pip's reason, or DeadlineError if pip takes
-    too long.
+    The wheels are for this Python and platform. PackageError with pip's reason; DeadlineError when pip takes too long.
     """
     if not requirements.is_file():
         raise ConfigError(f"there is no requirements file {requirements}")
@@ -116,8 +115,7 @@ def unpack(archive: Path, into: Path) -> list[Path]:
 
 
 def run_pip(arguments: Sequence[str], timeout_s: float, trouble: str) -> None:
-    """Run this interpreter's pip. Raises PackageError with `trouble` and pip's reason, or DeadlineError after the
-    timeout."""
+    """Run this interpreter's pip; PackageError with `trouble` and pip's own reason, DeadlineError after the timeout."""
     command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
     try:
         ran = subprocess.run(

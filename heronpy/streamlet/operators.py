@@ -277,8 +277,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define open_source")
 
     def next_element(self) -> Any:
-        """Return the next element, or None if no element is available yet. Raises StopIteration at the end of the
-        input."""
+        """The next element, or None if no element is available yet. Raises StopIteration at the end of the input."""
         raise NotImplementedError(f"{type(self).__name__} must define next_element")
 
     def next_tuple(self) -> None:

@@ -339,14 +339,12 @@ def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
 
 
 def _key_of(tup: HeronTuple) -> int:
-    """Return a key that is equal for all objects of one tuple. Only a tuple of a tracked frame can have several
-    objects."""
+    """A key that is equal for all objects of one tuple. Only a tuple of a tracked frame can have several objects."""
     return tup.frame.number << PLACE_BITS | tup.index if tup.frame.tracked else -id(tup)
 
 
 def several(tup: OneOrMany, what: str) -> list[HeronTuple]:
-    """Return the tuples that user code passed to `ack` or `fail`: one or an iterable. Raises TypeError for anything
-    else."""
+    """The tuples that user code passed to `ack` or `fail`: one or an iterable. Raises TypeError for anything else."""
     if type(tup) is HeronTuple:
         return [tup]
     if isinstance(tup, InBatch):

@@ -283,8 +283,7 @@ class Batches:
         return Copy(len(self._copied) - 1)
 
     def begin_copies(self, stream: OutStream, marks: list[Mark]) -> list[Mark]:
-        """Return the marks of at most `batch_tuples` tuples with several copies; call `send` before adding any
-        other."""
+        """The marks of at most `batch_tuples` tuples with several copies; call `send` before adding any other."""
         self.flush_copies()
         return [None if mark is None else self.add_copies(stream, [], mark) for mark in marks]
 

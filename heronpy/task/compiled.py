@@ -72,11 +72,10 @@ def compile_emit(
     field_indices: Sequence[int],
     env: dict[str, Any],
 ) -> Callable[..., Any]:
-    """Create the emit function of a task's default stream.
+    """The emit function of a task's default stream.
 
     `kind` is "spout" or "bolt"; `field_indices` has the place of each consumer's grouping field, and is empty for one
-    buffer. `env` binds the names that the generated code uses; `refill` and `flush` return the number of tuples until a
-    flush.
+    buffer. `env` binds the names that the generated code uses; `refill` and `flush` give the tuples until a flush.
     """
     scope: dict[str, Any] = {**env, "next_part": parts(env["refill"], env["flush"])}
     mark_value = "None"

@@ -138,8 +138,7 @@ class Emitter:
             stream.left = self._refill(stream)
 
     def heed(self, task: int, full: bool, limit: int) -> None:
-        """Record that a task is full or has room again, and that its frames have at most `limit` tuples (0: no
-        limit)."""
+        """A task has become full or has room again, and its frames hold at most `limit` tuples (0: no limit)."""
         (self._full.add if full else self._full.discard)(task)
         limits = self.batches.limits
         if limit:
@@ -411,8 +410,7 @@ class Emitter:
             low += part.size
 
     def _arrow_rows(self, stream: OutStream, columns: ArrowColumns) -> int:
-        """Return the number of tuples that are sent together: about a full frame for each task, for at most `frames`
-        tasks."""
+        """The number of tuples that are sent together: about a full frame for each task, for at most `frames` tasks."""
         tasks = max((len(chooser.tasks) for chooser in stream.choosers), default=1)
         by_size: int = self.settings.batch_bytes * columns.size // (columns.batch.nbytes + 1)
         limit = max(1, min(by_size, self.settings.batch_tuples) * min(self.frames, tasks))

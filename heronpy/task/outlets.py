@@ -104,8 +104,7 @@ class Outlet:
         return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
 
     def _limited(self, total: int, limits: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Return shares within the limit of their destination; a destination gets several shares if all have a
-        limit."""
+        """Shares within the limit of their destination; a destination gets several shares if all have a limit."""
         found: list[tuple[int, int]] = []
         turn = self.turn % len(self.dests)
         # A small flush rotates. A larger flush serves the destinations with the smallest limits first, and the others

@@ -268,8 +268,7 @@ MESSAGE_MAX = 1 << 16
 
 
 def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
-    """Return the message that acks all roots of a frame of one spout task; `envelope` is the frame without its
-    payload."""
+    """The message that acks all roots of a frame of one spout task; `envelope` is the frame without its payload."""
     message = Frame()
     message.CopyFrom(envelope)
     message.kind, message.source_task, message.dest_task = ACK, task_id, envelope.root_task

@@ -225,8 +225,7 @@ def _plain(config: topology_pb2.Config) -> dict[str, Any]:
 def columns_of(
     emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None
 ) -> Columns | ArrowColumns:
-    """Return the tuples of one emit_batch. Raises TopologyError if they are invalid. `count` is the number of anchors
-    or ids (`what`)."""
+    """The tuples of one emit_batch; TopologyError if they are invalid. `count` of them have a `what`: anchor or id."""
     rules = ColumnRules(emitter.component, stream.name, stream.fields, stream.schema)
     given = rules.columns(columns, rows)
     if count is not None:

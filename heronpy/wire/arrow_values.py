@@ -55,8 +55,7 @@ def schema_to_bytes(schema: pa.Schema) -> bytes:
 
 
 def schema_of(data: bytes) -> pa.Schema:
-    """Return the schema from the bytes of `schema_to_bytes`. Raises TopologyError for invalid bytes, or without
-    pyarrow."""
+    """The schema from the bytes of `schema_to_bytes`. Raises TopologyError for invalid bytes, or without pyarrow."""
     pa = arrow()
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))

@@ -175,8 +175,7 @@ Watch = Callable[[bytes, Callable[[], Any]], Any]
 def salvager(
     deserialize: Callable[[bytes], Any] | None = None, allow_pickle: bool = True
 ) -> Callable[[bytes, int, Watch | None], list[Any]]:
-    """Return the function (payload, codec, watch) -> flat list, with an Undecodable for each value that cannot be
-    decoded.
+    """The function (payload, codec, watch) -> flat list with an Undecodable for each value that cannot be decoded.
 
     It is slower than `decoder`, and serves payloads that `decoder` has refused or whose decoding may end the process.
     `watch`, if given, decodes each value that involves the user's code. It raises RemoteWireError if the payload is not

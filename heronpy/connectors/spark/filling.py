@@ -65,8 +65,7 @@ class Limits(Struct, frozen=True):
 
 
 def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits: Limits) -> Step:
-    """Return the next step for a batch of this size and age, while `uncommitted` batches of its task lack an
-    outcome."""
+    """The next step for a batch of this size and age, while `uncommitted` batches of its task lack an outcome."""
     is_due = rows >= limits.rows or size_bytes >= limits.bytes or age_s >= limits.age_s
     if rows == 0 or not is_due:
         return Step.FILL
@@ -134,8 +133,7 @@ class Filling:
         return []
 
     def take_arrow(self, batch: Any, columns: pa.RecordBatch) -> list[Refused]:
-        """Add a batch of tuples whose values are these columns; return the tuples that do not fit, which are not
-        added."""
+        """Add a batch of tuples whose values are these columns; those that do not fit are left out and returned."""
         if columns.num_columns != self._width:
             reason = f"it has {columns.num_columns} values and the sink has {self._width} columns"
             return [Refused(tup, reason) for tup in batch]

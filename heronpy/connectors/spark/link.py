@@ -44,8 +44,7 @@ class Probe(msgspec.Struct, tag="probe"):
 
 
 class Session(msgspec.Struct, tag="session"):
-    """Gateway to sink: whether Spark has a session. Without a session: what Spark is doing; with a session: an outage,
-    if any."""
+    """Gateway to sink: whether Spark has a session. Without one: what it is doing; with one: an outage, if any."""
 
     up: bool
     text: str = ""
@@ -138,8 +137,7 @@ class GatewayLink:
         self._endpoint = found
 
     def session(self) -> Session | None:
-        """Return the gateway's last answer about its Spark session, None before the first answer; send a new
-        request."""
+        """The gateway's last answer about its Spark session, None before the first answer; send a new request."""
         self._early += self.finished()
         self._look()
         try:

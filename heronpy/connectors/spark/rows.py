@@ -171,8 +171,7 @@ class RowShape:
         self._fixed = True
 
     def cast(self, batch: pa.RecordBatch) -> pa.Table | None:
-        """Return a table of an Arrow batch with a column for each field; None if some rows do not fit without
-        conversion.
+        """The table of an Arrow batch with a column for each field; None if some rows do not fit without conversion.
 
         A type is converted to another of its kind if no value changes; `table` handles everything else.
         """

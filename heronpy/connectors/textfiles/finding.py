@@ -79,8 +79,7 @@ class Finder:
         return len(self._copies)
 
     def divide(self, index: int, readers: int) -> None:
-        """Become reader `index` of `readers`: drop files of other readers, and treat files gained from others as
-        new."""
+        """Become reader `index` of `readers`: drop files of other readers, and treat newly own files as new."""
         if self._share == (index, readers):
             return
         self._share = (index, readers)

@@ -181,8 +181,7 @@ class Follower:
         return found
 
     def keep(self, done: int, state: MutableMapping[tuple[str, int], Any], header_lines: int) -> None:
-        """Put the known files into a state, by first line; only the first `done` lines of the last block count as
-        read."""
+        """Put the known files into a state, by first line; only `done` lines of the last block count as read."""
         reading, position = None, 0
         if self._reading is not None:
             reading, block, fingerprint = self._reading
@@ -195,8 +194,7 @@ class Follower:
                 state[key] = value
 
     def restore(self, state: Mapping[tuple[str, int], Any]) -> set[int]:
-        """Continue from a state; return the numbers of header lines in it. Raises ValueError for another release's
-        state."""
+        """Continue from a state; returns the numbers of header lines in it. ValueError for that of another release."""
         headers = set()
         for version, header_lines, *files in state.values():
             if version != _VERSION:
@@ -217,8 +215,7 @@ class Follower:
                 self._notices.say(f"the last line of {file.path} is unfinished; it is read once it is complete")
 
     def _read(self, file: Followed) -> tuple[FollowedBlock | None, bool]:
-        """Return the next lines of a file, and whether more may follow. Raises FileNotFoundError if the file has
-        moved."""
+        """The next lines of a file, and whether more may follow. Raises FileNotFoundError if the file has moved."""
         fingerprint = file.fingerprint
         with self._places.open(file.path) as descriptor:
             if not self._places.is_at(file, descriptor):

@@ -71,8 +71,7 @@ def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests
 
 
 def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], with_backups: bool) -> Iterator[Unit]:
-    """Yield a bounded number of units that may be leased: first units without a worker, oldest first, then late
-    units."""
+    """Units whose state permits a lease, bounded: first units without a worker, oldest first, and then late units."""
     yield from merge(sorted(orphans.values(), key=_age), _ready(draft), key=_age)
     if draft.config.rows_to == "table" and with_backups:
         for unit in draft.view.expired(draft.now, policy.LOOKED_AT_MAX):
@@ -182,8 +181,7 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
 
 
 def leave(draft: Draft, request: requests.Leave, who: requests.Who) -> requests.Alive:
-    """Answer a `Leave`. The client's row stays, like that of a silent process, so that its site keeps its units for a
-    while."""
+    """See `Leave`. The row stays, like that of a silent process, so that its site keeps its units for a while."""
     give_back(draft, requests.GiveBack(counts=False, error="", own=True), who)
     known = draft.get(Client, who.name)
     if known is not None:

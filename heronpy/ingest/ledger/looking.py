@@ -44,8 +44,7 @@ def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def arrived(draft: Draft, site: str) -> float:
-    """Return the earliest time of the bytes that a site reports now: the time of its previous scan, which did not see
-    them.
+    """The earliest time of the bytes that a site reports now: its previous scan, which did not see them.
 
     They may be older than a unit of a waiting pipeline that was cut before this scan.
     """

@@ -103,10 +103,9 @@ class Partitions(Struct, frozen=True):
         return [{**time, "urls": list(one.urls)} for time, one in zip(times, self.entries, strict=True)]
 
     def with_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """Return the next version, in which other ledgers have the files born at or after a time.
+        """The next version, in which other ledgers hold the files born at or after a time.
 
-        Raises LedgerError if that time is before `now` (seconds since 1970), because a ledger may already have such
-        files.
+        Raises LedgerError if that time is before `now` (seconds since 1970), because a ledger may have such files.
         """
         begin = _seconds(since)
         if begin <= now:

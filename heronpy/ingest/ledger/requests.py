@@ -287,8 +287,7 @@ class Settled(Struct, frozen=True):
 
 
 class Published(Request[Settled], frozen=True):
-    """Report units that are visible in the output: their spans become done, and their rows are removed. Unknown ids
-    are ignored."""
+    """These units are visible in the output: their spans are done and their rows go. Unknown ids are ignored."""
 
     units: tuple[int, ...]
     generation: int
@@ -317,8 +316,7 @@ class Dispatched(Request[Settled], frozen=True):
 
 
 class DispatchFailed(Request[Settled], frozen=True):
-    """Report that the dispatch has finally failed: its units wait until a user retries them, in a dispatch with another
-    id."""
+    """The dispatch has finally failed: its units wait until a user retries them, in a dispatch with another id."""
 
     id: int
     generation: int
@@ -336,8 +334,7 @@ class WhichLive(Request[Live], frozen=True):
 
 
 class Collected(Struct, frozen=True):
-    """`lost`: bytes of files that were deleted unprocessed, which are now bad. `more`: whether to repeat the
-    request."""
+    """`lost`: bytes of files that were deleted unprocessed, which are now bad. `more`: repeat the request."""
 
     files: int
     lost: int

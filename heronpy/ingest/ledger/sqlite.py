@@ -54,8 +54,7 @@ HALVED_S: Final = 0.004
 
 
 def pause_s(waited_s: float, drawn_s: float) -> float:
-    """Return the next pause after this waiting time, given a pause drawn from `TURN_S`; at least the range's lower
-    end."""
+    """The next pause after this waiting time, given a pause drawn from `TURN_S`; at least the range's lower end."""
     return max(TURN_S[0], drawn_s / (1 + waited_s / HALVED_S))
 
 

@@ -110,8 +110,7 @@ class View(Protocol):
         """Return the number of units in each state, and their bytes."""
 
     def oldest_open(self, pipeline: str) -> float | None:
-        """Return when the oldest unpublished byte of a pipeline of this ledger began to wait; None if all are
-        published.
+        """When the oldest unpublished byte of a pipeline of this ledger began to wait; None if all are published.
 
         -inf: this ledger has no such pipeline yet.
         """
@@ -142,8 +141,7 @@ class View(Protocol):
         """The sites whose workers were seen since that time, ordered by name."""
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
-        """Return the figures of each site that has files or processes. It reads all copies, so use it only for
-        users."""
+        """The figures of each site that has files or processes. It reads all copies, so use it only for users."""
 
     def has_other(self, site: str, container: str, after: float) -> bool:
         """Whether a worker of that site in another container was seen since that time."""

@@ -227,10 +227,9 @@ def _cut(draft: Draft) -> requests.CutUnits:
 
 # ---- what nobody can read, and what is forgotten ----------------------------------------------
 def give_up(draft: Draft, file: File, error: str) -> int:
-    """Mark bytes of a file as bad if they are in no unit or in an idle unit; the rest of such a unit becomes a new
-    unit.
+    """Mark bytes of a file as bad that are in no unit or in an idle one; the rest of such a unit becomes a new unit.
 
-    Returns the number of these bytes.
+    Returns the number of bytes.
     """
     lost = file.size - file.cut
     for number in sorted({span.unit for span in draft.view.spans(file.id) if span.state is SpanState.UNIT}):

@@ -108,8 +108,7 @@ def folder_name(generation: int, unit: int) -> str:
 
 
 def published(table: str) -> Iterator[tuple[Path, Lineage]]:
-    """Return all published units of a table with their folders, by name. Raises LedgerError for an unreadable
-    record."""
+    """All published units of a table with their folders, by name. Raises LedgerError for an unreadable record."""
     for folder in _folders(table, PREFIX):
         yield folder, record_of(folder)
 

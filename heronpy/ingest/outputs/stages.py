@@ -160,8 +160,7 @@ class Stages:
         return restored
 
     def trouble(self, generation: int, unit: int, winner: int) -> str:
-        """Return why a committed unit cannot be published, judged by its stage and the table; "" if it can be
-        published.
+        """Why a committed unit cannot be published, judged by its stage and the table; "" if it can.
 
         Changes nothing. A unit that is being published may look like one with a missing stage.
         """

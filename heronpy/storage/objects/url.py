@@ -61,8 +61,7 @@ def is_url(text: str) -> bool:
 
 
 def place_of(text: str) -> Place:
-    """Return the place that a text names: a path, `file:///path`, or an object store's URL. Raises ConfigError
-    otherwise."""
+    """The place that a text names: a path, `file:///path`, or an object store's URL. Raises ConfigError otherwise."""
     match = _SCHEME.fullmatch(text)
     if match is None:
         return absolute(text)
