@@ -48,7 +48,7 @@ class Awake(asyncio.Event):
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """Knows when the loop sleeps, which distinguishes a coroutine that blocks the loop from one that waits."""
+    """A selector that detects when the loop sleeps; a coroutine that blocks the loop prevents that."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         """`before` is called when no coroutine can continue, `after` whenever coroutines continue, slept or not."""

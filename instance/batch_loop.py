@@ -21,7 +21,7 @@ class BatchBoltTask(BoltTask):
     """One task of a bolt with `process_batch`."""
 
     def open_frame(self, frame: frame_pb2.Frame, now: float) -> bool:
-        """Take the parts of a frame; returns whether there are any. Raises any error if it cannot be opened."""
+        """Open a frame and take its parts; return whether there are any. Raises any error."""
         self.parts.extend(self.opener.open_batches(frame, now))
         return bool(self.parts)
 

@@ -263,7 +263,7 @@ class BoltTask(Task):
         return True
 
     def open_frame(self, frame: frame_pb2.Frame, now: float) -> bool:
-        """Make the tuples of a frame `current`; whether there are any. Any error if it cannot be opened."""
+        """Put a frame's tuples into `current`; return whether there are any. Raises any error."""
         self.current = self.opener.open(frame, now)
         return bool(self.current)
 
@@ -441,7 +441,7 @@ class BoltTask(Task):
     asynchronous = False
 
     def broke_off(self, count: int) -> None:
-        """User code was interrupted: its tuple counts as the last processed one; the successor gets the rest."""
+        """Record an interruption: the tuple counts as the last processed tuple; the successor gets the rest."""
         self.progress.executed += count
         self.flush_acks()
         self.advance(count)

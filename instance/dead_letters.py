@@ -59,7 +59,7 @@ class DeadLetters:
         self._emit: Callable[..., Any] | None = None
 
     def emit_by(self, emit: Callable[..., Any], out: OutStream | None) -> None:
-        """Also `emit` each letter to `out`, their stream, if there is one; TopologyError if its fields are others."""
+        """Also `emit` each letter to the stream `out`, if given. Raises TopologyError for other fields."""
         if out is None:
             return
         if tuple(out.fields) != FIELDS:

@@ -145,7 +145,7 @@ class AckLinger:
         self.room = FEW
 
     def limit(self, pending: float, tasks: int) -> None:
-        """`pending`: how many tuples a spout may have pending, the least of all spouts; `tasks`: of this component."""
+        """`pending`: smallest limit of pending tuples of any spout; `tasks`: number of tasks of this component."""
         self.room = int(max(FEW, min(MANY, pending * SHARE / max(1, tasks))))
 
     def came(self, now: float) -> None:

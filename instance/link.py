@@ -205,7 +205,7 @@ class DataLink:
     # ---- inward -------------------------------------------------------------------------------
 
     def receive(self, take: Callable[[frame_pb2.Frame, int], None], budget: int = 64) -> int:
-        """Drain the socket without waiting; `take(frame, size)` gets all but credits. Returns frames read."""
+        """Drain the socket without waiting; `take(frame, size)` gets all but credits. Return the number of frames."""
         sock = self.sock
         if sock is None or self._quiet:
             self._quiet = False  # only what was received by the wait is known
@@ -250,7 +250,7 @@ class DataLink:
         return count
 
     def consumed(self, size: int, tuples: int, before: Callable[[], None] = lambda: None) -> None:
-        """A received data frame was processed; when a quarter of the window is due, calls `before`, then grants."""
+        """Record a processed data frame; if a quarter of the window is due, call `before`, then grant credit."""
         self.consumed_bytes += size
         self.consumed_tuples += tuples
         self.consumed_frames += 1

@@ -67,7 +67,7 @@ KEYS_MAX = 1000
 
 
 def cpu_wait_s() -> float | None:
-    """How long the main thread, which runs user code, could run and got no CPU; None where the kernel does not say."""
+    """Return the seconds that the main thread was ready but got no CPU; None if the kernel does not report it."""
     try:
         with open("/proc/self/schedstat", encoding="ascii") as schedstat:
             return int(schedstat.read().split()[1]) / 1e9
@@ -211,7 +211,7 @@ class TaskMetrics:
         return histogram
 
     def executed(self, source: str, count: int, took_ns: float, samples: list[Sample], now: float) -> None:
-        """`count` calls of `process` for tuples of one source, `took_ns` in all; `now` in monotonic seconds."""
+        """Record `count` calls of `process` for a source, `took_ns` in total; `now` is in monotonic seconds."""
         self.count("__execute-count", source, count)
         self.count("__execute-time-ns", source, took_ns)
         histogram, slowest = self._histogram("__execute-latency", source), samples[0][0]

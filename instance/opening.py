@@ -56,7 +56,7 @@ class FrameOpener(FrameReader):
         return self.early_frames.take_known(self._components)
 
     def withholds(self, entry: Entry, now: float) -> bool:
-        """Whether an open frame of the queue cannot be read yet: it waits here, or is given up if there is no room."""
+        """Whether an open frame cannot be read yet: then it waits here, or is given up if there is no room."""
         frame, size = entry.frame, entry.size
         if frame.source_task in self._components or not self._may_wait:
             return False

@@ -103,7 +103,7 @@ class Charges:
         roots: Sequence[tuple[int, int]] = (),
         heard: Mapping[int, int] | None = None,
     ) -> Charge:
-        """User code raised for a tuple of these (spout task, root) pairs; `heard` has the highest that have come."""
+        """Charge an exception to a tuple with these (spout task, root) pairs; `heard` has the highest known roots."""
         charge = self._taken(key, now)
         if roots and all(root <= charge.heard.get(task, -1) for task, root in roots):
             # This is not the charged tuple: it arrived before the charged tuple could be sent again.

@@ -102,7 +102,7 @@ def count_link(metrics: TaskMetrics, link: DataLink, now: float) -> None:
 
 
 def count_loop(metrics: TaskMetrics, progress: Progress, time_use: TimeUse, now: float) -> None:
-    """Set the metrics of a task's loop: what waits, its slowest calls, where its time goes; `now` as above."""
+    """Set a task's loop metrics: waiting tuples, slowest calls, use of time; `now` is in monotonic seconds."""
     gauge = metrics.gauge
     gauge("__gateway-in-stream-queue-size", "", progress.in_tuples)
     gauge("__gateway-out-stream-queue-size", "", progress.out_tuples)

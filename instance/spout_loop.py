@@ -384,7 +384,7 @@ class SpoutTask(Task):
                 self._flush(after)
 
     def _call(self, free: int, chunk: int, now: float) -> tuple[int, bool]:
-        """Call next_tuple while it has emitted less than `free` tuples; returns how often, and whether it is dry.
+        """Call next_tuple while it has emitted less than `free` tuples; return how often, and whether it is dry.
 
         Without a limit of pending tuples, `free` limits the calls alone.
         `chunk`: how often at most; 0: one by one, until it is dry. When a trace is due, the first call is traced by
@@ -514,7 +514,7 @@ class SpoutTask(Task):
         return calls, False
 
     def _is_behind(self, now: float) -> bool:
-        """Whether it has asked for a call that is due, because it was called late to send more together."""
+        """Whether a call that the spout requested is due, because it was called late to send more tuples together."""
         return self._slack_s > 0 and 0 < self._call_at <= now
 
     def _rest(self, now: float) -> None:

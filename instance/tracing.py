@@ -324,7 +324,7 @@ class LatencyMarkers:
         batches.origin_ns = origin_ns if now >= self.due else 0
 
     def end(self, now: float) -> bool:
-        """They are processed; whether nothing was emitted for them, so that their path ends here."""
+        """End the processing of these tuples; return whether nothing was emitted, so that their path ends here."""
         batches = self._batches
         origin_ns, batches.origin_ns = batches.origin_ns, 0
         grown = [o for o in self._emitter.outlets() if o.flat and len(o) != self._sizes.get(o, 0)]
@@ -338,7 +338,7 @@ class LatencyMarkers:
         return False
 
     def join(self, origin_ns: int, now: float) -> bool:
-        """A marked tuple is processed together with others; True if its mark travels on, so that `part` must follow."""
+        """Begin a marked tuple among others; return True if its mark is passed on, so that `part` must follow."""
         if now < self.due:
             return False
         self._made(now)

@@ -267,7 +267,7 @@ class Backpressure:
         return self.held_s + (now - self._held_since if self.holding else 0.0)
 
     def spent(self, now: float, avoided: bool = False) -> dict[int, float]:
-        """Seconds per culprit task in which spouts were held, or in which senders avoided it instead."""
+        """Return, by culprit task, the seconds in which spouts were held back or senders avoided the task."""
         total = dict(self.avoided_s if avoided else self.spent_s)
         for episode in self.local.values():
             if episode.avoided == avoided:

@@ -61,7 +61,7 @@ class Hints:
         return alike is not None and not alike <= self._backpressure.full()
 
     def hold_sender(self, waiting: Waiting) -> None:
-        """The frame earns no credit before it is sent: unless its sender can go elsewhere, less may be in transit."""
+        """Withhold a frame's credit until it is sent; unless the sender can use other tasks, shrink its window."""
         task = waiting.dest_task
         if not self.is_avoided(task):
             assert waiting.creditor is not None

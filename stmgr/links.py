@@ -118,7 +118,7 @@ class Source:
             self.grant()
 
     def shrink(self, window: int, until: float) -> None:
-        """The sender must wait: at most this many bytes, or one frame, may be in transit, at least until this time."""
+        """Limit the data in transit to this number of bytes, or one frame, at least until this time."""
         self.window = max(WINDOW_MIN_BYTES, min(self.window, window))
         self.steady_until = until
 

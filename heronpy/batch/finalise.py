@@ -74,7 +74,7 @@ def _end(steps: Steps, wait: Callable[[float], None]) -> None:
 
 @contextmanager
 def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None]:
-    """Only one keeper of this host ends the run. Keepers of two hosts may do so at once: the result is the same."""
+    """Allow only one keeper of this host to end the run. Two hosts may end it at once, with the same result."""
     descriptor = open_private(steps.run.folder / "finalise.lock", os.O_RDWR)
     try:
         while not try_flock(descriptor):

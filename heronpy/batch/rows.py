@@ -276,7 +276,7 @@ class _Row:
             cell.close()
 
     def step(self, tries: int) -> None:
-        """Between two steps; after a failure, everything goes through at once, so that the error has its line."""
+        """Drain all cells between two steps; after a failure, also flush, so that an error names the right line."""
         for cell in self.cells:
             cell.drain()
             if tries:

@@ -164,7 +164,7 @@ class Runs:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the runs while a command chooses and prepares one; TopologyError if another command holds the lock."""
+        """Lock the runs while a command prepares one. Raises TopologyError if another command has the lock."""
         check_root(self.folder.parent, "the folder of batch runs")
         make_folders(self.folder)
         descriptor = open_private(self.folder / _LOCK, os.O_RDWR)
@@ -199,7 +199,7 @@ class Runs:
 
 
 def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
-    """TopologyError if the newest run began after a time and has left no savepoint: the latest one is older."""
+    """Raise TopologyError if the newest run began after this time without a savepoint: the latest is older."""
     newest = Runs(folder, topology).newest()
     if newest is None:
         return

@@ -26,7 +26,7 @@ class LongLineError(HeronError):
 
 
 class UnfinishedLineError(HeronError):
-    """A chunk has a line without an end, so its file was longer before; `offset` is that of the line's first byte."""
+    """A line of a chunk lacks its end, so the file was longer before; `offset` is where the line begins."""
 
     def __init__(self, name: str, offset: int) -> None:
         super().__init__(f"{name} ends within the line at byte {offset}, and has been longer")

@@ -119,7 +119,7 @@ class Jvm:
         return cls(process, output)
 
     def listen(self, info: Path, deadline: float) -> None:
-        """Wait until it has written its address to `info`; JvmError with its last lines if it does not."""
+        """Wait until the JVM has written its address to `info`. Raises JvmError, with the last lines."""
         while not info.exists():
             end = self.ended()
             if end is not None:

@@ -181,7 +181,7 @@ class Worker:
             return self._raised(ticket, manifest, error)
 
     def _attempt(self, ticket: Ticket, manifest: Manifest) -> Result | Lost | None:
-        """Aggregate and prepare a batch; None when done. `manifest.prepared` then names this attempt, if it counts."""
+        """Aggregate and prepare a batch; None if done. Then `manifest.prepared` is this attempt, if it counts."""
         manifest.started = self._uncounted.pop(ticket, manifest.started)
         if manifest.started - manifest.raised > DEATHS_MAX:
             death = StateError(

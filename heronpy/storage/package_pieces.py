@@ -1,7 +1,7 @@
 """The archive of a package in a place that all hosts reach, so that not every host fetches it from the scheduler.
 
-Each piece is `<topology id>/<sha256 of the archive>/<number>`, so that no process has the whole archive in memory. Readers have its size and digest from the scheduler, so they detect an archive that another user has
-put there.
+A piece is `<topology id>/<sha256 of the archive>/<number>`, so that no process has the whole archive in memory. Readers
+have its size and digest from the scheduler, so they detect an archive that another user has put there.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def unpack(archive: Path, into: Path) -> list[Path]:
 
 
 def run_pip(arguments: Sequence[str], timeout_s: float, trouble: str) -> None:
-    """Run this interpreter's pip; PackageError with `trouble` and pip's own reason, DeadlineError after the timeout."""
+    """Run this interpreter's pip. Raises PackageError with pip's reason, or DeadlineError after the timeout."""
     command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
     try:
         ran = subprocess.run(

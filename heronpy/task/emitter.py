@@ -138,7 +138,7 @@ class Emitter:
             stream.left = self._refill(stream)
 
     def heed(self, task: int, full: bool, limit: int) -> None:
-        """A task has become full or has room again, and its frames hold at most `limit` tuples (0: no limit)."""
+        """Record that a task is full or has room, and that its frames have at most `limit` tuples (0: no limit)."""
         (self._full.add if full else self._full.discard)(task)
         limits = self.batches.limits
         if limit:

@@ -225,7 +225,7 @@ def _plain(config: topology_pb2.Config) -> dict[str, Any]:
 def columns_of(
     emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None
 ) -> Columns | ArrowColumns:
-    """The tuples of one emit_batch; TopologyError if they are invalid. `count` of them have a `what`: anchor or id."""
+    """Return the tuples of one emit_batch. Raises TopologyError unless they are valid and match `count`."""
     rules = ColumnRules(emitter.component, stream.name, stream.fields, stream.schema)
     given = rules.columns(columns, rows)
     if count is not None:

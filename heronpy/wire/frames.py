@@ -170,7 +170,7 @@ class LinkHeader:
 
     @staticmethod
     def unpack(header: bytes, frame: bytes | None = None) -> tuple[int, int]:
-        """Epoch and sequence number; RemoteWireError if the bytes are not a header, or not the header of this frame."""
+        """Return epoch and sequence number. Raises RemoteWireError if the bytes are not this frame's header."""
         if len(header) != _HEADER.size:
             raise RemoteWireError(f"{len(header)} bytes are not a link header")
         magic, version, flags, crc, epoch, seq = _HEADER.unpack(header)

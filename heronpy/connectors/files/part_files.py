@@ -189,7 +189,7 @@ class PartFiles:
     # -- without checkpoints ------------------------------------------------------------------
 
     def settle_leftovers(self, keep: bool) -> tuple[int, int]:
-        """Publish (`keep`) or remove open files whose writer is dead; returns the number of each."""
+        """Publish (with `keep`) or remove open files whose writer is dead; return the number of each."""
         kept = removed = 0
         for name in sorted(os.listdir(self.folder)):
             match = self._mine(name)

@@ -181,7 +181,7 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
 
 
 def leave(draft: Draft, request: requests.Leave, who: requests.Who) -> requests.Alive:
-    """See `Leave`. The row stays, like that of a silent process, so that its site keeps its units for a while."""
+    """Answer a `Leave`. Keep the client's row, so that its site keeps its units for a while."""
     give_back(draft, requests.GiveBack(counts=False, error="", own=True), who)
     known = draft.get(Client, who.name)
     if known is not None:

@@ -56,7 +56,7 @@ class PartitionedLedger:
         self._turn = 0
 
     def ask(self, request: Request[A]) -> A:
-        """See `Ledger.ask`; raises LedgerAwayError if one of the needed ledgers does not answer."""
+        """Return the combined answer. Raises LedgerAwayError if one of the needed ledgers does not answer."""
         rule = _RULES.get(type(request))
         if rule is None:
             return self._of(cast(Any, request).unit).ask(request)

@@ -20,7 +20,7 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, row: Any) -> int:
-        """Add an item of `rows(unit)`; returns its number of rows. An error belongs to the row and counts as a try."""
+        """Add an item of `rows(unit)`; return its number of rows. An error belongs to the row: a failed try."""
 
     def write_many(self, rows: list[Any]) -> int:
         """Add several items, with the same effect as `write` for each. After an error, the attempt restarts with
