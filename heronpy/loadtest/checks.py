@@ -1,4 +1,4 @@
-"""Checks of a run: exact counts, and the other requirements of its profile. Pure, except for reading Spark's table."""
+"""Checks of a run: exact counts, and other requirements of its profile (reads no files but Spark's table). Pure."""
 
 from __future__ import annotations
 
