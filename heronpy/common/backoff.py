@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def backoff_s(attempt: int, *, initial_s: float, max_s: float, jitter: float = 0.0) -> float:
-    """The delay before retry number `attempt` (0 is the first); a `jitter` of 1 halves it."""
+    """Return the delay in seconds before retry number `attempt` (0 is the first); a `jitter` of 1 halves it."""
     if attempt < 0:
         raise ValueError(f"the attempt number is {attempt}; it must be zero or more")
     if not 0.0 <= jitter <= 1.0:
@@ -27,11 +27,11 @@ class Backoff:
             raise ValueError(f"a backoff from {initial_s} s to {max_s} s is impossible; give 0 <= initial_s <= max_s")
         self.initial_s = initial_s
         self.max_s = max_s
-        #: Failures since the last success.
+        #: Number of failures since the last success.
         self.attempt = 0
 
     def next_s(self, jitter: float = 0.0) -> float:
-        """The delay to wait now; counts one more failure."""
+        """Count a failure, and return the seconds to wait."""
         delay_s = backoff_s(self.attempt, initial_s=self.initial_s, max_s=self.max_s, jitter=jitter)
         self.attempt += 1
         return delay_s

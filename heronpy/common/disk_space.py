@@ -12,19 +12,19 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 RESERVE_BYTES: Final = 1 << 20
-#: Least space that a file or a directory entry takes.
+#: Minimum bytes that a file or a directory entry occupies.
 _BLOCK_BYTES: Final = 4096
-#: A disk with less free space counts as full: growing data would fill it immediately.
+#: Free bytes below which a disk counts as full, because growing data would fill it immediately.
 FULL_BELOW_BYTES: Final = 256 * 1024
 
 
 def is_full_error(error: OSError) -> bool:
-    """Whether a call failed because there is no space, on the disk or for this user."""
+    """Whether a call failed because the disk or the quota of this user is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def full_folder(*folders: str | os.PathLike[str]) -> Path | None:
-    """The first of these folders whose disk is full, or None; missing folders are skipped."""
+    """Return the first of these folders whose disk is full, or None; missing folders are skipped."""
     for folder in map(Path, folders):
         with contextlib.suppress(OSError):
             found = os.statvfs(folder)
@@ -36,7 +36,7 @@ def full_folder(*folders: str | os.PathLike[str]) -> Path | None:
 class Reserve:
     """A file whose space is released when a write finds no space, so that small writes still succeed on a full disk.
 
-    The caller holds a lock that keeps other users of the same file out.
+    The caller must hold a lock that excludes other users of the same file.
     """
 
     def __init__(self, file: Path, size_bytes: int = RESERVE_BYTES) -> None:
@@ -44,13 +44,13 @@ class Reserve:
         self._size = size_bytes
 
     def keep(self) -> None:
-        """Reserve the space, as far as available; takes one stat call when it is already reserved."""
+        """Reserve as much of the space as is available; costs one stat call if it is already reserved."""
         with contextlib.suppress(OSError):
             if self._held() >= self._size:
                 return
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                # Block by block: when space runs out, one large write would reserve nothing.
+                # Write block by block: if space runs out, one large write would reserve nothing.
                 for step in (self._size, _BLOCK_BYTES * 8, _BLOCK_BYTES):
                     with contextlib.suppress(OSError):
                         while (held := os.fstat(descriptor).st_size) < self._size:
@@ -59,7 +59,7 @@ class Reserve:
                 os.close(descriptor)
 
     def during(self, action: Callable[[], T], needs_bytes: int) -> T:
-        """The result of `action`; if it runs out of space, some of the reserve is released and it is called again."""
+        """Return the result of `action`; if it runs out of space, release some of the reserve and call it again."""
         while True:
             try:
                 return action()
@@ -74,7 +74,7 @@ class Reserve:
             return 0
 
     def _give(self, wanted_bytes: int) -> bool:
-        """Release this much of the reserve, or the rest of it; False when nothing was left."""
+        """Release this much of the reserve, or the rest of it; returns False if nothing was left."""
         try:
             held = self._held()
             if held:

@@ -1,4 +1,4 @@
-"""Declarations of settings; the settings of engines, work units and batch runs. `setting_types` has the others."""
+"""How settings are declared, and the settings of engines, work units and batch runs; others: `setting_types`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def setting(
     choices: tuple[str, ...] = (),
     absolute: bool = False,
 ) -> Any:
-    """A field of a room with its documentation and range; no number may be negative. `absolute`: a path."""
+    """Declare a field of a room with documentation and range (never negative). `absolute` means an absolute path."""
     return Described(default, doc, low, high, choices, absolute)
 
 
 class RoomType(StructMeta):
-    """Makes a struct with the defaults as values, and keeps the descriptions in `described`."""
+    """Metaclass that creates a struct with the defaults, and stores the descriptions in `described`."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> RoomType:
         described = {key: value for key, value in namespace.items() if isinstance(value, Described)}
@@ -103,7 +103,7 @@ class EngineSettings(Room, frozen=True):
 
     @property
     def on_one_host(self) -> bool:
-        """Whether all containers run on the host of their scheduler, whose folders they reach."""
+        """Whether all containers run on the host of their scheduler and can access its folders."""
         return self.kind in ("", "local")
 
 

@@ -1,39 +1,39 @@
 """The error tree of heronpy. Pure.
 
     HeronError                     base; `str(error)` is one sentence
-      ConfigError                  a setting or option is wrong
-      TopologyError                the user's topology is wrong
+            ConfigError                  a setting or option is invalid
+            TopologyError                the user's topology is invalid
       PackageError                 the user's package cannot be used
       StateError                   the state manager refused
         NodeExistsError / NoNodeError / VersionMismatchError
-        NoSpaceError               its disk is full
+                NoSpaceError               the disk of the state manager is full
         DamagedStateError          a node cannot be read, now or later
-        StateAwayError             it cannot be reached now; also a RetryableError
-      WireError                    a frame or message is wrong
+                StateAwayError             the state manager cannot be reached now; also a RetryableError
+              WireError                    a frame or message is invalid
         LocalWireError             our own fault: we tried to send it
         RemoteWireError            the peer's fault: we received it
       RpcError                     the peer refuses a request
         RetryableRpcError          for now; also a RetryableError
         FencedRpcError             because the caller was replaced; also a FencedError
-        InvalidRpcError            because the request is wrong
-        LateRpcError because it could not finish in time
-        AnswerError                its answer cannot be read
-      DeadlineError                something did not happen in time
+                InvalidRpcError            because the request is invalid
+                LateRpcError               because it could not finish in time
+                AnswerError                the answer of the peer cannot be read
+              DeadlineError                an awaited event did not happen in time
         LostReplyError             the peer ended first: the request may or may not have been carried out
       LedgerError                  the ledger of a pipeline refuses a request
         NoPipelineError            because it has no pipeline of this name
         MovedLedgerError           because the pipeline has another partition map
-        LedgerAwayError            it cannot be reached now; also a RetryableError
-          RemovedLedgerError       because its file was removed or replaced
+                LedgerAwayError            the ledger cannot be reached now; also a RetryableError
+                  RemovedLedgerError       because the file of the ledger was removed or replaced
       FencedError                  the caller's epoch or lease is stale: stop, do not retry
         ReplacedError              a process with a higher epoch has its place
       RetryableError               a later attempt may succeed
       FatalError                   no later attempt can succeed
-        GaveUpError                a task gives up: it is not started again, and its topology has failed
+                GaveUpError                a task gives up: it is not restarted, and its topology has failed
 
-Each error builds one clear sentence that names the thing and the fix, in lower case unless a name begins it and without
-a full stop, so that a caller can make it part of another sentence. Programs decide by the class, never by the
-sentence; between processes the class travels as a `Refusal`, see `heronpy.net.rpc`.
+Each error builds one sentence that names the thing and the fix, in lower case unless it begins with a name, and without
+a full stop, so that a caller can embed it in another sentence. Programs decide by the class, never by the sentence;
+between processes the class is sent as a `Refusal`, see `heronpy.net.rpc`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HeronError(Exception):
 
 
 class ConfigError(HeronError):
-    """A setting, option or configuration file is wrong."""
+    """A setting, option or configuration file is invalid."""
 
 
 class TopologyError(HeronError):
@@ -60,11 +60,11 @@ class StateError(HeronError):
 
 
 class NodeExistsError(StateError):
-    """A node that should be new exists."""
+    """A node to be created already exists."""
 
 
 class NoNodeError(StateError):
-    """A node that should exist does not."""
+    """A node that must exist is missing."""
 
 
 class VersionMismatchError(StateError):
@@ -76,7 +76,7 @@ class NoSpaceError(StateError):
 
 
 class DamagedStateError(StateError):
-    """The content of a node cannot be read; trying again does not help (F24)."""
+    """The content of a node cannot be read, and a retry does not help (F24)."""
 
 
 class WireError(HeronError):
@@ -84,11 +84,11 @@ class WireError(HeronError):
 
 
 class LocalWireError(WireError):
-    """This process tried to send something that cannot be sent."""
+    """This process tried to send a value that cannot be sent."""
 
 
 class RemoteWireError(WireError):
-    """A peer sent something that cannot be accepted."""
+    """A peer sent data that cannot be accepted."""
 
 
 class RpcError(HeronError):
@@ -96,7 +96,7 @@ class RpcError(HeronError):
 
 
 class InvalidRpcError(RpcError):
-    """The request is wrong in itself, or its sender does not belong to this topology."""
+    """The request is invalid, or its sender does not belong to this topology."""
 
 
 class LateRpcError(RpcError):
@@ -104,11 +104,11 @@ class LateRpcError(RpcError):
 
 
 class AnswerError(RpcError):
-    """The peer has answered with something that cannot be read, such as the answer of another release."""
+    """The peer's answer cannot be read, for example because it is from another release."""
 
 
 class DeadlineError(HeronError):
-    """Something did not happen before its deadline."""
+    """An awaited event did not happen before its deadline."""
 
 
 class LostReplyError(DeadlineError):
@@ -124,7 +124,7 @@ class FencedRpcError(RpcError, FencedError):
 
 
 class ReplacedError(FencedError):
-    """`who`, of epoch `epoch`, was replaced by an incarnation of epoch `newer`."""
+    """The incarnation `epoch` of process `who` was replaced by the incarnation `newer`."""
 
     def __init__(self, who: str, epoch: int, newer: int) -> None:
         super().__init__(who, epoch, newer)
@@ -171,4 +171,4 @@ class FatalError(HeronError):
 
 
 class GaveUpError(FatalError):
-    """A restart of the task that raises it cannot help: its topology has failed, with this sentence."""
+    """Raised by a task that a restart cannot help: the topology fails with this sentence."""

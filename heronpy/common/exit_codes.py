@@ -1,7 +1,7 @@
 """Exit codes of the processes of a topology. Pure.
 
-Executor and scheduler decide from these whether to start a process again.  They are not the exit
-codes of the `heron` command, which the command line documents for itself.
+Executor and scheduler decide from the exit code whether to restart a process.  The `heron` command
+has other exit codes, which the command line documents.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Why a process exited by itself."""
+    """Reasons why a process exits by itself."""
 
     OK = 0
     FAILURE = 1
@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
 
 
 OK = ExitCode.OK
-"""The process was asked to stop and did."""
+"""The process stopped on request."""
 FAILURE = ExitCode.FAILURE
 """An internal error; restarting may help."""
 USAGE = ExitCode.USAGE
@@ -37,22 +37,22 @@ USAGE = ExitCode.USAGE
 STARTUP_FAILURE = ExitCode.STARTUP_FAILURE
 """User code cannot be loaded or initialised; never restarted."""
 USER_EXCEPTION = ExitCode.USER_EXCEPTION
-"""User code raised while it ran; restarted within its budget."""
+"""User code raised an exception while it was running; restarted within the budget of restarts."""
 FENCED = ExitCode.FENCED
-"""A newer incarnation of this process exists; this one must not come back."""
+"""A newer incarnation of this process exists; this incarnation must not be restarted."""
 LOST_PARENT = ExitCode.LOST_PARENT
 """The process that supervised this one is gone."""
 FINISHED = ExitCode.FINISHED
-"""The work of the process is complete; there is nothing to restart."""
+"""The work of the process is complete; it is not restarted."""
 
 REWIND = ExitCode.REWIND
-"""A task ends itself to restart from a checkpoint; restarted immediately, at no cost to its budget."""
+"""A task ends itself to restart from a checkpoint; restarted immediately, without using its budget."""
 
 UNAVAILABLE = ExitCode.UNAVAILABLE
-"""Something that the process needs is unreachable, such as the state manager; restarted for as long as that lasts."""
+"""A service that the process needs, such as the state manager, is unreachable; restarted until it is reachable."""
 
 REFUSED = ExitCode.REFUSED
-"""This host cannot hold what the process should start; the last line of its log is the sentence for the user."""
+"""This host lacks resources for the program to start; the last line of the log is the sentence for the user."""
 
 GAVE_UP = ExitCode.GAVE_UP
 """A task has announced that no later attempt can succeed; it is not restarted, and its topology has failed."""
@@ -61,7 +61,7 @@ CHILD_ENDED = ExitCode.CHILD_ENDED
 """A helper process, such as Spark's JVM, has ended; the process is restarted with a new one."""
 
 TERMINATED = ExitCode.TERMINATED
-"""A task exited cleanly after SIGTERM (128 + 15, as shells report it); unless the runtime sent it, a preemption."""
+"""A task exited cleanly after SIGTERM (128 + 15); a preemption, unless the runtime sent the signal."""
 
 
 NAMED = frozenset(ExitCode)
@@ -69,6 +69,6 @@ NAMED = frozenset(ExitCode)
 
 
 def describe(code: int) -> str:
-    """The code in words, for logs and people."""
+    """Describe an exit code in words, for logs and people."""
     meaning = f" ({ExitCode(code).name.lower().replace('_', ' ')})" if code in NAMED else ""
     return f"exit code {code}{meaning}"

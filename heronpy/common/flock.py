@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 def open_lock(file: Path) -> int:
-    """A descriptor of a lock file, which is made if necessary."""
+    """Open a lock file, creating it if necessary; returns its descriptor."""
     return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Try to take the lock; True if this process holds it now."""
+    """Try to take the lock; returns whether this process holds it now."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:
@@ -28,7 +28,7 @@ def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 def unlock(descriptor: int) -> None:
     """Release a lock and close its descriptor."""
-    # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
+    # Unlock explicitly, because a child that was just forked may hold a copy of the descriptor.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
@@ -45,10 +45,10 @@ def locked(file: Path) -> Iterator[int]:
 
 
 def lock_file(file: Path) -> int:
-    """A descriptor of the file, locked, or -1 while another process holds the lock. Its holder may remove the file."""
+    """Lock a file that its holder may remove; returns its descriptor, or -1 while another process holds the lock."""
     descriptor = open_lock(file)
     try:
-        # A lock on a file that its last holder removed has no effect.
+        # A lock on a file that the previous holder has removed has no effect.
         if try_flock(descriptor) and os.stat(file).st_ino == os.fstat(descriptor).st_ino:
             return descriptor
     except FileNotFoundError:

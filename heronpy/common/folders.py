@@ -1,9 +1,9 @@
-"""Folders and files private to this user: the only module that makes folders with their parents.
+"""Folders and files private to this user: the only module that creates folders with their parents.
 
-`Path.mkdir(mode=..., parents=True)` gives the mode to the last folder only. The mode of the folders above follows the
-umask, and anyone who may write to one of them can replace everything below it. `make_folders` gives every level that it
-makes mode 0700. `check_root` checks folders that already exist, once, when a process starts. Data for users, such as
-the output of a sink, goes into folders of `make_output`, which follow their umask.
+`Path.mkdir(mode=..., parents=True)` applies the mode to the last folder only. The mode of its parents follows the
+umask, and a user who may write to one of them can replace all folders below it. `make_folders` creates every level with
+mode 0700. `check_root` checks existing folders once, when a process starts. Data for users, such as the output of a
+sink, goes into folders created by `make_output`, which follow the umask.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from heronpy.common.errors import ConfigError
 #: Write permission of group and others.
 WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
-#: Most files that are read completely are not larger.
+#: Buffer size that suffices for most files that are read completely.
 _MOST_BYTES: Final = 1 << 16
-#: Names the volumes that only this process's pod mounts; orchestrators make them writable for everybody in the pod.
+#: Environment variable with the volumes that only this pod mounts; orchestrators make them writable for all its users.
 POD_FOLDERS: Final = "HERON_POD_FOLDERS"
-#: The limit of Linux.
+#: Linux's limit for links that are followed in one path.
 _LINKS_MAX: Final = 40
 #: The user map of a process outside any user namespace.
 _ALL_USERS: Final = ["0", "0", "4294967295"]
 
 
 def make_folders(folder: str | os.PathLike[str]) -> None:
-    """Make a folder and each missing parent with mode 0700; folders that exist stay as they are.
+    """Create a folder and each missing parent with mode 0700; existing folders are not changed.
 
-    Raises FileExistsError when something else has the name, and any other OSError of the file system.
+    Raises FileExistsError if a file has the name, and other OSErrors of the file system.
     """
     path = Path(folder)
     try:
@@ -41,7 +41,7 @@ def make_folders(folder: str | os.PathLike[str]) -> None:
         if path.parent == path:
             raise
         make_folders(path.parent)
-        # Only once, because a file system such as /proc gives the same error for a folder whose parent exists.
+        # Retry only once, because a file system such as /proc gives the same error for a folder whose parent exists.
         _make_folder(path)
 
 
@@ -57,7 +57,7 @@ def _make_folder(path: Path) -> None:
 
 
 def make_output(folder: str | os.PathLike[str]) -> None:
-    """Make a folder, and its parents, that users read with other programs; the rights follow their umask."""
+    """Create a folder, with its parents, that users read with other programs; the modes follow the umask."""
     Path(folder).mkdir(parents=True, exist_ok=True)
 
 
@@ -75,7 +75,7 @@ def write_private_text(path: str | os.PathLike[str], text: str) -> None:
 def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
     """Write a file atomically; it is never readable by other users in between.
 
-    A file that is not `durable` is written again after a crash of the machine, so nothing waits for the disk.
+    A file that is not `durable` would be rewritten after a crash of the machine, so it is not synced to disk.
     """
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
@@ -102,10 +102,10 @@ def sync_path(path: str | os.PathLike[str]) -> None:
 
 
 def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """The content of a file that only this user or root can have written; OSError when it cannot be read.
+    """Read a file that only this user or root can have written. Raises OSError if it cannot be read.
 
-    The file is opened once, never through a link, and checked by its descriptor. ConfigError when another
-    user owns the file or may write to it, or when it is larger than `max_bytes`.
+    The file is opened once, never through a link, and checked by its descriptor. Raises ConfigError if another
+    user owns the file or may write to it, or if it is larger than `max_bytes`.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
@@ -128,19 +128,19 @@ def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) -> None:
-    """ConfigError unless only this user and root can replace the contents of a folder.
+    """Raise ConfigError unless only this user and root can replace the contents of a folder.
 
-    `what` names the folder in the error. A missing folder passes, because it will be made. `sticky` also accepts a
-    folder such as /tmp, where all users may write but may not touch each other's files; the caller then has
-    to check the owners of the contents. Folders above it, and links on the way, must belong to this user or root, and
-    must not be writable by all users; the rights of a group there are an administrator's choice.
+    `what` names the folder in the error. A missing folder passes, because it will be created. `sticky` also accepts a
+    folder such as /tmp, in which all users may write but cannot change each other's files; the caller must then check
+    the owners of the contents. Parents and links on the path must belong to this user or root, and must not be writable
+    by all users; whether a group may write there is an administrator's choice.
     """
     path = Path(folder).absolute()
     try:
         here = os.lstat(path)
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        _check_above(path, what)  # making the folder will report the obstacle
+        _check_above(path, what)  # creating the folder will report the obstacle
         return
     except OSError as error:
         raise ConfigError(f"cannot check {what} {path}: {error.strerror}") from None
@@ -159,7 +159,7 @@ def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) 
 
 
 def _check_above(path: Path, what: str) -> None:
-    """ConfigError when another user could rename or replace a folder above the path, or a link on the way to it."""
+    """Raise ConfigError if another user could rename or replace a parent of the path or a link on the way to it."""
     trusted = _trusted_owners()
     for above in _way_to(path):
         try:
@@ -180,12 +180,12 @@ def _check_above(path: Path, what: str) -> None:
 
 
 def _is_pods(folder: Path) -> bool:
-    """Whether a folder is a volume of this pod, where only its own processes can write."""
+    """Whether a folder is a volume of this pod, in which only processes of the pod can write."""
     return str(folder) in os.environ.get(POD_FOLDERS, "").split(":")
 
 
 def _way_to(path: Path) -> Iterator[Path]:
-    """Every folder and link that the system resolves on the way to an absolute path, without the path itself."""
+    """Yield every folder and link that the system resolves on the way to an absolute path, except the path itself."""
     left, here, links = list(reversed(path.parts[1:])), Path("/"), 0
     yield here
     while left:
@@ -206,9 +206,9 @@ def _way_to(path: Path) -> Iterator[Path]:
 
 
 def _trusted_owners() -> set[int]:
-    """Users who may own the folders above this user's folders: this user and root.
+    """Return the users who may own parents of this user's folders: this user and root.
 
-    In a user namespace root of the machine may have no number, and appears as the overflow user.
+    In a user namespace, the root user of the machine may have no number and appear as the overflow user.
     """
     trusted = {os.geteuid(), 0}
     try:
@@ -220,7 +220,7 @@ def _trusted_owners() -> set[int]:
 
 
 def another_user(uid: int) -> str:
-    """The owner of an object that this user does not trust, by number and, if the system knows it, by name."""
+    """Describe an untrusted owner by number and, if the system knows it, by name."""
     import pwd  # needed only when something is refused
 
     try:
@@ -237,10 +237,10 @@ def _quoted(path: Path) -> str:
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
-    """The absolute path, with `~` expanded and without `..`.
+    """Return the absolute path, with `~` expanded and without `..`.
 
-    A path that contains `..` is resolved as the system does, since the parent of a link is that of its
-    target; other links stay, because users know a folder by the name that they gave it.
+    A path that contains `..` is resolved as the system does it: the parent of a link is the parent of its
+    target. Other links are kept, because users know a folder by the name that they have used.
     """
     given = Path(path).expanduser().absolute()
     parts = given.parts
@@ -251,5 +251,5 @@ def absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def heron_home() -> Path:
-    """The folder for state, packages and working directories."""
+    """Return the folder for state, packages and working directories."""
     return absolute(os.environ.get("HERON_HOME") or "~/.herondata")

@@ -1,4 +1,4 @@
-"""One hash of values that is the same in every process, on every host and after every restart. Pure.
+"""A hash of values that is equal in every process, on every host and after every restart. Pure.
 
 Fields grouping and key groups depend on it: two values that Python calls equal must reach the same
 task. So the hash is canonical over *values*, not over representations: `a == b` implies
@@ -40,14 +40,14 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 #: Modulus of the rule for numbers that fit neither into 64 bits nor into a double (a Mersenne prime).
 _PRIME = (1 << 61) - 1
-#: Types whose rule is cached; user code may create classes without end.
+#: Maximum number of types whose rule is cached, because user code may keep creating classes.
 _RULES_MAX = 4096
 
 Rule = Callable[[Any], int]
 
 
 def stable_hash(value: object) -> int:
-    """The 64-bit hash of a value; equal values have equal hashes in every process."""
+    """Return the 64-bit hash of a value; equal values have equal hashes in every process."""
     kind = type(value)
     if kind is str:
         return _text(value)
@@ -62,7 +62,7 @@ def stable_hash(value: object) -> int:
 
 
 def stable_hash_many(values: Sequence[object]) -> int:
-    """The 64-bit hash of several values in order; of one value it is the value's own hash."""
+    """Return the 64-bit hash of several values in order; for a single value, the hash of that value."""
     if len(values) == 1:
         return stable_hash(values[0])
     return _digest(b"M" + b"".join([_packed(stable_hash(value)) for value in values]))
@@ -80,7 +80,7 @@ def _packed(hashed: int) -> bytes:
 
 
 def _mix(number: int) -> int:
-    """splitmix64: every bit of the input reaches every bit of the result."""
+    """Mix with splitmix64: every bit of the input affects every bit of the result."""
     number = (number + _GOLDEN) & _MASK
     number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -88,7 +88,7 @@ def _mix(number: int) -> int:
 
 
 def _hash(value: Any) -> int:
-    """Like `stable_hash`, for nested values: lets RecursionError pass."""
+    """Hash a nested value as `stable_hash` does, without handling RecursionError."""
     kind = type(value)
     return (_rules.get(kind) or _rule_for(kind))(value)
 
@@ -135,7 +135,7 @@ def _double(number: float) -> int:
 
 
 def _residue(numerator: int, denominator: int) -> int:
-    """A number modulo a prime, without building a huge integer for Decimal('1e999999')."""
+    """Return a number modulo a prime, without building a huge integer for Decimal('1e999999')."""
     return _residue_class(abs(numerator) * pow(denominator, _PRIME - 2, _PRIME), numerator < 0)
 
 
@@ -248,7 +248,7 @@ def _range(value: Any) -> int:
 
 
 def _enum(value: Any) -> int:
-    # Without the module: a class of the main file has a different module name in each kind of process.
+    # Omit the module: a class of the main file has a different module name in each kind of process.
     name = value._value_ if isinstance(value, enum.Flag) else value._name_
     return _ordered(b"E", (type(value).__qualname__, name))
 
@@ -319,13 +319,13 @@ def _pickled(value: Any) -> int:
 
 
 def _pickle(value: Any) -> bytes:
-    # Without the memo: equal values must not differ by which of their parts are the same object.
+    # Pickle without the memo: equal values must not differ because some of their parts are the same object.
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=4)
     pickler.fast = True
     try:
         pickler.dump(value)
-    except (RecursionError, ValueError):  # it contains itself, so the memo is needed
+    except (RecursionError, ValueError):  # the value contains itself, so the memo is needed
         return pickle.dumps(value, protocol=4)
     return buffer.getvalue()
 
@@ -360,7 +360,7 @@ _EXACT: dict[type, Rule] = {
     type(...): lambda value: _digest(b"ellipsis"),
 }
 
-#: In this order: a class of two kinds takes the rule of the kind whose equality it uses.
+#: The order matters: a class of two kinds takes the rule of the kind whose equality it uses.
 _BY_BASE: tuple[tuple[Any, Rule], ...] = (
     (str, _text),
     (collections.UserString, lambda value: _text(value.data)),
@@ -417,5 +417,5 @@ def _compares_by_fields(kind: type) -> bool:
     if equality is object.__eq__:
         return True
     code = getattr(equality, "__code__", None)
-    # The generated method is compiled from a string, a written one from a file.
+    # A generated method is compiled from a string, a written method from a file.
     return code is not None and code.co_filename == "<string>"

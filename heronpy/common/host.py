@@ -1,4 +1,4 @@
-"""Identifies this host, so that files of one host are not mistaken for another's."""
+"""Identifies this host, so that files of one host are not mistaken for files of another host."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from msgspec import Struct
 
 
 class Host(Struct, frozen=True):
-    """A host as others can recognise it."""
+    """A host, identified so that other hosts can recognise it."""
 
     name: str
     """Name for people; several hosts may have the same name."""
     machine: str
-    """Digest of the id of the installed system; "" when it has none. Copies of an image share it."""
+    """Digest of the id of the installed system; "" if it has no id. Copies of an image share the id."""
     boot: str
-    """Digest of the id of this run of the kernel; "" when it is hidden."""
+    """Digest of the id of this boot; "" if the id is hidden."""
 
     def is_same(self, other: Host) -> bool:
-        """Whether both are the same host, which may have been rebooted since. Containers of one kernel are one host."""
+        """Whether both are the same host, possibly rebooted in between. Containers of one kernel are one host."""
         if self.boot and self.boot == other.boot:
             return True
         return bool(self.machine) and (self.machine, self.name) == (other.machine, other.name)
 
     def to_text(self) -> str:
-        """One line for `from_text`."""
+        """Encode the host as one line for `from_text`."""
         return f"{self.machine or '-'} {self.boot or '-'} {self.name}"
 
     @classmethod
     def from_text(cls, text: str) -> Host | None:
-        """The host in a line; None if the line is empty or damaged."""
+        """Decode a host from a line; returns None if the line is empty or damaged."""
         parts = text.strip().split(" ", 2)
         if len(parts) != 3:
             return None
@@ -52,7 +52,7 @@ def this_host() -> Host:
 
 
 def _digest(path: str) -> str:
-    """A digest of a one-line file, which may be confidential; "" if the file is missing."""
+    """Return a digest of a one-line file, whose content may be confidential; "" if the file is missing."""
     try:
         with open(path, "rb") as file:
             content = file.read(256).strip()
@@ -63,7 +63,7 @@ def _digest(path: str) -> str:
 
 @cache
 def clock_id() -> int:
-    """A 32-bit number, not 0, that identifies the monotonic clock of this host; it changes with a reboot."""
+    """Return a nonzero 32-bit number that identifies the monotonic clock of this host; a reboot changes it."""
     with open("/proc/sys/kernel/random/boot_id", "rb") as file:
         return zlib.crc32(file.read().strip()) or 1
 
@@ -73,9 +73,9 @@ class Life(Enum):
 
     LIVES = "lives"
     ENDED = "ended"
-    #: Its host was rebooted since.
+    #: The host of the process was rebooted since.
     REBOOTED = "rebooted"
-    #: It belongs to another host, or to another namespace of process ids.
+    #: The process belongs to another host or to another namespace of process ids.
     UNKNOWN = "unknown"
 
 
@@ -84,7 +84,7 @@ class KnownProcess(Struct, frozen=True):
 
     pid: int
     started: int
-    """In clock ticks since the boot."""
+    """Start time in clock ticks since the boot."""
     namespace: int
     """Process id."""
     host: str
@@ -97,12 +97,12 @@ class KnownProcess(Struct, frozen=True):
 
     @property
     def host_name(self) -> str:
-        """Its host, for people; "" if that is unknown."""
+        """Name of the host for people; "" if unknown."""
         host = Host.from_text(self.host)
         return host.name if host is not None else ""
 
     def life(self) -> Life:
-        """Whether it is alive."""
+        """Determine whether the process is alive."""
         host, here = Host.from_text(self.host), this_host()
         if host is None or not host.is_same(here):
             return Life.UNKNOWN
@@ -114,7 +114,7 @@ class KnownProcess(Struct, frozen=True):
 
 
 def pid_namespace() -> int:
-    """The namespace of process ids: a process id has no meaning outside it."""
+    """Return the namespace of process ids, outside which a process id has no meaning."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -122,7 +122,7 @@ def pid_namespace() -> int:
 
 
 def started_at(pid: int) -> int:
-    """When a process of this host started, in clock ticks since boot; 0 if it does not exist."""
+    """Return the start time of a process in clock ticks since boot; 0 if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()

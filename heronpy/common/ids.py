@@ -1,8 +1,8 @@
-"""The names of things: processes, containers, tasks and epochs. Pure.
+"""The names of processes, containers and tasks, and epochs. Pure.
 
 Every process derives the same name from the same numbers, so names are never sent. A name chosen by a user becomes part
 of file names, of state paths, and of commands that people paste. `topology_name_problem` and `part_name_problem` are
-the rules for new names, and `name_problem` for names that are looked up.
+the rules for new names, and `name_problem` is the rule for names that are looked up.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ TaskId = NewType("TaskId", int)
 ContainerId = NewType("ContainerId", int)
 Epoch = NewType("Epoch", int)
 
-#: Longest user-chosen name in UTF-8 bytes; "container_<c>_<name>_<task>.log.1" must fit 255.
+#: Maximum UTF-8 bytes of a user's name, so that "container_<c>_<name>_<task>.log.1" fits into 255 bytes.
 NAME_BYTES_MAX = 200
 
 _STARTS_BITS = 16
 _TOPOLOGY = re.compile(r"\w[\w.-]*")
-#: No shell acts upon these characters inside a word.
+#: Characters without a special meaning inside a word in any shell.
 _PART = re.compile(r"\w[\w.:@%+=,-]*")
 
 
@@ -52,7 +52,7 @@ def instance_id(container: int, component: str, task: int) -> str:
 
 
 def parse_instance_id(name: str) -> tuple[ContainerId, str, TaskId]:
-    """Container, component and task of an instance's name; the component may contain underscores."""
+    """Split an instance's name into container, component and task; the component may contain underscores."""
     head, _, task = name.rpartition("_")
     prefix, _, rest = head.partition("_")
     container, _, component = rest.partition("_")
@@ -63,7 +63,7 @@ def parse_instance_id(name: str) -> tuple[ContainerId, str, TaskId]:
 
 
 def short_name(name: str) -> str:
-    """`count-7` for `container_1_count_7`, for views with little room; other names unchanged."""
+    """Shorten `container_1_count_7` to `count-7`, for narrow views; other names are returned unchanged."""
     try:
         _, component, task = parse_instance_id(name)
     except ValueError:
@@ -72,7 +72,7 @@ def short_name(name: str) -> str:
 
 
 def is_called(name: str, word: str) -> bool:
-    """Whether a word means an instance.
+    """Whether a word is one of the names of an instance.
 
     `container_1_count_7` is also called `count-7`, `count_7`, `count (task 7)`, `task 7` and `7`.
     """
@@ -85,16 +85,16 @@ def is_called(name: str, word: str) -> bool:
 
 
 def child_epoch(container_epoch: int, start: int) -> Epoch:
-    """The epoch of a process: a later start, or a later container, always wins."""
+    """Compute the epoch of a process, which grows with each start and with each container's epoch."""
     if not 0 <= start < 1 << _STARTS_BITS:
         raise ValueError(f"start number {start} does not fit an epoch; it must be below {1 << _STARTS_BITS}")
     return Epoch((container_epoch << _STARTS_BITS) | start)
 
 
 def incarnation_of(epoch: int, bits: int) -> int:
-    """A number of `bits` bits that distinguishes the incarnations of a process: the epoch, if it fits.
+    """Return a number of `bits` bits that distinguishes the incarnations of a process: the epoch, if it fits.
 
-    Epochs in pools have 40 bits or more and are replaced by a digest; two digests are equal once in `2 ** bits`.
+    Epochs in pools have 40 bits or more and are replaced by a digest; two digests collide once in `2 ** bits` cases.
     """
     if epoch < 1 << bits:
         return epoch
@@ -102,12 +102,12 @@ def incarnation_of(epoch: int, bits: int) -> int:
 
 
 def container_epoch_of(epoch: int) -> int:
-    """The epoch of the container in which a process has this epoch."""
+    """Return the container's epoch that a process's epoch contains."""
     return epoch >> _STARTS_BITS
 
 
 def is_first_start(epoch: int, container_epoch: int) -> bool:
-    """Whether no process of its name has run in its container since the container had this epoch."""
+    """Whether a process with this epoch is the first of its name since the container got its epoch."""
     return epoch <= child_epoch(container_epoch, 1)
 
 
@@ -117,7 +117,7 @@ def short_hash(text: str) -> str:
 
 
 def topology_name_problem(name: str) -> str | None:
-    """Why a name is invalid for a new topology. Commands use it, so it must be one plain word in any shell."""
+    """Return why a name is invalid for a new topology, or None. It must be one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _TOPOLOGY.fullmatch(name):
         return "has more than letters, digits, '_', '-' and '.', or does not begin with a letter, a digit or '_'"
@@ -125,12 +125,12 @@ def topology_name_problem(name: str) -> str | None:
 
 
 def edge_id(source: str, stream: str, target: str) -> str:
-    """`source/stream>target`"""
+    """Return the name of an edge: `source/stream>target`."""
     return f"{source}/{stream or 'default'}>{target}"
 
 
 def part_name_problem(name: str) -> str | None:
-    """Why a name is invalid for a component or stream. It must be one plain word in any shell."""
+    """Return why a name is invalid for a component or stream, or None. It must be one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _PART.fullmatch(name):
         return "has more than letters, digits and _ - . : @ % + = , or does not begin with a letter, a digit or '_'"
@@ -138,12 +138,12 @@ def part_name_problem(name: str) -> str | None:
 
 
 def name_problem(name: str) -> str | None:
-    """Why a name cannot be part of a path or be shown, as the end of a sentence; None when it is valid."""
+    """Return why a name cannot be part of a path or be shown, as the end of a sentence; None if it is valid."""
     if not name.strip():
         return "is empty"
     if "/" in name or "\\" in name:
         return "contains a slash"
-    # Names reach terminals and logs, so they contain nothing that would have to be escaped there.
+    # Names appear in terminals and logs, so they must not contain characters that need escapes there.
     if not is_plain(name):
         return "contains a control character"
     if name.startswith("-"):

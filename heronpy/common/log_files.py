@@ -2,8 +2,8 @@
 
 The executor copies the output of a process into a `RotatingLog`: `P.log`, then `P.log.1`, `P.log.2`
 and so on, newest first.  Invariants: the files of one process never exceed their number times their
-size; a disk that is full or forbidden costs log bytes, which are counted, and never the caller; the
-reader sees every byte once and in order across rotations, in bounded memory.
+size; if the disk is full or not writable, log bytes are dropped and counted, and the caller gets no
+error; the reader sees every byte once and in order across rotations, in bounded memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from heronpy.common.log_format import (
 
 RECORD_LINES_MAX: Final = 10_000
 _CHUNK: Final = 64 * 1024
-#: Bytes of a log's end that are read at first, and at most before the whole log is read in pieces.
+#: Bytes of a log's end that are read first, and maximum bytes before the whole log is read in pieces.
 TAIL_BYTES: Final = 128 * 1024
 TAIL_BYTES_MAX: Final = 64 << 20
 _LEVEL_NUMBERS: Final = {"DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
@@ -48,10 +48,10 @@ _PROCESS_NAME: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*")
 
 
 class RotatingLog:
-    """A bounded log file: `path`, then path.1, path.2, ... up to `files_max` files in all.
+    """A bounded log file: `path`, then path.1, path.2, ... up to `files_max` files in total.
 
-    `write` takes raw bytes and never raises.  Bytes that the disk refuses are counted in
-    `discarded_bytes`; when writing works again the log itself says how many were lost and why.
+    `write` takes raw bytes and never raises.  Bytes that cannot be written are counted in `discarded_bytes`;
+    when writing works again, a line in the log states how many bytes were lost and why.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class RotatingLog:
             self._descriptor = -1
 
     def _cut(self, view: memoryview, room: int) -> int:
-        """How many bytes fit into the current file when it cannot take all."""
+        """Return the number of bytes to write to the current file if not all of them fit."""
         line_end = bytes(view[:room]).rfind(b"\n") + 1 if room > 0 else 0
         if line_end or room <= 0:
             return line_end
-        # No line ends within the room: a line that began in this file, or that is too long for any file, is split; any
-        # other line starts the next file.
+        # No line ends within the room. Split a line that began in this file or is too long for any file; start the
+        # next file with any other line.
         return room if self._mid_line or self._size == 0 else 0
 
     def _append(self, view: memoryview) -> int:
@@ -158,7 +158,7 @@ class RotatingLog:
 def rotate(path: str | os.PathLike[str], files_max: int) -> None:
     """Make `path` free for a new file: it becomes path.1, path.1 becomes path.2, and so on.
 
-    At most `files_max` files will exist, the new one included. OSError when the folder refuses.
+    At most `files_max` files will exist, including the new file. Raises OSError if a file cannot be renamed.
     """
     for number in range(files_max - 2, 0, -1):
         with contextlib.suppress(FileNotFoundError):
@@ -170,9 +170,9 @@ def rotate(path: str | os.PathLike[str], files_max: int) -> None:
 
 
 def divide_logs(directory: str | os.PathLike[str], when: float, message: str) -> None:
-    """End every log of the directory that has content with this record, because later records are of another topology.
+    """End every nonempty log of the directory with this record, because later records belong to another topology.
 
-    A log that already ends with such a record is left alone. A log that cannot be written only lacks this record.
+    A log that already ends with such a record is not changed. Logs that cannot be written are skipped.
     """
     for process in log_processes(directory):
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -195,7 +195,7 @@ def _divide(descriptor: int, process: str, when: float, message: str) -> None:
 
 
 def log_processes(directory: str | os.PathLike[str]) -> list[str]:
-    """Names of the processes that have a log in the directory."""
+    """Return the names of the processes with a log in the directory."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -212,11 +212,11 @@ def read_logs(
     stop: Callable[[], bool] | None = None,
     poll_s: float = 0.1,
 ) -> Iterator[Record]:
-    """The records of a process's log, oldest first, across rotated files.
+    """Yield the records of a process's log, oldest first, across rotated files.
 
-    `since` (seconds since 1970) and `level` leave out older and less severe records; output that
-    bypassed logging has the time of the record before it and is never left out for its level.
-    `follow` waits for more, across rotations, until `stop()` is true.
+    `since` (seconds since 1970) and `level` exclude older and less severe records; output that
+    bypassed logging has the time of the previous record and is never excluded by its level.
+    `follow` waits for more records, across rotations, until `stop()` is true.
     """
     if not _PROCESS_NAME.fullmatch(process) or len(process) > 200:
         raise ConfigError(f"{escape(process)!r} is not the name of a process")
@@ -240,7 +240,7 @@ def last_logs(
     level: str | None = None,
     wanted: Callable[[Record], bool] = lambda record: True,
 ) -> list[Record]:
-    """The last `count` wanted records of `read_logs`, oldest first; read from the end."""
+    """Return the last `count` wanted records of `read_logs`, oldest first, reading from the end of the log."""
     path, shown, size = Path(directory) / f"{process}.log", level_filter(level), TAIL_BYTES
     while 0 < count and size <= TAIL_BYTES_MAX:
         lines, whole = _tail(path, size)
@@ -254,10 +254,10 @@ def last_logs(
 
 
 def _tail(path: Path, size: int) -> tuple[list[str], bool]:
-    """The lines of the last `size` bytes from the first record on, and whether these are the whole file."""
+    """Return the lines of the last `size` bytes from the first record on, and whether they are the whole log."""
     parts: list[bytes] = []
     known: set[tuple[int, int]] = set()
-    # Newest first: a file that is rotated meanwhile is read twice, and none is missed.
+    # Read the newest file first: a file that is rotated in between is read twice, and no file is missed.
     for _, _, file in reversed(_files(path)):
         with contextlib.suppress(OSError):
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -281,8 +281,8 @@ def _tail(path: Path, size: int) -> tuple[list[str], bool]:
 
 
 def level_filter(level: str | None) -> Callable[[str], bool]:
-    """Whether a record of a level is severe enough; a record without a level ("") always is. ConfigError for an unknown
-    level.
+    """Return a function that tells whether a level is severe enough; no level ("") always is. Raises ConfigError if
+    `level` is unknown.
     """
     lowest = _level_number(level) if level else 0
     return lambda given: not given or _LEVEL_NUMBERS.get(given, 20) >= lowest
@@ -296,7 +296,7 @@ def _level_number(level: str) -> int:
 
 
 def _other(line: str, when: float, process: str) -> Record:
-    """A line of the log that is not a record."""
+    """Return a record for a line of the log that is not a record."""
     if line.startswith(RAW):
         return Record(when, "", process, RAW_LOGGER, escape(line.removeprefix(RAW)))
     return Record(when, "", "", "", escape(line))
@@ -328,14 +328,14 @@ def _records(lines: Iterator[str | None], process: str) -> Iterator[Record]:
 
 
 def _files(path: Path) -> list[_File]:
-    """The log's files, from oldest to newest."""
+    """Return the log's files, from oldest to newest."""
     pattern = re.compile(re.escape(path.name) + r"\.(\d{1,4})")
     names: list[str] = []
     with contextlib.suppress(FileNotFoundError):
         names = os.listdir(path.parent)
     highest = max((int(match[1]) for name in names if (match := pattern.fullmatch(name))), default=0)
     found: dict[tuple[int, int], tuple[int, Path]] = {}
-    # Newest first, and on beyond the highest number: a rotation moves a file to a number that was not examined yet.
+    # Begin with the newest file, and continue beyond the highest number: a rotation moves a file to a higher number.
     number, there = 0, True
     while number <= highest or there:
         file, there = (path.with_name(f"{path.name}.{number}") if number else path), False
@@ -349,7 +349,7 @@ def _files(path: Path) -> list[_File]:
 
 
 def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[str | None]:
-    """Lines across files; None after the last line that is available at the moment."""
+    """Yield lines across files, and None after the last line that is currently available."""
     rest = b""
     for chunk in _chunks(path, follow, stop, poll_s):
         if chunk is None:
@@ -360,16 +360,16 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) ->
             yield line.decode("utf-8", "backslashreplace")
         if len(rest) > MESSAGE_MAX * 4:
             yield rest.decode("utf-8", "backslashreplace")
-            rest = RAW.encode()  # the rest does not start a line, so it is never a record
+            rest = RAW.encode()  # the rest does not begin a line, so it is never a record
     if rest:
         yield rest.decode("utf-8", "backslashreplace")
 
 
 def _open_next(path: Path, descriptor: int) -> int:
-    """Open the file after the open one (the oldest if no file is open); -1 without a further file.
+    """Open the file after the open file, or the oldest file if none is open; returns -1 without a further file.
 
-    If the open file is missing, it was rotated away or removed: the next one is then the oldest file that was written
-    to later.
+    If the open file is missing, it was rotated away or removed: the next file is then the oldest file that was
+    written later.
     """
     following = None
     while following is None:
@@ -388,7 +388,7 @@ def _after(files: list[_File], descriptor: int) -> list[_File]:
 
 
 def _opened(files: list[_File]) -> int | None:
-    """The first file that can be opened; -1 without one, None if a rotation has moved it."""
+    """Open the first file that can be opened; returns -1 without files, None if a rotation has moved the file."""
     for identity, _, file in files:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -405,7 +405,7 @@ def _opened(files: list[_File]) -> int | None:
 
 
 def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[bytes | None]:
-    """Bytes across files, in order; None when everything available has been read."""
+    """Yield bytes across files, in order, and None after all available bytes."""
     files = _files(path)
     newest = files[-1][0] if files and not follow else None
     descriptor = _open_next(path, -1)
@@ -422,7 +422,7 @@ def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -
             following = _open_next(path, descriptor)
             if following >= 0:
                 if descriptor >= 0:
-                    yield from _read_on(descriptor)  # written just before the rotation
+                    yield from _read_on(descriptor)  # bytes that were written just before the rotation
                     os.close(descriptor)
                 descriptor = following
             elif not follow or stop():
@@ -437,6 +437,6 @@ def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -
 
 def _read_on(descriptor: int) -> Iterator[bytes]:
     if os.lseek(descriptor, 0, os.SEEK_CUR) > os.fstat(descriptor).st_size:
-        os.lseek(descriptor, 0, os.SEEK_SET)  # truncated in place
+        os.lseek(descriptor, 0, os.SEEK_SET)  # the file was truncated in place
     while chunk := os.read(descriptor, _CHUNK):
         yield chunk

@@ -1,4 +1,4 @@
-"""The format of one log record: how it is written, made harmless and read back.
+"""The format of one log record: writing, escaping and parsing.
 
 A record is one line, in UTC,
 
@@ -7,7 +7,7 @@ A record is one line, in UTC,
 and each further line of its message starts with "  | ".  Output that bypassed logging, such as the last
 message of crashing C code, is in lines that begin with "raw | ".  Invariants: no text from a user or a
 tuple can forge a record or control a terminal, because line breaks and control characters are escaped
-and the start of a line is never theirs; a record is bounded.
+and such text never begins a line; the size of a record is bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from msgspec import Struct
 CONTINUATION: Final = "  | "
 RAW: Final = "raw | "
 RAW_LOGGER: Final = "raw"
-#: Logger of the record between two topologies of one name.
+#: Logger of the record that separates the logs of two topologies of one name.
 DIVIDER_LOGGER: Final = "heron.submit"
 MESSAGE_MAX: Final = 256 * 1024
 _WORD_MAX: Final = 300
@@ -42,12 +42,12 @@ _HEAD: Final = re.compile(
 
 
 def escape(text: str) -> str:
-    """The text with control characters made visible; tabs and newlines stay."""
+    """Make control characters visible; tabs and newlines are kept."""
     return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
 
 
 def is_plain(text: str) -> bool:
-    """Whether a name is one line without characters that control a terminal, or hide or reorder text."""
+    """Whether a name is one line without characters that control a terminal or hide or reorder text."""
     return not (_UNSAFE.search(text) or "\n" in text or "\t" in text)
 
 
@@ -60,13 +60,13 @@ def _visible(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def word(text: str, closing: str = "") -> str:
-    """A name in the head of a record: one word without the closing character."""
+    """Convert a name to one word without the closing character, for the head of a record."""
     kept = _SPACE.sub("_", escape(text[:_WORD_MAX]))
     return (kept.replace(closing, "_") if closing else kept) or "-"
 
 
 def format_record(when: float, level: str, process: str, logger: str, message: str) -> str:
-    """One record as text, without the final newline; `when` is in seconds since 1970."""
+    """Format a record without the final newline; `when` is in seconds since 1970."""
     milliseconds = round(when * 1000)
     seconds = time.gmtime(milliseconds // 1000)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", seconds) + f".{milliseconds % 1000:03d}+0000"
@@ -79,7 +79,7 @@ def format_record(when: float, level: str, process: str, logger: str, message: s
 class Record(Struct, frozen=True):
     """One record of a log; `level` is "" for output that bypassed logging, such as a crash dump.
 
-    Raw output has `logger` "raw", and its message is without the mark.
+    Raw output has `logger` "raw", and its message does not contain the mark.
     """
 
     when: float
@@ -97,7 +97,7 @@ class Record(Struct, frozen=True):
 
 
 def parse_line(line: str) -> Record | None:
-    """The record that starts with this line, or None."""
+    """Parse the record that starts with this line; returns None if the line starts no record."""
     match = _HEAD.fullmatch(line.rstrip("\n"))
     if match is None:
         return None

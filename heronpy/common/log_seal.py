@@ -2,11 +2,11 @@
 
 A child's stdout and stderr are one pipe, and user code, C extensions and subprocesses write to it past
 Python's streams. Before any of them runs, the child declares a random seal at the start of the pipe; from
-then on each line of a record begins with it. The reader treats a line without the seal as raw output: it
-is marked, escaped, and never a record, whatever it looks like.
+then on each line of a record begins with the seal. The reader treats a line without the seal as raw output: it
+is marked and escaped, and never counts as a record.
 
-Invariants: the seal is declared once, in the first line; a line of raw output is bounded, and so is the
-kept part of an unfinished line.
+Invariants: the seal is declared once, in the first line; the length of a line of raw output and of the buffered
+part of an unfinished line is bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from heronpy.common.log_format import CONTINUATION, RAW, escape
 
-#: Passes the seal to a new interpreter, which removes it from its environment immediately.
+#: Environment variable that passes the seal to a new interpreter, which removes the variable immediately.
 VARIABLE: Final = "HERON_LOG_SEAL"
 # A character of the seal that records never contain, because they are escaped.
 _MARK: Final = "\x1e"
@@ -27,7 +27,7 @@ _seal = ""
 
 
 def declare(descriptor: int) -> None:
-    """Choose a seal for this process and declare it on the pipe; call this before anything else writes there."""
+    """Choose a seal for this process and declare it on the pipe; call this before any other write to the pipe."""
     global _seal
     token = os.urandom(12).hex()
     _seal = f"{_MARK}{token} "
@@ -35,19 +35,19 @@ def declare(descriptor: int) -> None:
 
 
 def hand_on() -> dict[str, str]:
-    """The environment variables that let a new interpreter keep the seal of this process."""
+    """Return the environment variables that pass the seal of this process to a new interpreter."""
     return {VARIABLE: _seal} if _seal else {}
 
 
 def current() -> str:
-    """The prefix of each line of this process's records; "" when no seal was declared."""
+    """Return the prefix of each line of this process's records; "" if no seal was declared."""
     global _seal
     _seal = os.environ.pop(VARIABLE, "") or _seal
     return _seal
 
 
 def sealed(record: str, seal: str) -> str:
-    """A formatted record as written to the pipe, with its final newline."""
+    """Prefix a formatted record with the seal and add the final newline, for the pipe."""
     return f"{seal}{record}\n" if "\n" not in record else seal + record.replace("\n", "\n" + seal) + "\n"
 
 
@@ -59,7 +59,7 @@ class Line(Struct, frozen=True):
 
     @property
     def logged(self) -> bytes:
-        """The line as written to the log file."""
+        """Return the line as it is written to the log file."""
         return f"{RAW if self.raw else ''}{self.text}\n".encode("utf-8", "backslashreplace")
 
 
@@ -67,13 +67,13 @@ class Separator:
     """Separates the records of one incarnation of a child from its raw output. Pure."""
 
     def __init__(self, raw_max: int, record_max: int) -> None:
-        """Longer lines, in bytes, continue as a separate raw line."""
+        """Set the maximum bytes of raw lines and of records; a longer line continues as a separate raw line."""
         self._seal: bytes | None = None
         self._raw_max, self._record_max = max(raw_max, 1), max(record_max, 1)
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Line]:
-        """The lines that this data completes."""
+        """Add data; returns the lines that it completes."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         found = [line for part in whole for line in self._lines(part)]
         while len(self._rest) > self._limit_of(self._rest):
@@ -83,7 +83,7 @@ class Separator:
         return found
 
     def finish(self) -> list[Line]:
-        """The unfinished line; the rest of it is raw output."""
+        """Return the unfinished line; a continuation of it will be raw output."""
         rest, self._rest = self._rest, b""
         return self._lines(rest) if rest else []
 
@@ -115,12 +115,12 @@ class Separator:
 
 def _shown(line: bytes) -> str:
     text = line.decode("utf-8", "backslashreplace").removesuffix("\r")
-    # The continuation of a record keeps its indent: tabs and spaces are harmless.
+    # Keep the indent of a continuation of a record, because tabs and spaces are harmless.
     return escape(text)
 
 
 def _boundary(line: bytes, limit: int) -> int:
-    """A position near the limit, and above 0, that does not split a character."""
+    """Return a position near the limit and above 0 that does not split a character."""
     for at in range(limit, max(limit - 4, 0), -1):
         if line[at] & 0xC0 != 0x80:
             return at
@@ -128,5 +128,5 @@ def _boundary(line: bytes, limit: int) -> int:
 
 
 def unmarked(line: str) -> str:
-    """A line of a log as its process wrote it: without the mark of raw output or of a continuation."""
+    """Remove the mark of raw output or of a continuation from a line of a log."""
     return line.removeprefix(RAW).removeprefix(CONTINUATION)

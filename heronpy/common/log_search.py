@@ -1,7 +1,7 @@
 """Finds text in a log file from its end towards its beginning, in bounded pieces.
 
-Invariants: at most `BYTES_MAX` bytes are searched, and about `FOUND_MAX_BYTES` returned, per call; a line is returned
-once, either as a hit or as context; a line of more than CHUNK bytes counts as several.
+Invariants: each call searches at most `BYTES_MAX` bytes and returns about `FOUND_MAX_BYTES`; a line is returned once,
+either as a hit or as context; a line of more than CHUNK bytes counts as several lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 from heronpy.common.log_format import CONTINUATION, parse_line
 
 CHUNK = 1024 * 1024
-#: A tenth of a second on an ordinary machine.
+#: Maximum bytes searched per call, which takes about 0.1 s on an ordinary machine.
 BYTES_MAX = 64 * CHUNK
 FOUND_MAX_BYTES = 256 * 1024
 HITS_MAX, CONTEXT_MAX = 200, 50
@@ -31,9 +31,9 @@ class Hit:
 
     offset: int
     line: bytes
-    #: The first line of the record that it continues; empty if it begins a record itself, or none was found.
+    #: The first line of the record that the hit continues; empty if the hit begins a record or no record was found.
     head: bytes
-    #: Oldest first.
+    #: Lines before and after the hit, oldest first.
     before: list[bytes] = field(default_factory=list)
     after: list[bytes] = field(default_factory=list)
 
@@ -47,7 +47,7 @@ class Found(Struct, frozen=True):
     """The hits of one call, newest first."""
 
     hits: list[Hit]
-    #: The text before this offset was not searched; 0 if all of it was.
+    #: Offset before which the text was not searched; 0 if the whole text was searched.
     until: int
     searched: int
 
@@ -68,7 +68,7 @@ def contains(line: str, text: str, ignore_case: bool) -> bool:
 
 
 def _folded(data: bytes) -> bytes:
-    """ASCII letters in lower case. The length stays, so offsets stay valid."""
+    """Convert ASCII letters to lower case. The length does not change, so offsets stay valid."""
     return data.lower()
 
 
@@ -93,7 +93,7 @@ def search_back(
 def _places(
     descriptor: int, text: bytes, until: int, hits_max: int, ignore_case: bool
 ) -> tuple[list[_Place], int, int]:
-    """The hits, the text left before them, and the number of bytes searched."""
+    """Return the hits, the offset before which the text is not searched, and the number of bytes searched."""
     text = _folded(text) if ignore_case else text
     places: list[_Place] = []
     end, searched = min(until, os.fstat(descriptor).st_size), 0
@@ -104,7 +104,7 @@ def _places(
             return places, 0, searched  # the file was truncated
         data = _folded(data) if ignore_case else data
         first = 0
-        if begin:  # the line that began earlier is searched with the next piece
+        if begin:  # a line that began earlier is searched with the next piece
             newline = data.find(b"\n")
             first = newline + 1 if 0 <= newline < len(data) - 1 else 0
         stop = len(data)
@@ -121,7 +121,7 @@ def _places(
 
 
 def _hit(descriptor: int, place: _Place, context: int, lower: int, upper: int) -> tuple[Hit, int]:
-    """The hit with its context between these offsets, and the offset of its first line of context."""
+    """Return the hit with its context between these offsets, and the offset of the first line of context."""
     at = max(place.begin, min(place.at - LINE_MAX // 2, place.end - LINE_MAX))
     line = os.pread(descriptor, min(place.end - at, LINE_MAX), at)
     start = max(lower, place.begin - AROUND)
@@ -139,7 +139,7 @@ def _hit(descriptor: int, place: _Place, context: int, lower: int, upper: int) -
 
 
 def _whole(data: bytes, cut: bool) -> list[bytes]:
-    """The lines of a piece, without the first if `cut` says that it is incomplete."""
+    """Return the lines of a piece; if `cut`, without the first line, which is incomplete."""
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
     return lines[1:] if cut else lines
 
@@ -149,7 +149,7 @@ def _cut(lines: list[bytes]) -> list[bytes]:
 
 
 def _head(descriptor: int, place: _Place, line: bytes) -> bytes:
-    """The nearest earlier line that begins a record; empty if the hit itself begins one."""
+    """Return the nearest earlier line that begins a record; empty if the hit itself begins a record."""
     if line and _begins_record(line):
         return b""
     start = max(0, place.begin - AROUND)

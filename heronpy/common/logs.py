@@ -1,8 +1,8 @@
 """Logs of a process: records and prints go to its stdout in one format.
 
-The executor copies that pipe into files, see `log_files`; the format is in `log_format`; both
-can be imported from here.  Invariants: writing a log never raises into the caller; buffers
-are bounded; each printed line becomes one record.
+The executor copies stdout into files (see `log_files`); `log_format` defines the format; both can be
+imported from here.  Invariants: writing a log never raises into the caller; buffers are bounded; each
+printed line becomes one record.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _USER_LEVELS: Final = {
 
 
 def level_of(name: str | None) -> int:
-    """The level of `logging` for a level named by user code; INFO for an empty or unknown one."""
+    """Return the `logging` level for a name given by user code; INFO if the name is empty or unknown."""
     return _USER_LEVELS.get((name or "info").lower(), logging.INFO)
 
 
 class LogFormatter(logging.Formatter):
-    """Formats a record of `logging` as one record of the log."""
+    """Formats a `logging` record as one record of the log."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class LogFormatter(logging.Formatter):
 
 
 class _DescriptorHandler(logging.Handler):
-    """Writes records straight to a descriptor, so that captured prints cannot loop back."""
+    """Writes records directly to a descriptor, so that captured prints cannot loop back."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -95,9 +95,9 @@ class _DescriptorHandler(logging.Handler):
 
 
 def setup(process: str, level: str = "INFO", descriptor: int = 1) -> None:
-    """Send all logging of this process to its stdout in our format.
+    """Send all logging of this process to its stdout in heronpy's format.
 
-    It replaces the previous setup, so a forked child can call it again under its own name.
+    The call replaces the previous setup, so a forked child can repeat it with its own name.
     """
     if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
         raise ConfigError(f"unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL")
@@ -132,7 +132,7 @@ class _PrintCapture(io.TextIOBase):
 
     @property
     def buffer(self) -> _PrintBytes:
-        """The target of `sys.stdout.buffer.write`: the same lines."""
+        """The target of `sys.stdout.buffer.write`, which adds to the same lines."""
         return _PrintBytes(self)
 
     def fileno(self) -> int:
@@ -164,7 +164,7 @@ class _PrintCapture(io.TextIOBase):
                 self._log(rest)
 
     def close(self) -> None:
-        """Do nothing: libraries that close stdout must not silence the process."""
+        """Do nothing, because a library that closes stdout must not silence the process."""
         self.flush()
 
     def _log(self, line: str) -> None:
@@ -197,7 +197,7 @@ class _PrintBytes(io.RawIOBase):
 
 
 def capture_prints() -> None:
-    """Turn output that user code prints into records of loggers "stdout" and "stderr"."""
+    """Turn printed output of user code into records of the loggers "stdout" and "stderr"."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

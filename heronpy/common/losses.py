@@ -1,7 +1,7 @@
-"""How many tuples are missing from the result of a topology, in the form that all views use. Pure.
+"""Texts about the number of tuples missing from the result of a topology, for all views. Pure.
 
-A number has no word before it if each tuple was counted, `about` if some are estimated, and `at least` if it is a
-bound. The text is `an unknown number` if nothing bounds the number, which may be 0.
+A number stands alone if each tuple was counted, after `about` if some tuples are estimated, and after `at least` if it
+is a lower bound. The text is `an unknown number` if there is no bound; the number may then be 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WITH_LOSSES: Final = " WITH LOSSES"
 
 
 class Missing(Protocol):
-    """The totals of a topology that concern losses; the fields are those of `TupleTotals`."""
+    """The totals of a topology about losses, with the fields of `TupleTotals`."""
 
     @property
     def dead_letters(self) -> int: ...
@@ -38,7 +38,7 @@ class Missing(Protocol):
 
 
 def losses_text(totals: Missing) -> str:
-    """The number of missing tuples: `12`, `at least` or `about 12`, `an unknown number`; empty for none."""
+    """Describe the number of missing tuples: `12`, `at least 12`, `about 12`, `an unknown number`, or "" for none."""
     lost = 0 if totals.lost_unknown else totals.lost
     count = totals.dead_letters + lost + totals.not_resent
     # Uncounted losses are added to the counted ones.
@@ -52,7 +52,7 @@ def losses_text(totals: Missing) -> str:
 
 
 def missing_text(totals: Missing) -> str:
-    """The same as part of a sentence: `about 12 tuples`."""
+    """Describe the number of missing tuples as part of a sentence, such as `about 12 tuples`."""
     said = losses_text(totals)
     if said == UNKNOWN:
         return f"{UNKNOWN} of tuples"
@@ -60,13 +60,13 @@ def missing_text(totals: Missing) -> str:
 
 
 def state_label(state: str, totals: Missing | None) -> str:
-    """The state of a topology, such as `FINISHED WITH LOSSES`."""
+    """Return the state of a topology with a suffix if tuples are missing, such as `FINISHED WITH LOSSES`."""
     lossy = state == FINISHED and totals is not None and losses_text(totals)
     return f"{state}{WITH_LOSSES}" if lossy else state
 
 
 def given_up_text(totals: Missing) -> str:
-    """How the missing tuples were given up: `2 dead letters, about 3 lost`."""
+    """Describe how the missing tuples were given up, such as `2 dead letters, about 3 lost`."""
     texts = [about_letters(totals) + counted(totals.dead_letters, "dead letter"), f"{lost_text(totals)} lost"]
     if totals.not_resent:
         least = "at least " if totals.at_least else ""
@@ -75,7 +75,7 @@ def given_up_text(totals: Missing) -> str:
 
 
 def lost_text(totals: Missing) -> str:
-    """The tuples given up without a dead letter: `3`, `about 3`, `an unknown number`."""
+    """Describe the number of tuples given up without a dead letter: `3`, `about 3`, `an unknown number`."""
     if totals.lost_unknown or (totals.lost_estimated and not totals.lost):
         return UNKNOWN
     return f"about {totals.lost:,}" if totals.lost_estimated else f"{totals.lost:,}"
@@ -87,5 +87,5 @@ def letters_estimated(totals: Missing) -> bool:
 
 
 def about_letters(totals: Missing) -> str:
-    """The prefix of the number of dead letters; empty if it is exact."""
+    """Return the prefix of the number of dead letters; empty if the number is exact."""
     return "about " if letters_estimated(totals) else "at least " if totals.letters_at_least else ""

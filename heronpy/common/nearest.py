@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-#: How many of the most similar names are examined.
+#: Number of the most similar names that are examined.
 CANDIDATES = 5
 
 
 def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
-    """The known name most similar to `name`, or None if none is close.
+    """Return the known name most similar to `name`, or None if no name is close.
 
     `least` is the minimum similarity from 0 to 1, as `difflib.SequenceMatcher.ratio` computes it. Equal leading parts
-    of dotted names are ignored, so the rest must be similar enough.
+    of dotted names are ignored, so the rest must be similar.
     """
-    import difflib  # every process imports this module, but few meet an error
+    import difflib  # imported here, because every process imports this module, but few need difflib
 
     candidates = list(known)
     folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
@@ -30,7 +30,7 @@ def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
 
 
 def _without_common_parts(one: str, other: str) -> tuple[str, str]:
-    """The two dotted names without their common leading parts."""
+    """Remove the common leading parts of two dotted names."""
     ones, others = one.split("."), other.split(".")
     shared = next((at for at, (a, b) in enumerate(zip(ones, others, strict=False)) if a != b), None)
     if shared is None:
@@ -39,12 +39,12 @@ def _without_common_parts(one: str, other: str) -> tuple[str, str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)`, to be put after the unknown name in a sentence; empty when no known name is close."""
+    """Return ` (did you mean 'x'?)` to follow an unknown name in a sentence; empty if no known name is close."""
     near = nearest(name, known)
     return f" (did you mean '{near}'?)" if near else ""
 
 
 def suggestion(name: str, known: Iterable[str], otherwise: str = "", least: float = 0.6) -> str:
-    """`; did you mean 'x'?`, to end a sentence about an unknown name; `otherwise` when no known name is close."""
+    """Return `; did you mean 'x'?` to end a sentence about an unknown name; `otherwise` if no known name is close."""
     near = nearest(name, known, least)
     return f"; did you mean '{near}'?" if near else otherwise

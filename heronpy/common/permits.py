@@ -1,4 +1,4 @@
-"""Permits for coroutines of one event loop: each takes one at a time, in the order of their requests."""
+"""Permits for the coroutines of one event loop, granted in the order of their requests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 class Permits:
-    """Coroutines `take` permits, and their loop `offer`s them. `wanted` is called when a coroutine has to wait, or
-    returns its permit.
+    """Permits that the loop `offer`s and coroutines `take`. `wanted` is called when a coroutine has to wait or returns
+    its permit.
 
-    Invariants: while a coroutine waits, no permit is free; `given` is the number of permits of coroutines that have not
-    run since.
+    Invariants: while a coroutine waits, no permit is free; `given` is the number of permits whose coroutines have not
+    run since they got them.
     """
 
     def __init__(self, wanted: Callable[[], None]) -> None:
@@ -27,11 +27,11 @@ class Permits:
         return len(self._waiting)
 
     def offer(self, count: int) -> None:
-        """Offer `count` permits; earlier ones that are still free become void."""
+        """Offer `count` permits; earlier permits that are still free become invalid."""
         waiting = self._waiting
         while waiting and count > 0:
             waiter = waiting.popleft()
-            # A cancelled coroutine has not run since.
+            # Take permits back from cancelled coroutines, which have not run since.
             if not waiter.done():
                 waiter.set_result(None)
                 self.given += 1
@@ -39,7 +39,7 @@ class Permits:
         self.free = max(0, count)
 
     async def take(self) -> None:
-        """Take a permit, or wait for one. A coroutine that is cancelled here has taken none."""
+        """Take a permit, waiting if none is free. A coroutine that is cancelled during the wait has no permit."""
         if self.free > 0:
             self.free -= 1
             return
@@ -50,7 +50,7 @@ class Permits:
             await waiter
         except asyncio.CancelledError:
             if not waiter.cancelled():
-                # The waiter already had its turn, which passes to the next one.
+                # The cancelled waiter had already got a permit, which passes to the next waiter.
                 self.given -= 1
                 self.offer(self.free + 1)
             elif waiter in self._waiting:

@@ -1,8 +1,8 @@
-"""Removes secrets from data that is shown or packed for others. Pure.
+"""Removes secrets from data that is shown or packed for other people. Pure.
 
-A value is secret when its name says so (password, token, key, ...). In text, the word after such a name is secret too,
-the user and password of an address, and words in the form of well-known kinds of keys. It is a filter of last resort:
-it cannot detect a secret that looks like any other word.
+A value is secret if its name says so (password, token, key, ...). In text, these are secret, too: the word after such a
+name, the user and password of an address, and words in the form of well-known kinds of keys. This is a filter of last
+resort: it cannot detect a secret that looks like an ordinary word.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _WORD = (
     r"|api[-_.]?key|access[-_.]?key|cookie)"
 )
 _NAME = re.compile(rf"{_WORD}|(?:^|[-_.])(?:key|keys|curve|tls|cert)(?:$|[-_.])", re.IGNORECASE)
-#: Names of settings that match but whose values are not secret.
+#: Names of settings that look secret but whose values are not.
 _HARMLESS = re.compile(
     r"(?:^|[-_.])(?:key_groups|keys_max|key_bytes|memo_keys|path|file|folder|dir|timeout\w*|enabled)$", re.IGNORECASE
 )
 #: The value after a name: a quoted text, or a word.
 _VALUE = r"(?:bearer\s+|basic\s+)?(?:\"[^\"]*\"|'[^']*'|[^\s,;&}\])]+)"
-# Repetitions are bounded, so that a long line takes no longer than its length.
+# Repetitions are bounded, so that the time is linear in the length of a line.
 _IN_TEXT: Final = (
     (re.compile(rf"([\w.-]{{0,64}}{_WORD}[\w.-]{{0,64}}[\"']?\s{{0,4}}[=:]\s{{0,4}}){_VALUE}", re.I), rf"\1{HIDDEN}"),
     (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.I), rf"\1 {HIDDEN}"),
@@ -38,7 +38,7 @@ _IN_TEXT: Final = (
     (re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), HIDDEN),
     (re.compile(r"\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bxox[abeoprs]-[\w-]{10,}|\bAIza[\w-]{35}"), HIDDEN),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
-    # Long words of capital and small letters and digits: keys, or lines of them.
+    # Long words with capital letters, small letters and digits, which may be keys or lines of keys.
     (re.compile(r"(?<![\w+/])(?=\S{0,99}[a-z])(?=\S{0,99}[A-Z])(?=\S{0,99}\d)[A-Za-z0-9+/=]{36,}"), HIDDEN),
     # secret://name is a reference: its name is not secret, but hiding it does no harm.
     (re.compile(r"\bsecret://[^\s\"']+"), HIDDEN),
@@ -51,14 +51,14 @@ def is_secret_name(name: str) -> bool:
 
 
 def redacted_text(text: str) -> str:
-    """The text without its secrets."""
+    """Replace the secrets in a text."""
     for pattern, instead in _IN_TEXT:
         text = pattern.sub(instead, text)
     return text
 
 
 def redacted(value: object, name: str = "") -> object:
-    """A value of JSON without its secrets: values under secret names, and secrets within texts."""
+    """Replace the secrets in a JSON value: values under secret names, and secrets within texts."""
     if isinstance(value, bool | None):
         return value
     if isinstance(value, Mapping):
@@ -73,7 +73,7 @@ def redacted(value: object, name: str = "") -> object:
 
 
 def redacted_texts(value: object) -> object:
-    """A value of JSON whose names are the runtime's own and not secret: only its texts are filtered."""
+    """Replace secrets within the texts of a JSON value whose names come from the runtime and are not secret."""
     if isinstance(value, str):
         return redacted_text(value)
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Every setting of every room: one frozen struct per room, the single place where defaults live. Pure.
+"""Every setting of every room, in one frozen struct per room: the only place where defaults are defined. Pure.
 
-A field carries its documentation and range, so that parsing, the commented files
-in conf/, the documentation and `heron config show` all read the same source.  Invariants: every
+A field contains its documentation and range, so that parsing, the commented files in conf/, the
+documentation and `heron config show` all read the same source.  Invariants: every
 default is in its own range and the defaults satisfy `ORDERED`; a name ends in its unit (`_bytes`,
 `_s`, `_ms`, `_us`) if it has one.
 """
@@ -540,7 +540,7 @@ ORDERED: Final[tuple[tuple[str, str, float], ...]] = (
     ("checkpoint.timeout_s", "checkpoint.savepoint_timeout_s", 1),
     ("tmaster.metrics_bucket_s", "tmaster.metrics_keep_s", 1),
 )
-"""(smaller field, larger field, factor): smaller * factor may not exceed larger."""
+"""Entries (smaller field, larger field, factor): smaller * factor must not exceed larger."""
 
 PROFILES: Final[Mapping[str, Mapping[str, float]]] = {
     "balanced": {},
@@ -550,7 +550,7 @@ PROFILES: Final[Mapping[str, Mapping[str, float]]] = {
 """Profile to the defaults of `InstanceSettings` that it changes."""
 
 ALIASES: Final[Mapping[str, str]] = {"topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"}
-"""Key of Apache Heron to the key of the setting that it sets here."""
+"""Key of Apache Heron to the key of the setting that it sets in heronpy."""
 
 OPERATORS_KEYS: Final = frozenset(
     {"heron.checkpoint.interval_min_s", "heron.security.network", "heron.security.port_range"}

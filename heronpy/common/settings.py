@@ -1,10 +1,10 @@
-"""Typed settings: the origin of values, their checks, and their precedence.
+"""Typed settings: origin, checks and precedence of their values.
 
 Later sources take precedence: defaults in `setting_types`, `<conf>/<cluster>/<room>.yaml`, the topology's own config,
 the config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
 `heron.<room>.<field>`.  Invariants: every resolved value has its declared type and lies in its range; the origin of
-each is known; an unknown `heron.*` or `topology.*` key is an error that names the nearest one, unless Apache Heron has
-it; any other key belongs to the user and is kept unchanged.
+each value is known; an unknown `heron.*` or `topology.*` key is an error that names the nearest key, unless it is a key
+of Apache Heron; any other key belongs to the user and is kept unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ S = TypeVar("S")
 DEFAULT: Final = "default"
 COMMAND_LINE: Final = "--config-property"
 TOPOLOGY: Final = "topology config"
-#: The only file of a cluster's folder without settings; see `heronpy.jobs.base`.
+#: The only YAML file in a cluster's folder that contains no settings; see `heronpy.jobs.base`.
 JOBS_FILE: Final = "jobs.yaml"
 _YAML_MAX_BYTES: Final = 1 << 20
 _UNITS: Final = {"_bytes": "bytes", "_bytes_max": "bytes", "_s": "s", "_ms": "ms", "_us": "us", "_percent": "percent"}
@@ -39,7 +39,7 @@ _FALSE: Final = frozenset({"false", "no", "off"})
 
 
 class Setting(Struct, frozen=True):
-    """One field of one room, as shown by documentation and tools."""
+    """One field of one room, for documentation and tools."""
 
     room: str
     name: str
@@ -114,7 +114,7 @@ class HasSettings(Protocol):
 
 
 def describe() -> Iterator[Setting]:
-    """Every setting, in the order of the rooms."""
+    """Yield every setting, in the order of the rooms."""
     for room, cls in ROOMS.items():
         for name, item in cls.described.items():
             suffix = max((end for end in _UNITS if name.endswith(end)), key=len, default="")
@@ -136,9 +136,9 @@ _SETTINGS: Final[dict[str, Setting]] = {item.key: item for item in describe()}
 
 
 def conf_text(room: str, given: Mapping[str, SettingValue] | None = None, notes: Sequence[str] = ()) -> str:
-    """The text of conf/<cluster>/<room>.yaml: every key with its meaning, commented out unless it is given.
+    """Return the text of conf/<cluster>/<room>.yaml: every key with its meaning, commented out unless it is given.
 
-    `notes` are comments for people, each a line.
+    `notes` are comments for people, one line each.
     """
     lines = [
         f"# {ROOMS[room].__doc__}",
@@ -156,10 +156,10 @@ def conf_text(room: str, given: Mapping[str, SettingValue] | None = None, notes:
 
 
 def find_conf(config_path: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Configuration directories, least important first.
+    """Return the configuration directories, least important first.
 
-    These are the one shipped with heronpy, the one that HERON_CONF names, and `config_path`; each
-    holds one directory per cluster.
+    They are the directory shipped with heronpy, the directory in HERON_CONF, and `config_path`; each
+    contains one directory per cluster.
     """
     package = Path(__file__).resolve().parent.parent
     shipped = [path for path in (package / "conf", package.parent / "conf") if path.is_dir()]
@@ -177,7 +177,7 @@ def find_conf(config_path: str | os.PathLike[str] | None = None) -> list[Path]:
 
 
 def split_overrides(overrides: Iterable[str]) -> dict[str, str]:
-    """The `key=value` texts of --config-property as a map; the last value of a repeated key is used."""
+    """Convert the `key=value` texts of --config-property to a map; the last value of a repeated key applies."""
     result: dict[str, str] = {}
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -199,7 +199,7 @@ def resolve(
     """Merge all layers into the settings of one topology, checking each value on the way.
 
     `given_in` maps overrides that do not come from the command line to their origin.
-    With `lenient`, a wrong key or value is left out and reported in `ignored`: for commands that must work
+    With `lenient`, an invalid key or value is left out and reported in `ignored`, for commands that must work
     with any configuration.
     """
     result = Resolved()
@@ -259,9 +259,9 @@ def prefer(result: Resolved, component: str, profile: str, name: str, why: str) 
 
 
 def settings_for(launch: HasSettings, kind: type[S], component: str | None = None) -> S:
-    """The settings of this kind, with those of the component for `InstanceSettings`.
+    """Return the settings of this kind; `InstanceSettings` include the overrides of the component.
 
-    ConfigError for a launch file of another release.
+    Raises ConfigError if the launch file is from another release.
     """
     room = ROOM_OF[kind]
     values = dict(launch.settings.get(room, {}))
@@ -277,7 +277,7 @@ def settings_for(launch: HasSettings, kind: type[S], component: str | None = Non
 
 
 def parse_value(item: Setting, value: object, origin: str) -> SettingValue:
-    """The value in the type of its setting; otherwise ConfigError with key, value and origin."""
+    """Convert a value to the type of its setting. Raises ConfigError with key, value and origin if it is invalid."""
     try:
         parsed = _convert(item, value)
         if isinstance(parsed, (int, float)) and not isinstance(parsed, bool):
@@ -323,7 +323,7 @@ def _convert(item: Setting, value: Any) -> SettingValue:
 
 
 def _number(value: str | int | float) -> int | float | None:
-    """The value as a number; None for text that is not a number."""
+    """Convert a value to a number; returns None for text that is not a number."""
     if not isinstance(value, str):
         return value
     for kind in (int, float):
@@ -360,7 +360,7 @@ def _apply_component(result: Resolved, component: str, key: str, value: Any) -> 
 
 
 def _known(result: Resolved, key: str, origin: str) -> Setting | None:
-    """The setting with this key; None if heronpy has no such setting, which `result` tells of a system key of Heron."""
+    """Return the setting with this key; None, with a note in `result`, for a key that only Apache Heron uses."""
     if not isinstance(key, str):
         return None
     if key not in _SETTINGS and topology_keys.is_system_key(key):
@@ -405,12 +405,12 @@ def _check_order(result: Resolved) -> None:
 
 
 def clusters_of(conf_dirs: Iterable[Path]) -> list[str]:
-    """The clusters with a folder of settings in one of these directories."""
+    """Return the clusters with a folder of settings in one of these directories."""
     return sorted({entry.name for path in conf_dirs if path.is_dir() for entry in path.iterdir() if entry.is_dir()})
 
 
 def check_cluster(cluster: str, conf_dirs: Sequence[Path], others: Iterable[str] = ()) -> None:
-    """ConfigError, with the nearest name, when no folder has settings of the cluster; `others` are further
+    """Raise ConfigError with the nearest name if no folder contains settings of the cluster; `others` are further
     valid names.
     """
     if not conf_dirs or any((path / cluster).is_dir() for path in conf_dirs):
@@ -423,7 +423,7 @@ def check_cluster(cluster: str, conf_dirs: Sequence[Path], others: Iterable[str]
 
 
 def _conf_files(cluster: str, conf_dirs: Sequence[Path]) -> Iterator[Path]:
-    """The YAML files of the cluster, least important first."""
+    """Yield the YAML files of the cluster, least important first."""
     if not cluster or "/" in cluster or cluster in (".", ".."):
         raise ConfigError(f"{cluster!r} is not the name of a cluster")
     check_cluster(cluster, conf_dirs)
@@ -433,7 +433,7 @@ def _conf_files(cluster: str, conf_dirs: Sequence[Path]) -> Iterator[Path]:
 
 
 def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[Any, int]]:
-    """Field to value and line of one YAML file; empty for a file that is left out."""
+    """Read one YAML file as field to value and line; returns an empty map if the file is left out."""
     try:
         if file.stem in ROOMS:
             return read_yaml(file)
@@ -449,7 +449,7 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
 
 
 def read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
-    """Key to value and line of a file; ConfigError, with the file and the line, when it is not a map of `key:
+    """Read a file as key to value and line. Raises ConfigError with file and line unless it is a map of `key:
     value`.
     """
     try:

@@ -1,4 +1,4 @@
-"""The states of topologies, tasks and processes on the wire: which of them are up, and their names for people. Pure."""
+"""The states of topologies, tasks and processes on the wire: which states are up, and names for people. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
 
-#: A task in one of these states has initialised and runs, or has ended properly.
+#: States of a task that has initialised and is running, or has ended properly.
 UP_STATES: Final = frozenset(
     {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
 )
-#: A queue that is full for less than this time does not show that its task is slow.
+#: Seconds for which a queue must be full to show that its task is slow.
 BRIEF_S: Final = 0.1
-#: Each phase with the field of StartTimes at which it ends, and its work.
+#: Phase of the start to the field of StartTimes with its end, and a description.
 START_PHASES = {
     "package": ("packaged_at", "the program is loaded, planned and packed"),
     "launch": ("launched_at", "scheduler, containers and topology master start"),
@@ -24,32 +24,32 @@ START_PHASES = {
 
 
 def lifecycle_name(lifecycle: control_pb2.Lifecycle) -> str:
-    """RUNNING, PAUSED, ..."""
+    """Return the name of a lifecycle state, such as RUNNING or PAUSED."""
     return control_pb2.Lifecycle.Name(lifecycle).removeprefix("LIFE_")
 
 
 def task_name(task: control_pb2.TaskStatus) -> str:
-    """The name of a task for users: its instance id if it has one."""
+    """Return the name of a task for users, which is its instance id if it has one."""
     return task.instance_id or f"{task.component} (task {task.task_id})"
 
 
 def task_state_name(state: control_pb2.TaskState) -> str:
-    """RUNNING, EXHAUSTED, ..."""
+    """Return the name of a task state, such as RUNNING or EXHAUSTED."""
     return control_pb2.TaskState.Name(state).removeprefix("TASK_")
 
 
 def process_state_name(state: control_pb2.ProcessState) -> str:
-    """RUNNING, BACKOFF, ..."""
+    """Return the name of a process state, such as RUNNING or BACKOFF."""
     return control_pb2.ProcessState.Name(state).removeprefix("PROC_")
 
 
 def culprit_name(culprit: control_pb2.Culprit) -> str:
-    """Name of the task, or the link between two stream managers, that holds the topology back."""
+    """Return the name of the task, or of the link between stream managers, that holds the topology back."""
     return culprit.instance_id or culprit.component or f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'}"
 
 
 def holds(culprit: control_pb2.Culprit) -> bool:
-    """Whether senders wait for it; otherwise its share goes to other tasks or is discarded."""
+    """Whether senders wait for the culprit; otherwise its tuples go to other tasks or are discarded."""
     return not (culprit.avoided or culprit.drops)
 
 
@@ -59,7 +59,7 @@ def has_failed(status: control_pb2.StatusReply) -> bool:
 
 
 def start_phases(start: control_pb2.StartTimes) -> dict[str, float]:
-    """Seconds of each finished phase, in order. A phase may be negative if the clocks of two hosts differ."""
+    """Return the seconds of each finished phase, in order. They may be negative if the clocks of two hosts differ."""
     found: dict[str, float] = {}
     before = start.begun_at
     for name, (field, _) in START_PHASES.items():
@@ -71,7 +71,7 @@ def start_phases(start: control_pb2.StartTimes) -> dict[str, float]:
 
 
 def start_text(start: control_pb2.StartTimes) -> str:
-    """`5.2s: package 1.3s, launch 1s, ...`."""
+    """Format the phases of a start, such as `5.2s: package 1.3s, launch 1s, ...`."""
     took = start_phases(start)
     parts = ", ".join(f"{name} {format_duration(round(seconds, 2))}" for name, seconds in took.items())
     return f"{format_duration(round(sum(took.values()), 2))}: {parts}"

@@ -1,11 +1,11 @@
 """The `topology.*` keys of a topology's configuration, with the kind of their values. Pure.
 
-Names are those of Apache Heron; keys that only Apache Heron has are at the end. The constants are the keys that
-the runtime itself reads; `heronpy.api.api_constants` has all for users, these among them.
+Names are those of Apache Heron; keys that only Apache Heron uses are at the end. The constants are the keys that the
+runtime itself reads; `heronpy.api.api_constants` contains all keys for users.
 
-Topologies and configuration folders written for Apache Heron 0.20 may have keys that this release does not know. None
-of them changes the results of a topology here, so they are not refused: a command that starts a topology names them
-once.
+Topologies and configuration folders written for Apache Heron 0.20 may contain keys that this release does not know.
+None of these keys changes the results of a topology in heronpy, so they are not refused: a command that starts a
+topology names them once.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ TOPOLOGY_STMGRS: Final = "topology.stmgrs"
 TOPOLOGY_TICK_TUPLE_FREQ_MS: Final = "topology.tick.tuple.freq.ms"
 TOPOLOGY_TICK_TUPLE_FREQ_SECS: Final = "topology.tick.tuple.freq.secs"
 
-#: In the configuration of a spout that has no output on purpose, because its work is a side effect.
+#: Key in the configuration of a spout that has no output on purpose, because its work is a side effect.
 NO_OUTPUTS: Final = "spout.no.outputs"
 
-#: In the configuration of a spout that works only in mode ATLEAST_ONCE: the reason, as the rest of a sentence.
+#: Key in the configuration of a spout that only supports ATLEAST_ONCE; the value is the reason, as a clause.
 NEEDS_ACKS: Final = "spout.needs.acks"
 
 RELIABILITY_MODES: Final = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
-#: Which tuples are discarded upon backpressure: see `heronpy.plan.dropping`.
+#: Key that selects the tuples to discard upon backpressure; see `heronpy.plan.dropping`.
 DROP_NEWEST: Final = "drop_newest"
 SAMPLE: Final = "sample"
 
@@ -99,10 +99,10 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "topology.container.disk": "topology.container.disk.requested",
     "topology.container.max.instances": "topology.container.max.num.instances",
 }
-"""Keys of topologies that have the effect of another key."""
+"""Keys of topologies that are other names of a key."""
 
 TOPOLOGY_KEYS: Final[frozenset[str]] = frozenset(f"topology.{name}" for name in _TOPOLOGY.split()) | set(OTHER_NAMES)
-"""Keys of a topology's configuration that only Apache Heron has."""
+"""Keys of a topology's configuration that only Apache Heron uses."""
 
 #: Families of keys without a counterpart among heronpy's rooms.
 _FAMILIES: Final = frozenset(
@@ -173,12 +173,12 @@ FILES: Final = frozenset(
 
 
 def is_system_key(key: str) -> bool:
-    """Whether this `heron.*` key exists only in Apache Heron."""
+    """Whether only Apache Heron uses this `heron.*` key."""
     parts = key.split(".")
     return key in _SINGLE or (len(parts) > 2 and parts[0] == "heron" and parts[1] in _FAMILIES)
 
 
 def without_effect(key: str, origin: str) -> str:
-    """The warning about a `heron.*` key of Apache Heron."""
+    """Return the warning about a `heron.*` key that only Apache Heron uses."""
     instead = f"; {_INSTEAD[key]} has the effect that it had" if key in _INSTEAD else ""
     return f"{origin}: {key} is a key of Apache Heron without effect here{instead}"

@@ -1,8 +1,8 @@
 """Counts, lists of names, amounts of bytes and of time, and lines of code, as text. Pure.
 
-Bytes use powers of 1024 for KB, MB and so on, as Heron does, and KiB, MiB mean the same. Durations
-are seconds as floats; a bare number is seconds. Anything else is a ConfigError that states the
-format.
+KB, MB and so on are powers of 1024, as in Heron, and KiB, MiB mean the same. Durations are seconds
+as floats; a bare number is seconds. Other input raises a ConfigError that states the format.
+
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GB = 1024 * MB
 TB = 1024 * GB
 
 _BYTE_UNITS = {"": 1, "B": 1, "K": KB, "M": MB, "G": GB, "T": TB}
-#: Frames of Python and of installed packages, not the user's code.
+#: Folders of Python and of installed packages, whose frames are not the user's code.
 _INSTALLED = re.compile(r"^<frozen |/(site|dist)-packages/|/lib(64)?/python3")
 _BYTE_UNITS |= {"KB": KB, "MB": MB, "GB": GB, "TB": TB, "KIB": KB, "MIB": MB, "GIB": GB, "TIB": TB}
 _TIME_UNITS = {
@@ -35,7 +35,7 @@ _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Zµ]*)\s*", re
 
 
 def parse_bytes(value: float | str) -> int:
-    """Bytes from a number or from text such as "512MB", "1.5 GB" or "4096"."""
+    """Parse bytes from a number or from text such as "512MB", "1.5 GB" or "4096"."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise _bytes_error(value)
     if isinstance(value, int):
@@ -56,7 +56,7 @@ def parse_bytes(value: float | str) -> int:
 
 
 def parse_duration_s(value: float | str) -> float:
-    """Seconds from a number or from text such as "250ms", "2s", "5m", "1h" or "1.5"."""
+    """Parse seconds from a number or from text such as "250ms", "2s", "5m", "1h" or "1.5"."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise _duration_error(value)
     if isinstance(value, str):
@@ -73,7 +73,7 @@ def parse_duration_s(value: float | str) -> float:
 
 
 def format_bytes(count: int) -> str:
-    """Bytes as text: at most one digit after the point, exact when it is a whole unit."""
+    """Format bytes with at most one digit after the point; exact if the size is a whole unit."""
     sign = "-" if count < 0 else ""
     size = abs(count)
     for name, unit in (("TB", TB), ("GB", GB), ("MB", MB), ("KB", KB)):
@@ -85,7 +85,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as text: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
+    """Format seconds: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
     if math.isnan(seconds):
         return "unknown"
     if math.isinf(seconds):
@@ -110,12 +110,12 @@ def format_duration(seconds: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """'1 task', '2 tasks'."""
+    """Format a count with its noun: '1 task', '2 tasks'."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """The names in a sentence: the first `most` of them, and how many more there are."""
+    """List names in a sentence: the first `most` names, and the number of further names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -134,7 +134,7 @@ def is_installed(file: str) -> bool:
 
 
 def line_of(frames: Sequence[tuple[str, int, str]], is_foreign: Callable[[str], bool] = is_installed) -> str:
-    """The innermost line of the user's code, and the foreign function that it calls; "" without frames.
+    """Describe the innermost line of the user's code and the foreign function that it calls; "" without frames.
 
     A frame is (file, line, function), innermost first.
     """

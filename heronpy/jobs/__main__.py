@@ -10,7 +10,7 @@ from heronpy.scheduler.guardian import Pulse, guard
 
 
 def main() -> int:
-    """Guard and run the manager; returns its exit code."""
+    """Start the guardian and, below it, the manager; returns the exit code of the process."""
     parser = argparse.ArgumentParser(prog="heronpy.jobs", description="The manager of the jobs of a cluster.")
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--part", choices=("syncer", "scaler"), required=True)
@@ -21,7 +21,7 @@ def main() -> int:
 
 
 def run(given: argparse.Namespace, pulse: Pulse) -> int:
-    """Run the manager; its exit code."""
+    """Run the syncer or the scaler until it ends; returns the exit code."""
     from heronpy.clusters.target import Common, Target
     from heronpy.common import exit_codes
     from heronpy.common.errors import HeronError

@@ -1,4 +1,4 @@
-"""Makes a job of a running topology: its program becomes the definition, its current state the desired one."""
+"""Makes a job from a running topology: the program becomes the definition, the current state the desired state."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from heronpy.plan.component_config import config_of
 from heronpy.proto import topology_pb2
 from heronpy.statemgr import paths
 
-#: Key in the configuration of a program: the length of a day of its load, for demonstrations.
+#: Configuration key of a program for demonstrations: the length of one daily cycle of its load.
 DAY_KEY: Final = "scale.day_s"
 
 
 def layer_of(topology: topology_pb2.Topology, digest: str) -> dict[str, Any]:
-    """The layer provisioner of a program: its definition, and the length of a day that the program sets."""
+    """Layer provisioner of a program: its definition and, if the program sets one, the length of a day."""
     day_s = config_of(topology).get(DAY_KEY)
     return {"definition": digest, "scale": {} if day_s is None else {"day_s": day_s}}
 
 
 def adopt(session: Session, store: Store, name: str, who: str, why: str) -> None:
-    """Make a job of a topology without changing it. Raises HeronError, and makes no job, if a start could not repeat
-    the topology.
+    """Make a job from a topology without changing the topology. Raises HeronError, and makes no job, if starting the
+    job would not reproduce the topology.
     """
     # Under the lock, no other command submits, updates or ends the topology.
     with session.operation(name):

@@ -1,4 +1,4 @@
-"""Alerts: the alerts of a job, one for each cause until it is over, and the command that receives each."""
+"""Alerts of jobs, one for each cause until the cause is gone, and the command that receives the alerts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from heronpy.scaling.decisions import Alerted, Cleared, Decision
 
 log = logging.getLogger("heronpy.jobs")
 
-#: The command ends within this time, or is killed with all processes that it has started.
+#: Time limit of the command; after it, the command is killed with all processes that it has started.
 COMMAND_S: Final = 10.0
-#: Alerts that wait for the command.
+#: Maximum number of alerts that wait for the command.
 WAITING_MAX: Final = 64
 
 
 class Alert(Struct, frozen=True):
-    """The JSON document on the standard input of the command."""
+    """One alert, as the JSON document on the standard input of the command."""
 
     job: str
     component: str
@@ -41,9 +41,9 @@ class Alert(Struct, frozen=True):
 
 
 def of_running(job: str, old: Running, new: Running, now: float) -> list[Alert]:
-    """The alerts of a job whose syncer has changed it from `old` to `new`.
+    """Return the alerts for a change of a job's state from `old` to `new`.
 
-    A plan that fails causes a second alert if it is given up.
+    A failed plan causes a second alert when the syncer gives up the plan.
     """
     before, after = _causes(old), _causes(new)
     given_up = {"plan failed"} if new.state == "QUARANTINED" != old.state else set[str]()
@@ -63,26 +63,26 @@ def _causes(running: Running) -> dict[str, str]:
 
 
 def of_decision(job: str, decision: Decision, now: float) -> list[Alert]:
-    """The alerts of a decision of the scaler."""
+    """Return the alerts for a decision of the scaler."""
     if not isinstance(decision, Alerted | Cleared):
         return []
     return [Alert(job, decision.component, decision.cause, decision.text, isinstance(decision, Cleared), now)]
 
 
 class Alerts:
-    """Runs the command for one alert after another, in a thread; the caller of `tell` does not wait."""
+    """Runs the command for one alert at a time, in a thread, so the caller of `tell` does not wait."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
-        #: The command and its arguments; empty: no command runs.
+        #: The command and its arguments; if empty, no command runs.
         self.command: tuple[str, ...] = ()
-        #: Alerts that were dropped, because too many waited.
+        #: Number of alerts that were dropped because too many were waiting.
         self.discarded = 0
         self._waiting: queue.Queue[Alert] = queue.Queue(WAITING_MAX)
         self._thread: threading.Thread | None = None
 
     def tell(self, alerts: list[Alert]) -> None:
-        """Pass these alerts to the command, unless too many wait."""
+        """Queue these alerts for the command; drop alerts while too many are waiting."""
         if not self.command:
             return
         for alert in alerts:

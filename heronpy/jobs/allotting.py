@@ -1,4 +1,4 @@
-"""The room that the jobs in pools may use: claims from their documents and their current state, for
+"""The room that jobs may use in pools: computes the claims of jobs from their documents and current state, for
 `heronpy.scaling.capacity`.
 
 The room of a pool is allotted to all its jobs together, whenever the syncer looks at one of them. The last allotment of
@@ -29,18 +29,18 @@ from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.jobs")
 
-#: An allotment holds for this time, unless the job that asks has other wishes by then.
+#: Seconds for which an allotment is reused, unless the desired state of the asking job has changed.
 FRESH_S: Final = 1.0
 #: Number of jobs whose needs are remembered.
 NEEDS_MAX: Final = 4096
-#: Room of one task of each component, and the job's further needs.
+#: Room for one task of each component, and the room that the job needs in addition.
 Needs: TypeAlias = tuple[dict[str, Amount], Amount]
 #: Leaves that do not change the needs of a task.
 _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
 
 
 def clipped(wish: Leaves, allotted: Allotted | None) -> Leaves:
-    """The desired state of a job within its allotment."""
+    """Return the desired state of a job, with parallelism limited by its allotment."""
     if allotted is None:
         return wish
     if not allotted.runs:
@@ -50,17 +50,17 @@ def clipped(wish: Leaves, allotted: Allotted | None) -> Leaves:
 
 
 def pool_of(leaves: Mapping[tuple[str, ...], object]) -> str:
-    """The pool in which a job with these leaves runs; "" if it does not run, or in none."""
+    """Return the pool in which a job with these leaves runs; "" if the job is stopped or in no pool."""
     return "" if leaves.get(("run",)) == "stopped" else str(leaves.get(("place", "pool"), ""))
 
 
 def tasks_of(leaves: Mapping[tuple[str, ...], object]) -> dict[str, int]:
-    """Tasks by component."""
+    """Return the number of tasks of each component."""
     return {path[1]: int(str(n)) for path, n in leaves.items() if path[0] == "parallelism"}
 
 
 def held_of(running: Running, pool: str) -> dict[str, int]:
-    """The tasks for which a job keeps room in a pool: during a change, the old and the new ones."""
+    """Return the tasks for which a job keeps room in a pool: during a change, both the old and the new tasks."""
     held: dict[str, int] = {}
     for pairs in (running.leaves, running.plan.target if running.plan is not None else ()):
         if pool_of(dict(pairs)) == pool:
@@ -69,7 +69,7 @@ def held_of(running: Running, pool: str) -> dict[str, int]:
 
 
 def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs, pool: str) -> Claim:
-    """A job's claim on a pool; a job that is leaving the pool claims only what it holds."""
+    """Return a job's claim on a pool; a job that is leaving the pool claims only the room of its current tasks."""
     tasks, document = tasks_of(wish) if pool_of(wish) == pool else {}, view.document
     scale = document.scale
     return Claim(
@@ -93,25 +93,25 @@ def _slots(pool: Pool) -> list[Amount]:
 
 
 class Allotting:
-    """The allotments of a cluster; calls may come from several threads. `needs_of` returns the needs of a job with
+    """The allotments of a cluster. Safe to call from several threads. `needs_of` returns the needs of a job with
     given leaves.
     """
 
     def __init__(self, store: Store, state: StateManager, needs_of: Callable[[str, Leaves], Needs]) -> None:
         self._store, self._state, self._needs_of = store, state, needs_of
-        #: By role.
+        #: Role to quota.
         self.quotas: Mapping[str, Amount] = {}
         self._lock = threading.Lock()
-        #: Job to the pools in which it is, or should be; None: not known yet. Empty before the first question.
+        #: Job to the pools in which it is or should be; None: not known yet. Empty before the first call.
         self._where: dict[str, set[str] | None] = {}
         self._begun = False
-        #: By pool.
+        #: Pool to its last allotment.
         self._found: dict[str, tuple[float, dict[str, Claim], dict[str, Allotted]]] = {}
         self._needs: dict[tuple[object, ...], Needs | RequestError] = {}
         self._changed: set[str] = set()
 
     def allotted(self, job: str, wish: Leaves, running: Running) -> Allotted | None:
-        """The allotment of a job; None if no pool decides it."""
+        """Return the allotment of a job; None if the job is in no pool."""
         pool = pool_of(wish)
         with self._lock:
             self._where[job] = {pool, pool_of(dict(running.leaves))} - {""}
@@ -127,7 +127,7 @@ class Allotting:
             return found.get(job)
 
     def changed(self) -> set[str]:
-        """The jobs whose allotment may have changed and that have not been looked at since."""
+        """Return the jobs whose allotment may have changed since the last look at them."""
         with self._lock:
             changed, self._changed = self._changed, set()
             return changed
@@ -146,7 +146,7 @@ class Allotting:
         return found
 
     def check_tasks(self, job: str, view: View, components: Collection[str]) -> None:
-        """RequestError with a number that fits, if a job with these tasks does not run because its pool lacks room."""
+        """Raise RequestError with a number of tasks that fits if the job would not run for lack of room in its pool."""
         running = self._store.running(job)[0] or Running("")
         wish = wish_of(self._store, view, running).leaves
         pool = pool_of(wish)
@@ -211,7 +211,7 @@ class Allotting:
 
 
 def store_of(session: Session) -> Store:
-    """The jobs of a cluster, for changes by people: RequestError if a job has no room for more tasks in its pool."""
+    """Return the store for changes by people: a change raises RequestError if the job's pool has no room for it."""
 
     def check(job: str, before: View, after: View) -> None:
         old, new = before.document.parallelism, after.document.parallelism

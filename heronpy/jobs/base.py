@@ -36,7 +36,7 @@ class Base(NamedTuple):
 
 
 def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base:
-    """The content of the file; of several files the last one counts. ConfigError names the file and the key."""
+    """Read the file; if several exist, the last one counts. Raises ConfigError with the file and the key."""
     layers, quotas, command = [], dict[str, Amount](), ""
     for file in (Path(folder) / cluster / JOBS_FILE for folder in conf_dirs):
         if file.is_file():
@@ -52,7 +52,7 @@ def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base
 
 
 def _command_of(given: object) -> str:
-    """The program with its arguments, quoted as in a shell; ConfigError for anything else."""
+    """Split a command as a shell does. Raises ConfigError if it is not the text of a command."""
     if isinstance(given, str):
         with suppress(ValueError):
             shlex.split(given)
@@ -62,7 +62,7 @@ def _command_of(given: object) -> str:
 
 
 def quotas_of(given: object) -> dict[str, Amount]:
-    """The quotas by role; ConfigError names the role and the fix."""
+    """Return the quotas by role. Raises ConfigError with the role and the fix if a quota is invalid."""
     if not isinstance(given, dict):
         raise ConfigError(f"'{QUOTAS}' is {given!r:.200}; it must be a map of roles to quotas")
     found = {}

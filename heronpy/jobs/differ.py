@@ -1,7 +1,7 @@
 """The differences between the desired state of a job, its last committed state, and its observed state. Pure.
 
-The program's own values are the weakest layer, so a leaf that no layer sets has a value, too. A leaf without any value
-is None.
+The program's own values are the weakest layer, so a leaf that no other layer sets still has a value. The value of a
+leaf is None if neither a layer nor the program sets it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heronpy.jobs.documents import Leaves, Path, Value
 
 
 class Effect(enum.Enum):
-    """The kind of action by which a leaf changes, from the cheapest to the most expensive."""
+    """Kind of action that applies a changed leaf, from the cheapest to the most expensive."""
 
     COMMIT = "nothing that runs changes"
     CONFIGURE = "running tasks get another configuration"
@@ -34,7 +34,7 @@ EFFECT_OF: Final[Mapping[str, Effect]] = {
     "parallelism": Effect.UPDATE,
     **dict.fromkeys(("definition", "settings", "place"), Effect.RESTART),
 }
-#: These can be observed at a running topology; of the others only the values at its start are known.
+#: Effects whose leaves can be observed in a running topology; other leaves are only known as of its start.
 SEEN: Final = frozenset({Effect.CONFIGURE, Effect.STATE, Effect.RESIZE, Effect.UPDATE})
 
 
@@ -47,12 +47,12 @@ class Difference(Struct, frozen=True):
 
     @property
     def back(self) -> Difference:
-        """The reverse difference."""
+        """Return the difference with the current and desired values swapped."""
         return Difference(self.path, self.new, self.old)
 
 
 def differences(desired: Leaves, committed: Leaves, seen: Leaves | None) -> dict[Effect, tuple[Difference, ...]]:
-    """The differences by the kind of action; `seen` is None if nothing runs, and then only a start can help."""
+    """Return the differences by kind of action. If nothing runs, `seen` is None, and only a start can help."""
     found: dict[Effect, list[Difference]] = {}
     for path in sorted(desired.keys() | committed.keys()):
         effect, new = EFFECT_OF[path[0]], desired.get(path)

@@ -1,8 +1,8 @@
-"""The document of a job: its keys, and what their values may be. Pure.
+"""The document of a job: its keys and their valid values. Pure.
 
-A layer is given as a map of maps and kept flat: each leaf has a path, such as ("scale", "max", "work"). A leaf of a
-known path always has the type of that path, and in the unit of that path, so equal values are equal. Every error is one
-sentence that names the key, the layer and the fix.
+A layer is given as a map of maps and stored flat: each leaf has a path, such as ("scale", "max", "work"). Values are
+converted to the type and unit of their path, so equal settings compare as equal. Every error is one sentence that names
+the key, the layer and the fix.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from heronpy.common.units import MB, parse_bytes
 from heronpy.plan.component_config import CONCURRENCY_MAX, auto_typed, key_problem, runtime_key_problem
 from heronpy.scaling.figures import Goal
 
-#: The version of the content of job nodes; a release that writes another content raises it.
+#: Version of the format of job nodes; a release that changes the format increments it.
 FORMAT: Final = 1
-#: From the weakest to the strongest.
+#: The layers, from the weakest to the strongest.
 LAYERS: Final = ("base", "provisioner", "scaler", "oncall")
-#: Layers that people do not write, and what to use instead.
+#: Layers that people cannot write, and the command to use instead.
 NOT_BY_HAND: Final = {
     "base": "change jobs.yaml of the cluster, next to its settings",
     "scaler": "write layer oncall, which is stronger",
 }
 #: The only keys that the scaler writes.
 SCALER_KEYS: Final = ("parallelism", "resources", "concurrency")
-#: Leaves of one layer.
+#: Path to value, for the leaves of one layer.
 LEAVES_MAX: Final = 1000
 KEY_CHARS_MAX: Final = 200
 
 Path: TypeAlias = tuple[str, ...]
-#: A setting that is itself a map is one value.
+#: Settings whose values are maps; each such map is one leaf.
 Value: TypeAlias = str | int | float | bool | dict[str, Any]
 Leaves: TypeAlias = dict[Path, Value]
 
@@ -75,13 +75,13 @@ class Resources(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Slo(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the job promises; 0 means nothing."""
+    """Service level objectives of the job; 0 means no objective."""
 
     lag_s: Annotated[Seconds, Meta(title="the largest lag that the job promises")] = 0.0
 
 
 class Scale(Struct, frozen=True, forbid_unknown_fields=True):
-    """The limits of the scaler: it scales only components with a maximum."""
+    """Limits of the scaler, which scales only components with a maximum."""
 
     mode: Annotated[Mode, Meta(title="whether the scaler acts, says what it would do, or does not look")] = "act"
     max: dict[str, Annotated[Count, Meta(title="most tasks that the scaler gives the component")]] = {}
@@ -91,13 +91,13 @@ class Scale(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Place(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the job runs."""
+    """The pool and role of the job."""
 
     pool: Annotated[Name, Meta(title="the pool whose slots run the job")] = ""
 
 
 class Document(Struct, frozen=True, forbid_unknown_fields=True):
-    """The desired state of a job; the defaults hold for keys that no layer sets. A title explains the key."""
+    """The desired state of a job; defaults apply to keys that no layer sets. The title of a field explains the key."""
 
     definition: Annotated[Digest, Meta(title="the program; 'heron job deploy' sets it")] = ""
     run: Annotated[Run, Meta(title="what the topology does")] = "running"
@@ -118,30 +118,30 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     privileged: Annotated[Flag, Meta(title="whether the job comes before all others")] = False
 
 
-#: Maps whose keys are components.
+#: Maps whose keys are names of components.
 _BY_COMPONENT: Final = frozenset(
     {("parallelism",), ("resources",), ("concurrency",), ("component_config",), ("scale", "max"), ("scale", "min")}
 )
 
 
 def name_of(path: Path) -> str:
-    """`scale.max.work`"""
+    """Return the name of a path for users, such as `scale.max.work`."""
     return ".".join(path)
 
 
 def component_of(path: Path) -> str | None:
-    """The component of a leaf; None for a leaf of the whole job."""
+    """Return the component of a leaf; None for a leaf that concerns the whole job."""
     return next((path[at] for at in (1, 2) if len(path) > at and path[:at] in _BY_COMPONENT), None)
 
 
 def check_layer(layer: str) -> None:
-    """ConfigError for an unknown layer."""
+    """Raise ConfigError if the layer is unknown."""
     if layer not in LAYERS:
         raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, LAYERS)}; layers are {', '.join(LAYERS)}")
 
 
 def check_by_hand(layer: str, given: Collection[str] = ()) -> None:
-    """ConfigError if people do not write this layer, or not these keys of it."""
+    """Raise ConfigError if people may not write this layer or one of these keys."""
     check_layer(layer)
     if layer in NOT_BY_HAND:
         raise ConfigError(f"layer {layer} cannot be written by hand; {NOT_BY_HAND[layer]}")
@@ -150,7 +150,7 @@ def check_by_hand(layer: str, given: Collection[str] = ()) -> None:
 
 
 def leaves_of(given: object, layer: str) -> Leaves:
-    """The checked leaves of the YAML or JSON of a layer."""
+    """Return the leaves of a layer given as YAML or JSON. Raises ConfigError if a key or value is invalid."""
     check_layer(layer)
     found = dict(_leaves(given, (), Document, layer))
     of_one = [path for path in found if layer == "base" and not _in_base(path)]
@@ -162,14 +162,14 @@ def leaves_of(given: object, layer: str) -> Leaves:
 
 
 def _in_base(path: Path) -> bool:
-    """Whether a leaf may be the same for all jobs."""
+    """Whether layer base may set this leaf for all jobs."""
     return component_of(path) is None and path != ("definition",)
 
 
 def keys(path: Path = (), kind: Any = Document, default: Any = None) -> Iterator[dict[str, Any]]:
-    """Each key that a layer may have, in the order of the document; words in capitals are placeholders.
+    """Return each key that a layer may set, in the order of the document. Words in capitals are placeholders.
 
-    The default holds if no layer has the key; None: the program's value.
+    The default applies if no layer sets the key; None means that the program's value applies.
     """
     if path == ("settings",):
         for item in _settings().values():
@@ -195,7 +195,7 @@ def _key(path: Path, *facts: Any) -> dict[str, Any]:
 
 
 def nested(leaves: Mapping[Path, Value]) -> dict[str, Any]:
-    """The leaves as a map of maps, in the order of their paths."""
+    """Return the leaves as a map of maps, sorted by path."""
     tree: dict[str, Any] = {}
     for path in sorted(leaves):
         at = tree
@@ -206,18 +206,18 @@ def nested(leaves: Mapping[Path, Value]) -> dict[str, Any]:
 
 
 def document_of(leaves: Mapping[Path, Value]) -> Document:
-    """The document of checked leaves; `msgspec.ValidationError` if they are not valid."""
+    """Return the document of these leaves. Raises `msgspec.ValidationError` if a leaf is invalid."""
     return msgspec.convert(nested(leaves), Document)
 
 
 def needs_scaler(leaves: Mapping[Path, Value]) -> bool:
-    """Whether the scaler has to look at a job with this document."""
+    """Whether the scaler must observe a job with this document."""
     aims = any(path[:2] in (("scale", "max"), ("slo", "lag_s")) for path in leaves)
     return aims and leaves.get(("run",), "running") == "running" and leaves.get(("scale", "mode")) != "off"
 
 
 def goal_of(document: Document) -> Goal:
-    """The promise of a job and the allowed actions, for the scaler."""
+    """Return the objectives of a job and the allowed actions, for the scaler."""
     scale = document.scale
     return Goal(document.slo.lag_s, scale.mode, scale.max, scale.min, scale.drain_s)
 
@@ -229,7 +229,7 @@ def _settings() -> dict[str, Setting]:
 
 @functools.cache
 def _fields(kind: Any) -> dict[str, Any]:
-    """The type of each key of a struct; empty for any other type."""
+    """Return the type of each key of a struct; empty for any other type."""
     is_struct = isinstance(kind, type) and issubclass(kind, Struct)
     return {field.name: field.type for field in msgspec.structs.fields(kind)} if is_struct else {}
 

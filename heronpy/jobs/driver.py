@@ -69,9 +69,9 @@ POLL_S: Final = 2.0
 STATE_S: Final = 90.0
 UPDATE_S: Final = 300.0
 STOP_S: Final = 300.0
-#: A task that was started again this many times during `Prove` counts as crashing.
+#: A task that was restarted this many times during `Prove` counts as crashing.
 STARTS_MAX: Final = 2
-#: Errors that a repetition does not cure.
+#: Errors that recur when the step is retried.
 _FATAL: Final = (ConfigError, TopologyError, PackageError, RequestError, DamagedStateError)
 #: Field of a definition besides its package: the role to which the topology belongs.
 ROLE: Final = "role"
@@ -79,12 +79,12 @@ ENVIRON: Final = "environ"
 
 
 def topology_of(definition: Definition) -> topology_pb2.Topology:
-    """The topology of a program as it was deployed."""
+    """Return the topology of a program as it was deployed."""
     return topology_pb2.Topology.FromString(definition.topology)
 
 
 def definition_of(topology: topology_pb2.Topology, kept: Kept, role: str, environ: str) -> Definition:
-    """The stored definition of a program, whose package is stored already."""
+    """Return the definition to store for a program whose package is already stored."""
     stored = topology_pb2.Topology()
     stored.CopyFrom(topology)
     stored.id, stored.state = "", topology_pb2.RUNNING
@@ -93,11 +93,11 @@ def definition_of(topology: topology_pb2.Topology, kept: Kept, role: str, enviro
 
 
 def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> Leaves:
-    """The program's own values, the weakest layer.
+    """Return the program's own values, the weakest layer.
 
-    `known` are the leaves of the layers and, weaker, the last leaves of the job: a configuration key that only the last
-    leaves have stays unchanged, because a running task cannot lose a key. A size or concurrency that the program does
-    not have is 0, which means the submitted value.
+    `known` contains the leaves of the layers and, weaker, the last leaves of the job: a configuration key that only
+    the last leaves contain stays unchanged, because a running task cannot lose a key. A size or concurrency that the
+    program does not set is 0, which means the submitted value.
     """
     own: Leaves = {("run",): "running"}
     for component in LogicalPlan.from_topology(topology).definitions:
@@ -122,7 +122,7 @@ class Wish(NamedTuple):
 
 
 def wished_of(store: Store, job: str, running: Running) -> Wish:
-    """The current wish of a job; STOPPED without a job."""
+    """Return the current desired state of a job; STOPPED if the job does not exist."""
     try:
         return wish_of(store, store.get(job), running)
     except NoNodeError:
@@ -130,7 +130,7 @@ def wished_of(store: Store, job: str, running: Running) -> Wish:
 
 
 def wish_of(store: Store, view: View, running: Running) -> Wish:
-    """The wish of a job with this view."""
+    """Return the desired state of a job with this view."""
     leaves = values_of(view.found)
     topology = topology_of(store.definition(str(leaves["definition",])))
     ends = [at for found in view.found.values() if (at := found.entry.stamp.until) is not None]
@@ -138,8 +138,8 @@ def wish_of(store: Store, view: View, running: Running) -> Wish:
     return Wish(own | leaves, view.versions, min(ends, default=math.inf))
 
 
-#: Leaves of a component that have a key in its configuration; if the configuration lacks the key, the submission has
-#: the value.
+#: Leaves of a component and their configuration keys. If the configuration of the component lacks the key, the value
+#: from the submission applies.
 _SUBMITTED: Final = ("resources", "concurrency")
 _KEYS: Final = {
     ("parallelism", ""): TOPOLOGY_COMPONENT_PARALLELISM,
@@ -150,7 +150,7 @@ _KEYS: Final = {
 
 
 def _config_at(topology: topology_pb2.Topology, path: Path) -> tuple[topology_pb2.Config, str] | None:
-    """The configuration and the key of a leaf; None for a leaf without such a key."""
+    """Return the configuration and the key of a leaf; None if the leaf has no configuration key."""
     if path[0] == "config":
         return topology.topology_config, path[-1]
     key = path[-1] if path[0] == "component_config" else _KEYS.get((path[0], "".join(path[2:])))
@@ -159,7 +159,7 @@ def _config_at(topology: topology_pb2.Topology, path: Path) -> tuple[topology_pb
 
 
 def _text_at(topology: topology_pb2.Topology, path: Path) -> str | None:
-    """The configured text of a leaf."""
+    """Return the configured text of a leaf; None if it is not configured."""
     found = _config_at(topology, path)
     return _texts(found[0]).get(found[1]) if found is not None else None
 
@@ -169,7 +169,7 @@ def _texts(config: topology_pb2.Config) -> dict[str, str]:
 
 
 def _value(path: Path, text: str, like: Value | None) -> Value:
-    """The value of a configured text; the value of the document if both have the same text."""
+    """Parse a configured text; returns `like` if it has the same text."""
     if path[0] == "resources":
         return parse_bytes(text) if path[2] == "ram" else float(text)
     return like if like is not None and str(like) == text else auto_typed(text)
@@ -177,7 +177,7 @@ def _value(path: Path, text: str, like: Value | None) -> Value:
 
 @dataclass(slots=True)
 class _Calm:
-    """How long a topology has run without trouble."""
+    """Measures how long a topology has run without trouble."""
 
     topology_id: str
     since: float
@@ -186,8 +186,8 @@ class _Calm:
 
 
 class TopologyDriver:
-    """The driver of the jobs of a cluster. Its calls may come from several threads, but only one at a time for each
-    job.
+    """The driver of the jobs of a cluster. Safe to call from several threads, but only one call at a time may
+    concern the same job.
     """
 
     def __init__(
@@ -195,15 +195,15 @@ class TopologyDriver:
     ) -> None:
         self._target, self._common, self._state, self._clock = target, common, state, clock
         self._store = Store(state)
-        #: By job.
+        #: Job to its time without trouble.
         self._calm: dict[str, _Calm] = {}
-        #: Schedulers that were started here, so that they are reaped.
+        #: Schedulers that this process started and must reap.
         self._started: list[subprocess.Popen[bytes]] = []
 
     # ---- looking ----------------------------------------------------------------------------
 
     def see(self, job: str, leaves: Leaves) -> Seen:
-        """The observed state of the topology of this name; HeronError if it cannot be known now."""
+        """Observe the topology of this name. Raises HeronError if its state cannot be determined now."""
         self._started = [process for process in self._started if process.poll() is None]
         session = self._session()
         record = session.record(job)
@@ -230,7 +230,7 @@ class TopologyDriver:
     def _look(
         self, session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply | None
     ) -> tuple[float, str]:
-        """For how long the topology has run without trouble, and its present trouble."""
+        """Return how many seconds the topology has run without trouble, and its current trouble or ""."""
         now, name = self._clock(), record.topology
         calm = self._calm.get(name)
         if calm is None or calm.topology_id != record.topology_id:
@@ -260,7 +260,7 @@ class TopologyDriver:
     # ---- performing -------------------------------------------------------------------------
 
     def perform(self, job: str, step: Step) -> Mapping[str, int]:
-        """Perform a step; StepError when it fails."""
+        """Perform a step. Raises StepError if it fails."""
         log.info("job %s: %s", job, type(step).__name__.lower())
         try:
             match step:
@@ -390,9 +390,9 @@ class TopologyDriver:
         return Counter(task.component for task in after if epochs.get(task.task_id, task.epoch) != task.epoch)
 
     def needs(self, job: str, leaves: Leaves) -> tuple[dict[str, Amount], Amount]:
-        """The room of one task of each component of a job in a pool, and what the job needs in addition.
+        """Return the room of one task of each component in a pool, and the room that the job needs in addition.
 
-        RequestError when a container fits into no slot.
+        Raises RequestError if a container fits into no slot.
         """
         session, planned, _ = self.prepared(job, leaves, "")
         settings, requests = settings_for(planned.resolved, PackingSettings), submission.requests(planned)
@@ -422,7 +422,7 @@ class TopologyDriver:
         return session
 
     def prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
-        """A topology with these leaves, planned."""
+        """Plan a topology with these leaves; also returns the session and the package for its start."""
         definition = self._store.definition(str(leaves["definition",]))
         fields = {name: value for name, value in definition.submitted.items() if name not in (ROLE, ENVIRON)}
         kept = msgspec.convert(fields, Kept)
@@ -454,9 +454,9 @@ class TopologyDriver:
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
-    """Whether a topology runs or is being submitted, or its guardian or engine restarts it.
+    """Whether a topology is running, is being submitted, or is restarted by its guardian or engine.
 
-    ClusterError for a topology of another host whose scheduler is gone: only that host sees its guardian.
+    Raises ClusterError if the topology is on another host and its scheduler is gone: only that host sees its guardian.
     """
     name = record.topology
     if session.scheduler_location(name) is not None or session.state.exists(paths.submission(name)):
@@ -471,12 +471,12 @@ def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
 def _command(process: Any) -> list[str]:
     try:
         return list(process.cmdline())
-    except Exception:  # it has ended meanwhile
+    except Exception:  # the scheduler has ended in the meantime
         return []
 
 
 def _restore(planned: Planned, run: str) -> None:
-    """Start from the latest checkpoint of a run; if it has none, from the latest of the name; else empty."""
+    """Restore the latest checkpoint of a run, otherwise the latest of any run of this name, otherwise start empty."""
     for one in dict.fromkeys((run, "")):
         try:
             planned.restore = choose(planned, LATEST, False, log.warning, one)
@@ -490,7 +490,7 @@ def _counts(packing: plan_pb2.PackingPlan) -> dict[str, int]:
 
 
 def current_topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
-    """The topology with the last changes of its master."""
+    """Return the topology with the latest changes that its master made."""
     plan = session.physical_plan(record.topology)
     known = plan is not None and plan.topology.id == record.topology_id
     return plan.topology if plan is not None and known else session.topology(record.topology)

@@ -62,30 +62,30 @@ ROUND_S: Final = 30.0
 PROVE_LOOK_S: Final = 1.0
 #: The nodes of each job are read once in this number of rounds, in case a notification was lost.
 LOOKS: Final = 10
-#: A job is looked at after this time if there is room that it does not use yet.
+#: Pause before the next look at a job that does not yet use all of its room.
 SOON_S: Final = 5.0
-#: Interval at which programs without a job are searched.
+#: Interval between searches for stored programs that no job uses.
 SWEEP_S: Final = 600.0
-#: Interval at which a manager looks for another one, and gives a sign of life.
+#: Interval at which a manager checks for another active manager and reports that it is alive.
 LOOK_S: Final = 1.0
 #: Number of jobs that are processed at the same time.
 SIDE_BY_SIDE: Final = 8
-#: At its end a manager completes running steps within this time; another manager repeats the rest.
+#: Time in which an ending manager may complete running steps; another manager repeats unfinished steps.
 END_S: Final = 20.0
 
 
 def folder_of(cluster: str) -> Path:
-    """The folder on this host for the logs of a cluster's manager and the minutes of jobs."""
+    """Return the folder on this host for the logs of a cluster's manager and the minutes of jobs."""
     return heron_home() / "managers" / cluster
 
 
 def minutes_of(cluster: str, job: str) -> Path:
-    """The file with the minutes of a job; see `heronpy.scaling.history`."""
+    """Return the file with the minutes of a job; see `heronpy.scaling.history`."""
     return folder_of(cluster) / f"{job}.minutes"
 
 
 def part_command(session: Session, part: str, properties: Iterable[str]) -> list[str]:
-    """The command that runs a process of the manager in the foreground."""
+    """Return the command that runs a process of the manager in the foreground."""
     argv = [sys.executable, "-P", "-m", "heronpy.jobs", "--cluster", session.target.cluster, "--part", part]
     if session.common.config_path:
         argv += ["--config-path", os.path.abspath(session.common.config_path)]
@@ -115,23 +115,23 @@ class Acting(Struct, frozen=True):
 
 
 def desired_of(store: Store, job: str, running: Running) -> tuple[Leaves, dict[str, int]]:
-    """The desired state of a job within its allotment, and the versions of its layers; see `wished_of`."""
+    """Return the desired state of a job within its allotment, and the versions of its layers; see `wished_of`."""
     wish = wished_of(store, job, running)
     return clipped(wish.leaves, running.allotted), wish.versions
 
 
 class _Read(NamedTuple):
-    """A job without a plan, as it was last read."""
+    """Cached state of a job that has no running plan."""
 
     running: Running
     version: int
     wish: Wish
     looks: int
-    """Looks since then."""
+    """Number of looks since the job was read."""
 
 
 class Syncing:
-    """The syncers of all jobs: each call of `sync` performs all steps of one job that are possible now."""
+    """The syncers of all jobs: each call of `sync` performs all steps of one job that can be performed now."""
 
     def __init__(
         self,
@@ -143,25 +143,25 @@ class Syncing:
     ) -> None:
         self._store, self._driver, self._owner = store, driver, owner
         self._allotting, self._alert = allotting, alert
-        #: The content of layer base for all jobs; None: it stays unchanged.
+        #: Content of layer base for all jobs; None if the layer must not be changed.
         self.base: Leaves | None = None
-        #: Job to the content of its layer base, and the version of that layer.
+        #: Job to the content and the version of its layer base.
         self._based: dict[str, tuple[Leaves, int]] = {}
         #: The jobs that need a scaler.
         self.scaled: set[str] = set()
-        #: By job.
+        #: Job to its cached state.
         self._read: dict[str, _Read] = {}
 
     def sync(self, job: str, is_news: bool = True) -> float | None:
         """Perform all due steps; returns the seconds until the next look at the job, None for the next round.
 
         With `is_news` the job may have been written since the last call; otherwise its nodes are read in every tenth
-        call. HeronError if the job cannot be read now.
+        call. Raises HeronError if the job cannot be read now.
         """
         try:
             return self._sync(job, is_news)
         except (VersionMismatchError, NoNodeError):
-            return LOOK_S  # another process has written meanwhile, such as a manager that has taken over
+            return LOOK_S  # another process has written the job, such as a manager that has taken over
 
     def _sync(self, job: str, is_news: bool) -> float | None:
         read = self._read.pop(job, None)
@@ -211,7 +211,7 @@ class Syncing:
         return SOON_S if allotted is not None and allotted.fits_since is not None else None
 
     def _take(self, job: str) -> tuple[Running, int]:
-        """Read the state of a job, and make this syncer its active one."""
+        """Read the state of a job, and record this process as its syncer."""
         found, version = self._store.running(job)
         running = found or Running(self._owner)
         if running.owner == self._owner:
@@ -247,9 +247,9 @@ class Syncing:
 
 
 class Process:
-    """One process of a manager, from its start to the signal that ends it: it is active or stands by."""
+    """One process of a manager, active or on standby, from its start to the signal that ends it."""
 
-    #: Which process it is.
+    #: Name of the part that this process runs.
     part: str
 
     def __init__(self, target: Target, common: Common, pulse: Pulse) -> None:
@@ -262,7 +262,7 @@ class Process:
         self._woken, self._ends = threading.Event(), False
 
     def end(self) -> None:
-        """Begin no further step; called by a signal handler."""
+        """Stop beginning new steps; called by a signal handler."""
         self._ends = True
         self._woken.set()
 
@@ -281,7 +281,7 @@ class Process:
         raise NotImplementedError(f"{type(self).__name__} must define _work")
 
     def _elected(self) -> bool:
-        """Wait until no other process is active; False if this one must end before."""
+        """Wait until no other process is active; returns False if this process must end first."""
         told = False
         while not self._ends:
             self._pulse.beat()
@@ -316,17 +316,17 @@ class SyncerProcess(Process):
         driver = TopologyDriver(target, common, self._state)
         self._allotting = Allotting(self._store, self._state, driver.needs)
         self._syncing = Syncing(self._store, driver, self._me.id, self._allotting, self._alerts.tell)
-        #: Job to the time at which it is to be looked at, on this process's clock.
+        #: Job to the time of its next look, on this process's clock.
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
         self._news = -1
-        #: Jobs that may have been written since their last look.
+        #: Jobs that may have been written since the last look at them.
         self._changed: set[str] = set()
         self._base_at, self._base_error = 0.0, ""
-        #: The scaler that was started here, and the time from which another may be started.
+        #: The scaler that this process started, and the earliest time for starting another scaler.
         self._scaler: subprocess.Popen[bytes] | None = None
         self._scaler_at = 0.0
-        #: Programs that no job named at the last sweep, and the time of the next sweep.
+        #: Programs that no job used at the last sweep, and the time of the next sweep.
         self._unused: dict[str, int] = {}
         self._sweep_at = time.monotonic() + SWEEP_S
 
@@ -350,10 +350,10 @@ class SyncerProcess(Process):
         return exit_codes.OK
 
     def _look(self, pool: ThreadPoolExecutor) -> None:
-        """Begin the due jobs, and take the results of those that are done."""
+        """Start the due jobs, and collect the results of finished looks."""
         now = time.monotonic()
         for job in [job for job, future in self._busy.items() if future.done()]:
-            # The job may have been changed meanwhile, and is then due already.
+            # A job that was changed during the look is already due.
             pause_s = pause_after(job, self._busy.pop(job).result)
             self._due[job] = min(self._due[job], now + (ROUND_S if pause_s is None else min(pause_s, ROUND_S)))
         with suppress(HeronError):  # the state manager cannot be reached
@@ -380,7 +380,7 @@ class SyncerProcess(Process):
             self._changed.discard(job)
 
     def _start_scaler(self) -> None:
-        """Start a scaler unless one is active, or runs as a child of this process."""
+        """Start a scaler unless a scaler is active or a child of this process is still running."""
         if (self._scaler is None or self._scaler.poll() is not None) and acting_of(self._state, SCALER) is None:
             try:
                 self._scaler = start_part(self._session, SCALER, self._session.common.config_property)
@@ -403,7 +403,7 @@ class SyncerProcess(Process):
 
 
 def pause_after(job: str, look: Callable[[], float | None]) -> float | None:
-    """The result of a look at a job; ROUND_S after an error, which is logged."""
+    """Look at a job, and return the seconds until the next look; after an error, log it and return ROUND_S."""
     try:
         return look()
     except HeronError as error:
@@ -414,6 +414,6 @@ def pause_after(job: str, look: Callable[[], float | None]) -> float | None:
 
 
 def acting_of(state: StateManager, part: str = SYNCER) -> Acting | None:
-    """The active process of this part of a manager; None without one."""
+    """Return the active process of this part of a manager; None if none is active."""
     found = state.get(paths.job_manager(part))
     return msgspec.json.decode(found[0], type=Acting) if found else None

@@ -1,8 +1,8 @@
-"""Layers: a writer's changes of one layer, and the document that all layers make together. Pure.
+"""Layers: changes of one layer by a writer, and the document that results from merging all layers. Pure.
 
-A layer is a set of entries, one for each leaf. Merged layers are the leaves of the weakest, replaced by those of each
-stronger one: maps are merged key by key, anything else is replaced, and no layer deletes. A writer names the version of
-its layer that it has seen. Later changes by others are kept; a change of the same leaf is refused.
+A layer is a set of entries, one for each leaf. Merging starts with the leaves of the weakest layer; each stronger layer
+replaces leaves. Maps are merged key by key, other values are replaced, and no layer deletes a leaf. A writer names the
+version of the layer that it has read. Later changes of other leaves are kept; a change of the same leaf is refused.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     stamp: Stamp
 
     def holds(self, now: float) -> bool:
-        """Whether it is still in force."""
+        """Whether the entry is still in force at this time."""
         return self.stamp.until is None or self.stamp.until > now
 
 
 class Layer(Struct, frozen=True, forbid_unknown_fields=True):
-    """The wishes of one kind of writer, in the order of the paths."""
+    """The entries of one kind of writer, sorted by path."""
 
     name: str
     version: int = 0
@@ -55,7 +55,7 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def by_path(self) -> dict[Path, Entry]:
-        """Its entries."""
+        """Return the entries by path."""
         return {entry.path: entry for entry in self.entries}
 
 
@@ -78,7 +78,7 @@ class Found(Struct, frozen=True):
 
 
 def merge(layers: Iterable[Mapping[Path, T]]) -> dict[Path, T]:
-    """The leaves of all layers, the weakest first."""
+    """Merge the leaves of all layers, given from the weakest to the strongest."""
     merged: dict[Path, T] = {}
     for layer in layers:
         merged.update(layer)
@@ -86,7 +86,7 @@ def merge(layers: Iterable[Mapping[Path, T]]) -> dict[Path, T]:
 
 
 def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
-    """The merged leaves with their origins, without entries that have ended.
+    """Return the merged leaves with their origins, without entries that have ended.
 
     Values of the scaler are limited by the current values of the other layers.
     """
@@ -108,18 +108,18 @@ def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
 
 
 def values_of(found: Mapping[Path, Found]) -> Leaves:
-    """The leaves without their origins."""
+    """Return the leaves without their origins."""
     return {path: one.value for path, one in found.items()}
 
 
 def put(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """The layer with these leaves; `history` has its changes, the oldest first."""
+    """Return the layer with these leaves set; `history` contains its changes, the oldest first."""
     new = {path: Entry(path, value, layer.version + 1, stamp) for path, value in leaves.items()}
     return _edited(layer, new, seen, history, stamp)
 
 
 def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """The layer without these keys and all keys below them."""
+    """Return the layer without these keys and all keys below them."""
     names = {path: {name_of(path[: depth + 1]) for depth in range(len(path))} for path in layer.by_path}
     known = set().union(*names.values())
     for key in keys:
@@ -130,7 +130,7 @@ def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[C
 
 
 def become(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """The layer with only these leaves; its program, which a deployment sets, stays."""
+    """Return the layer with only these leaves; the program, which a deployment sets, is kept."""
     new: dict[Path, Entry | None] = {
         entry.path: None for entry in layer.entries if entry.holds(stamp.at) and entry.path != ("definition",)
     }
@@ -139,7 +139,7 @@ def become(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], s
 
 
 def gone_back(layer: Layer, to: int, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """The layer as in an earlier version, without entries that have ended since."""
+    """Return the layer as in version `to`, without entries that have ended since."""
     later = [change for change in history if change.version > to]
     if not 0 < to < layer.version or [one.version for one in later] != list(range(to + 1, layer.version + 1)):
         oldest = max(1, min((change.version for change in history), default=layer.version) - 1)
@@ -158,7 +158,7 @@ def gone_back(layer: Layer, to: int, seen: int, history: Sequence[Change], stamp
 
 
 def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
-    """The change between two versions of a layer."""
+    """Return the change between two versions of a layer."""
     old, new = before.by_path, after.by_path
     return Change(
         after.name,
@@ -170,9 +170,9 @@ def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
 
 
 def check_change(change: Change, merged: Document, components: Mapping[str, bool]) -> None:
-    """ConfigError if the changed leaves do not fit the merged document or the program.
+    """Raise ConfigError if the changed leaves do not fit the merged document or the program.
 
-    `components`: the components of the program, and whether each is an asynchronous bolt.
+    `components` maps each component of the program to whether it is an asynchronous bolt.
     """
     for entry in change.after:
         key, part = f"'{name_of(entry.path)}' of layer {change.layer}", component_of(entry.path)
@@ -203,8 +203,8 @@ def check_change(change: Change, merged: Document, components: Mapping[str, bool
 def _edited(
     layer: Layer, wanted: Mapping[Path, Entry | None], seen: int, history: Sequence[Change], stamp: Stamp
 ) -> Layer:
-    """The layer with these entries, and without entries that are None or have ended; the same object if nothing
-    differs.
+    """Return the layer with these entries, without entries that are None or have ended; the same object if nothing
+    changes.
     """
     there = layer.by_path
     later = [change for change in history if change.version > seen]

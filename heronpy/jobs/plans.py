@@ -1,9 +1,9 @@
 """Plans: the steps, as data, that make a topology match its job. Pure.
 
-A plan is stored before its first step, with the number of the running step, so a successor knows which step may be half
-done. Invariants: a step can be performed twice; `is_done` decides by observation whether it need not be performed; the
-undo of a step, performed after the step or a part of it, restores the previous state. A topology that is started again
-has the previous state under another id.
+A plan is stored before its first step, with the number of the running step, so a successor knows which step may be
+half done. Invariants: a step can be performed twice; `is_done` decides by observation whether the step can be skipped;
+the undo of a step, performed after the step or a part of it, restores the previous state. A topology that is started
+again continues with the previous state under another id.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from msgspec import Struct
 from heronpy.jobs.differ import Difference, Effect, differences
 from heronpy.jobs.documents import Leaves, Path, Value, component_of
 
-#: Leaves in their stored form.
+#: Leaves in their stored form, sorted by path.
 Pairs: TypeAlias = tuple[tuple[Path, Value], ...]
-#: A topology is proved after running for this time without trouble.
+#: Seconds without trouble after which a started topology is accepted.
 PROVED_S: Final = 30.0
 STOPPED: Final[Leaves] = {("run",): "stopped"}
 """The desired state of a deleted job."""
@@ -30,26 +30,26 @@ class Seen(Struct, frozen=True):
     topology_id: str = ""
     """"" if no topology is left."""
     alive: bool = False
-    """Whether it runs, or its guardian or engine restarts it."""
+    """Whether the topology is running, or its guardian or engine restarts it."""
     finished: bool = False
-    """Whether it ended by itself because its input was bounded."""
+    """Whether the topology ended by itself because its input was bounded."""
     leaves: Leaves = {}
-    """Its leaves of `differ.SEEN`: the present values of its plans, its master and its configuration."""
+    """The leaves of `differ.SEEN`: the current values in the topology's plans, master and configuration."""
     plan_version: int = 0
-    """The version of its packing plan in the state manager."""
+    """The version of the packing plan in the state manager."""
     running_s: float = 0.0
-    """For how long all its tasks have run, or been paused, without trouble."""
+    """Seconds for which all tasks have been running or paused without trouble."""
     trouble: str = ""
-    """The part that crashes, has failed, is down or hangs, in one sentence; "" for none."""
+    """One sentence about the part that crashes, has failed, is down or hangs; "" if there is no trouble."""
 
 
 class _Step(Struct, frozen=True):
     def is_done(self, seen: Seen) -> bool:
-        """Whether the step need not be performed."""
+        """Whether the step can be skipped, because its effect is already visible."""
         return False
 
     def undo(self) -> Step | None:
-        """The step that restores the previous state; None if nothing has to be done."""
+        """Return the step that restores the previous state; None if nothing has to be done."""
         return None
 
 
@@ -64,7 +64,7 @@ class Stop(_Step, frozen=True, tag=True):
 
     topology_id: str
     again: Start | None = None
-    """How the topology is started again."""
+    """The step that starts the topology again, used as the undo; None if it was not running."""
 
     def is_done(self, seen: Seen) -> bool:
         return seen.topology_id != self.topology_id
@@ -74,7 +74,7 @@ class Stop(_Step, frozen=True, tag=True):
 
 
 class End(_Step, frozen=True, tag=True):
-    """Remove the rest of a topology, without a savepoint."""
+    """Remove what is left of a topology, without a savepoint."""
 
     topology_id: str
 
@@ -92,7 +92,7 @@ class Start(_Step, frozen=True, tag=True):
     savepoint_of: str = ""
     """Restore the savepoint with which this topology was stopped, even if newer checkpoints exist."""
     unless: str = ""
-    """No start while this topology is alive."""
+    """Id of a topology that must not be alive at the start; "" if there is none."""
 
     def is_done(self, seen: Seen) -> bool:
         return (seen.alive or seen.finished) and seen.topology_id in {self.topology_id, self.unless} - {""}
@@ -102,7 +102,7 @@ class Start(_Step, frozen=True, tag=True):
 
 
 class Prove(_Step, frozen=True, tag=True):
-    """Observe whether a topology runs; nothing is performed."""
+    """Wait until a started topology runs without trouble; this step performs no action."""
 
     topology_id: str
 
@@ -111,12 +111,12 @@ class Prove(_Step, frozen=True, tag=True):
 
 
 class _Live(_Step, frozen=True):
-    """A change of a running topology. The topology has all old leaves until it has all new ones."""
+    """A change of a running topology. The topology switches from all old leaves to all new leaves at once."""
 
     topology_id: str
     differences: tuple[Difference, ...]
     replaces: int = 0
-    """The version of the packing plan that it replaces; 0: any version."""
+    """The version of the packing plan that the change replaces; 0: any version."""
 
     def is_done(self, seen: Seen) -> bool:
         there = seen.alive and seen.topology_id == self.topology_id
@@ -131,39 +131,39 @@ class Configure(_Live, frozen=True, tag=True):
 
 
 class SetState(_Live, frozen=True, tag=True):
-    """Pause the topology, or resume it."""
+    """Pause or resume the topology."""
 
 
 class Resize(_Live, frozen=True, tag=True):
-    """Give containers other sizes, by an update that moves no task."""
+    """Change the sizes of containers, by an update that moves no task."""
 
 
 class Update(_Live, frozen=True, tag=True):
-    """Give components other numbers of tasks, by the master's own update."""
+    """Change the numbers of tasks of components, by an update of the topology master."""
 
 
 class Commit(_Step, frozen=True, tag=True):
-    """Write the new state of the job; the syncer does it in the write that ends the plan."""
+    """Commit the new state of the job; the syncer does so in the write that ends the plan."""
 
 
 Step: TypeAlias = Check | Stop | End | Start | Prove | Configure | SetState | Resize | Update | Commit
 
 
 class Plan(Struct, frozen=True):
-    """Steps, with the current position."""
+    """A list of steps and the current position in it."""
 
     target: Pairs
     versions: dict[str, int]
     """The versions of the layers from which the target was merged."""
     steps: tuple[Step, ...]
     since: float
-    """When the step under way began."""
+    """When the running step began."""
     changed: tuple[str, ...] = ()
-    """Components whose tasks get another specification; "" means all."""
+    """Components whose task specifications change; "" means all components."""
     at: int = 0
     undoing: bool = False
     tries: int = 0
-    """Tries of the running step, if it undoes another step."""
+    """Number of attempts of the running step, if it undoes another step."""
 
     @property
     def step(self) -> Step | None:
@@ -171,7 +171,7 @@ class Plan(Struct, frozen=True):
         return self.steps[self.at] if self.at < len(self.steps) else None
 
     def is_done(self, seen: Seen) -> bool:
-        """Whether the running step need not be performed: if the topology is gone, no change needs to be undone."""
+        """Whether the running step can be skipped: if the topology is gone, no change needs to be undone."""
         step = self.step
         if self.undoing and isinstance(step, _Live) and not (seen.alive and seen.topology_id == step.topology_id):
             return True
@@ -180,21 +180,21 @@ class Plan(Struct, frozen=True):
         return step is not None and step.is_done(seen)
 
     def undone(self, now: float) -> Plan:
-        """The plan that restores the previous state, from the running step backwards."""
+        """Return the plan that undoes the steps from the running step backwards."""
         steps = (step.undo() for step in reversed(self.steps[: self.at + 1]))
         back = tuple(step for step in steps if step is not None)
         return Plan(self.target, self.versions, back, now, undoing=True)
 
 
 def pairs_of(leaves: Leaves) -> Pairs:
-    """Sorted by path."""
+    """Return the leaves as pairs, sorted by path."""
     return tuple(sorted(leaves.items(), key=lambda pair: pair[0]))
 
 
 def plan_of(
     desired: Leaves, versions: dict[str, int], committed: Leaves, seen: Seen, now: float, fresh_id: str
 ) -> Plan | None:
-    """The plan that gives the topology its desired state; None if it has that state.
+    """Return the plan that brings the topology into its desired state; None if it is in that state.
 
     `fresh_id` is an id that was never used for a topology.
     """
@@ -236,7 +236,7 @@ def _restart(desired: Leaves, committed: Leaves, seen: Seen, is_new: bool, fresh
 
 
 def _changed(found: dict[Effect, tuple[Difference, ...]]) -> set[str]:
-    """The components whose tasks must restart; "" means all."""
+    """Return the components whose tasks must restart; "" means all components."""
     if Effect.RESTART in found:
         return {""}
     those = (*found.get(Effect.RESIZE, ()), *found.get(Effect.UPDATE, ()))

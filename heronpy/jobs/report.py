@@ -1,4 +1,4 @@
-"""A job for display: its desired and current state, the scaler's actions and reasons, and how the promise is kept."""
+"""Jobs for display: desired and current state, actions and reasons of the scaler, and how objectives were met."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from heronpy.scaling.patterns import DAYS
 
 
 def plan_text(plan: Plan) -> str:
-    """`plan 2 of 5: stop`"""
+    """Return the progress of a plan, such as `plan 2 of 5: stop`."""
     step = "" if plan.step is None else f": {type(plan.step).__name__.lower()}"
     return f"{'undoing' if plan.undoing else 'plan'} {min(plan.at + 1, len(plan.steps))} of {len(plan.steps)}{step}"
 
 
 def state_of(running: Running) -> str:
-    """The state of a job; WAITING and PREEMPTED also if its pool has no room for it."""
+    """Return the state of a job, which is WAITING or PREEMPTED if its pool has no room for it."""
     allotted = running.allotted
     return running.state if allotted is None or allotted.runs or running.plan is not None else allotted.state
 
 
 def why_less(running: Running) -> str:
-    """Why a job has less of its pool than it wants, with numbers; "" if it has all."""
+    """Explain with numbers why a job has less room in its pool than it wants; "" if it has all."""
     allotted = running.allotted
     if allotted is None or allotted.fits_since is None:
         return allotted.why if allotted is not None else ""
@@ -48,7 +48,7 @@ def why_less(running: Running) -> str:
 
 
 def row(store: Store, name: str) -> dict[str, Any]:
-    """A job for a list of jobs; also a job that cannot be read."""
+    """Return the row of a job in a list of jobs; works for a job that cannot be read, too."""
     try:
         store.get(name)
         running, _ = store.running(name)
@@ -66,7 +66,7 @@ def row(store: Store, name: str) -> dict[str, Any]:
 
 
 def shown(store: Store, job: str) -> dict[str, Any]:
-    """All known facts about a job."""
+    """Return everything that is known about a job."""
     view, log = store.get(job), store.log(job)
     running = store.running(job)[0] or Running("")
     desired, _ = desired_of(store, job, running)
@@ -96,7 +96,7 @@ def _origin(found: Found) -> dict[str, Any]:
 
 
 def evidence(store: Store, job: str) -> dict[str, Any]:
-    """The scaler's last figures of each component, and its conclusion."""
+    """Return the scaler's last figures and conclusion for each component."""
     document, scaled = store.get(job).document, store.scaled(job)[0]
     state, look = scaled.state, scaled.look
     components = explained(state, look, goal_of(document), Times.of(document.scale.day_s)) if look is not None else []
@@ -111,9 +111,9 @@ def evidence(store: Store, job: str) -> dict[str, Any]:
 
 
 def promise(store: Store, cluster: str, job: str, now: float) -> dict[str, Any]:
-    """How the promise of a job was kept: in total, in the last hour, day and two weeks, and when it was not kept.
+    """Return how a job met its objectives in total and in the last hour, day and two weeks, and when it missed them.
 
-    A job with a shorter day has shorter windows. Only the host of the scaler knows the windows.
+    A job with a shorter day has shorter windows. Figures of the windows are only available on the scaler's host.
     """
     document, slo = store.get(job).document, store.scaled(job)[0].state.slo
     day_s, windows = document.scale.day_s, []
@@ -137,7 +137,7 @@ def _kept(window_s: float | None, measured_s: float, broken_s: float) -> dict[st
 
 @contextmanager
 def minutes(store: Store, cluster: str, job: str, where: str = "") -> Iterator[History]:
-    """The minutes of a job; NotThereError on a host that does not have them. `where`: the place of the scaler."""
+    """Open the minutes of a job. Raises NotThereError on another host than the scaler's, which `where` names."""
     day_s, file = store.get(job).document.scale.day_s, minutes_of(cluster, job)
     if not file.exists():
         raise NotThereError(

@@ -1,7 +1,7 @@
 """The scaler of a cluster's jobs: it observes jobs, decides, and writes layer scaler with the reasons.
 
-Its memory of a job is in the state manager, so another scaler continues from it; the minutes of other days are in a
-file of this host. It changes no topology itself: the syncer does that.
+The scaler stores its memory of a job in the state manager, so another scaler can continue. The minutes of earlier days
+are in a file on this host. The scaler changes no topology: the syncer applies its decisions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from heronpy.scheduler.guardian import START_OVER
 log = logging.getLogger("heronpy.jobs.scaler")
 
 WRITER: Final = "scaler"
-#: Time limit of all questions of one look together.
+#: Time limit for all requests of one look together.
 ASK_S: Final = 5.0
 #: A scaler ends after this time without a job to look at.
 IDLE_S: Final = 600.0
@@ -52,9 +52,9 @@ class Scaler:
         self._histories: dict[str, History] = {}
 
     def scale(self, job: str) -> float | None:
-        """Look at a job and act; returns the seconds until the next look, None if it is not to be scaled.
+        """Observe a job and act; returns the seconds until the next look, or None if the job does not need the scaler.
 
-        HeronError if it cannot be read now.
+        Raises HeronError if the job cannot be read now.
         """
         try:
             view = self._store.get(job)
@@ -65,7 +65,7 @@ class Scaler:
         goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
         running, _ = self._store.running(job)
         if running is None or running.state != "IN_SYNC":
-            return times.look_s  # the present state is not the desired one yet
+            return times.look_s  # the job is not in its desired state yet
         if running.allotted is not None:  # its pool has no room for more
             most = {one: min(n, running.allotted.limits.get(one, n)) for one, n in goal.max.items()}
             goal = msgspec.structs.replace(goal, max=most)
@@ -73,7 +73,7 @@ class Scaler:
         history = self._history(job, times)
         seen = self._look(job, view, times, history, time.time())
         outcome = decide(scaled.state, seen, goal, times)
-        # Before the change: a successor must know which change is in progress.
+        # Written before the change, so that a successor knows which change is in progress.
         version = self._store.put_scaled(job, Scaled(scaled.created, outcome.state, seen), version)
         if outcome.changes and not self._write(job, view, outcome):
             self._store.put_scaled(job, Scaled(scaled.created, withdrawn(outcome.state), seen), version)
@@ -94,7 +94,7 @@ class Scaler:
             remove_history(minutes_of(self._session.target.cluster, job))
 
     def close(self) -> None:
-        """Close the histories."""
+        """Close the files with the minutes."""
         while self._histories:
             self._histories.popitem()[1].close()
 
@@ -117,7 +117,7 @@ class Scaler:
         return observation_of(job, signals.load, findings, asynchronous, fixed, room, past, now, program, updated_at)
 
     def _write(self, job: str, view: View, outcome: Outcome) -> bool:
-        """Write layer scaler; False if the write is refused because the document has changed meanwhile."""
+        """Write layer scaler; returns False if the document was changed in the meantime."""
         why = "; ".join(one.text for one in outcome.decisions if isinstance(one, Changed))[:WHY_CHARS_MAX]
         try:
             self._store.set(job, "scaler", outcome.changes, view.versions["scaler"], WRITER, why)

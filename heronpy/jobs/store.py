@@ -1,8 +1,8 @@
-"""The one writer of jobs: all changes by people, programs and the scaler pass through it into the state manager.
+"""The only writer of jobs: all changes by people, programs and the scaler reach the state manager through it.
 
-A job is one node, so a change is one compare-and-set: it is written as a whole or not at all. The node also holds its
-last change. The next writer puts that change into the log before it makes its own, so a writer that dies between two
-nodes loses no history. A node that cannot be read stops its own job only.
+A job is one node, so a change is one compare-and-set that succeeds as a whole or not at all. The node also contains its
+last change. The next writer appends that change to the log before writing its own change, so a writer that dies between
+two nodes loses no history. An unreadable node only affects its own job.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
 S = TypeVar("S", bound=Struct)
-#: Makes a new layer from a layer and its changes, the oldest first.
+#: Function from a layer and its changes, the oldest first, to the new layer.
 Edit: TypeAlias = Callable[[Layer, Sequence[Change]], Layer]
 
 CHANGES_MAX: Final = 100
 DECISIONS_MAX: Final = 100
 NEWS_MAX: Final = 256
-#: A larger log loses the older half of its changes.
+#: Size limit of a log; beyond it, the older half of the changes is dropped.
 LOG_BYTES_MAX: Final = 512 << 10
-#: A compare-and-set fails only if another one succeeds, so a writer succeeds long before this number of tries.
+#: Limit of attempts. A compare-and-set fails only if another one succeeds, so writers need far fewer.
 TRIES_MAX: Final = 1000
 WHO_CHARS_MAX: Final = 100
 WHY_CHARS_MAX: Final = 500
@@ -61,9 +61,9 @@ class Definition(Struct, frozen=True):
     """A deployed program; its digest is its name."""
 
     topology: bytes
-    """Proto Topology, without an id."""
+    """The encoded proto Topology, without an id."""
     submitted: dict[str, Any]
-    """The fields of `heronpy.plan.launch.Submitted`, without ids; they name the package by its digest."""
+    """The fields of `heronpy.plan.launch.Submitted`, without ids; the package is named by its digest."""
 
 
 class Job(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,12 +74,12 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
     last: tuple[Change, ...]
     """The changes of the last write."""
     adopted: Running | None = None
-    """The state of the job when it was made of a running topology, until a syncer has seen it."""
+    """The state of a job made from a running topology, until a syncer has taken it over."""
     format: int = FORMAT
 
 
 class Decision(Struct, frozen=True, forbid_unknown_fields=True):
-    """A decision about a job, or a decision not to act, with the reason."""
+    """A decision to act or not to act on a job, with the reason."""
 
     at: float
     who: str
@@ -88,10 +88,10 @@ class Decision(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Log(Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of a job's log, the oldest first."""
+    """The log of a job, the oldest entry first."""
 
     created: float
-    """The creation time of its job: an earlier job of the same name had another log."""
+    """Creation time of the job, which distinguishes this log from that of an earlier job of the same name."""
     changes: tuple[Change, ...] = ()
     decisions: tuple[Decision, ...] = ()
     format: int = FORMAT
@@ -101,7 +101,7 @@ class Scaled(Struct, frozen=True):
     """The scaler's memory of a job, and its last figures."""
 
     created: float
-    """The creation time of its job, as in `Log`."""
+    """Creation time of the job, as in `Log`."""
     state: State = State()
     look: Observation | None = None
     format: int = FORMAT
@@ -116,20 +116,20 @@ class News(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class View(Struct, frozen=True):
-    """A job as readers get it."""
+    """A job with its merged document, for readers."""
 
     document: Document
     found: dict[Path, Found]
     """The origin of each leaf of the document."""
     ignored: list[Found]
-    """Leaves about components that the program no longer has."""
+    """Leaves that name components that the program no longer has."""
     versions: dict[str, int]
     """The version of each layer."""
     created: float
     """When the job was created."""
 
 
-#: Raises HeronError if a job must not change from one view to another.
+#: Check of a change from one view to another; raises HeronError to refuse the change.
 Check: TypeAlias = Callable[[str, View, View], None]
 
 
@@ -141,26 +141,26 @@ class Store:
         self._clock = clock
         #: Called before each write of a changed layer.
         self._check = check
-        #: Digest to components; a definition never changes.
+        #: Digest to components, cached because a definition never changes.
         self._components: dict[str, dict[str, bool]] = {}
 
     def names(self) -> list[str]:
-        """All jobs, including jobs that cannot be read."""
+        """Return the names of all jobs, including unreadable jobs."""
         return self._state.children(paths.JOBS)
 
     def known(self) -> list[str]:
-        """All jobs, and deleted jobs of which something may be left."""
+        """Return the names of all jobs, and of deleted jobs that may have left nodes or a topology."""
         return sorted({*self.names(), *self._state.children(paths.RUNNING_JOBS)})
 
     def get(self, name: str) -> View:
-        """The desired state of a job."""
+        """Return the desired state of a job."""
         return self._view(name, self._read(name), self._clock())
 
     def create(
         self, name: str, layers: Mapping[str, object], who: str, why: str, running: Running | None = None
     ) -> View:
-        """Make a new job with these layers; one of them names a definition. With `running` its topology runs
-        already.
+        """Create a job with these layers, one of which names a definition. `running` is the state of a topology that is
+        already running.
         """
         problem = topology_name_problem(name)
         if problem:
@@ -186,9 +186,9 @@ class Store:
     def set(
         self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None
     ) -> View:
-        """Write keys of a layer whose version the writer has read; with `for_s` they end after this time.
+        """Write keys of a layer, of which the writer has read this version; with `for_s` they end after this time.
 
-        ConflictError if another writer has written another value of one of them since then.
+        Raises ConflictError if another writer has written another value of one of the keys since then.
         """
         leaves, stamp = leaves_of(changes, layer), self._stamp(who, why, for_s)
         if not leaves:
@@ -200,16 +200,16 @@ class Store:
         return self._change(name, layer, stamp, put)
 
     def unset(self, name: str, layer: str, keys: Collection[str], version: int, who: str, why: str) -> View:
-        """Take keys out of a layer, with all keys below them: `parallelism.work`, or `parallelism`."""
+        """Remove keys from a layer, with all keys below them: `parallelism.work`, or `parallelism`."""
         stamp = self._stamp(who, why)
         return self._change(name, layer, stamp, lambda old, history: merge.take_out(old, keys, version, history, stamp))
 
     def apply(
         self, name: str, layer: str, given: object, version: int, who: str, why: str, write: bool = True
     ) -> tuple[View, Change]:
-        """Replace a layer, except its program, and return the change; ConflictError as in `set`.
+        """Replace a layer, except its program, and return the change. Raises ConflictError as `set` does.
 
-        Without `write`, the result is checked, and nothing is changed.
+        With `write` False, only check the change.
         """
         leaves, stamp, changes = leaves_of(given, layer), self._stamp(who, why), []
 
@@ -221,12 +221,12 @@ class Store:
         return self._change(name, layer, stamp, applied, write), changes[-1]
 
     def revert(self, name: str, layer: str, to: int, version: int, who: str, why: str) -> View:
-        """Set a layer back to its version `to`; ConflictError as in `set`."""
+        """Restore version `to` of a layer. Raises ConflictError as `set` does."""
         stamp = self._stamp(who, why or f"reverted to version {to}")
         return self._change(name, layer, stamp, lambda old, history: merge.gone_back(old, to, version, history, stamp))
 
     def delete(self, name: str) -> None:
-        """Remove a job without a running topology; also a job that cannot be read."""
+        """Remove a job whose topology is not running, even if the job cannot be read."""
         running, _ = self.running(name)
         if running is not None and (running.plan is not None or running.state != "STOPPED"):
             raise StateError(f"job '{name}' runs, or is being changed; stop it first")
@@ -238,11 +238,11 @@ class Store:
         self._tell(name)
 
     def log(self, name: str) -> Log:
-        """The last changes and decisions of a job."""
+        """Return the last changes and decisions of a job."""
         return self._log(name, self._read(name))
 
     def decided(self, name: str, who: str, component: str, text: str) -> None:
-        """Log a decision about a job, or a decision not to act, with the reason."""
+        """Log a decision to act or not to act on a job, with the reason."""
         job, stamp = self._read(name), self._stamp(who, text)
         new = Decision(stamp.at, who, component, text)
 
@@ -253,7 +253,7 @@ class Store:
         self._swap(paths.job_log(name), Log, add)
 
     def running(self, name: str) -> tuple[Running | None, int]:
-        """The state of a job, and the version of its node; None and 0 before a syncer has seen it."""
+        """Return the state of a job and the version of its node; None and 0 before a syncer has seen the job."""
         running, version = self._decode(paths.running_job(name), Running)
         if running is None:
             with suppress(DamagedStateError):  # a job that cannot be read can be deleted
@@ -262,32 +262,32 @@ class Store:
         return running, version
 
     def put_running(self, name: str, running: Running, version: int) -> int:
-        """Write the state of a job, for the syncer that has read this version; VersionMismatchError after another
-        write.
+        """Write the state of a job, of which the syncer has read this version. Raises VersionMismatchError if it was
+        written since.
         """
         return self._state.set(paths.running_job(name), msgspec.json.encode(running), version)
 
     def scaled(self, name: str) -> tuple[Scaled, int]:
-        """The scaler's memory of a job, and the version of its node; 0 without one."""
+        """Return the scaler's memory of a job and the version of its node, 0 if there is no node."""
         created = self._read(name).created
         found, version = self._decode(paths.scaled_job(name), Scaled)
         return (found if found is not None and found.created == created else Scaled(created)), version
 
     def put_scaled(self, name: str, scaled: Scaled, version: int) -> int:
-        """Write the scaler's memory, for the scaler that has read this version; otherwise VersionMismatchError."""
+        """Write the scaler's memory. Raises VersionMismatchError if the node no longer has this version."""
         return self._state.set(paths.scaled_job(name), msgspec.json.encode(scaled), version)
 
     def asynchronous(self, view: View) -> list[str]:
-        """The asynchronous bolts of a job's program."""
+        """Return the asynchronous bolts of a job's program."""
         return [name for name, calls in self._components_of(view.document.definition).items() if calls]
 
     def forget_running(self, name: str) -> None:
-        """Remove the rest of a deleted job."""
+        """Remove the remaining nodes of a deleted job."""
         with suppress(NoNodeError):
             self._state.delete(paths.running_job(name))
 
     def release(self, name: str) -> bool:
-        """Retry at once after a failure or a pause; False if the job neither has failed nor waits."""
+        """Retry a failed or waiting job at once; returns False if the job has not failed and does not wait."""
         job = self._read(name)
 
         def freed(running: Running | None) -> Running:
@@ -298,7 +298,7 @@ class Store:
         return found
 
     def news(self, since: int) -> tuple[int, list[str] | None]:
-        """The number of the last change, and the jobs changed since the caller's number; None after too many
+        """Return the number of the last change, and the jobs changed since the caller's number, or None after too many
         changes.
         """
         news = self._decode(paths.JOB_NEWS, News)[0] or News()
@@ -307,22 +307,22 @@ class Store:
         return news.number, sorted(name for number, name in news.names if number > since)
 
     def define(self, definition: Definition) -> str:
-        """Keep a program; its digest."""
+        """Store a program; returns its digest."""
         content = msgspec.msgpack.encode(definition, order="deterministic")
         digest = sha256(content).hexdigest()
-        # Also if it exists: a sweep that has found it unused sees that it was written again.
+        # Written even if it exists, so that a sweep that found the program unused notices the new write.
         self._state.set(paths.definition(digest), content)
         return digest
 
     def definition(self, digest: str) -> Definition:
-        """A program."""
+        """Return the program with this digest."""
         content, _ = self._state.get(paths.definition(digest)) or (b"", 0)
         if sha256(content).hexdigest() != digest:
             raise DamagedStateError(f"definition {digest[:12]} is missing or damaged; deploy the program again")
         return msgspec.msgpack.decode(content, type=Definition)
 
     def sweep_definitions(self, unused: Mapping[str, int]) -> dict[str, int]:
-        """Remove programs that no job names now or named at the previous sweep, which returned `unused`."""
+        """Remove programs that no job uses now or used at the previous sweep, which returned `unused`."""
         used: set[bytes] = set()
         for name in self.names():
             for path in (paths.job(name), paths.job_log(name), paths.running_job(name)):
@@ -366,7 +366,7 @@ class Store:
         return views[-1]
 
     def _view(self, name: str, job: Job, now: float, changes: Collection[Change] = ()) -> View:
-        """A job, or the job that these changes would make; ConfigError if that is not allowed."""
+        """Return the view of a job after these changes. Raises ConfigError if a change is not allowed."""
         try:
             found = merge.effective(job.layers, now)
             definition = found.get(("definition",))
@@ -387,7 +387,7 @@ class Store:
         return _logged(self._decode(paths.job_log(name), Log)[0], job)
 
     def _components_of(self, digest: str) -> dict[str, bool]:
-        """The components of a program, and whether each is an asynchronous bolt."""
+        """Return the components of a program, and whether each is an asynchronous bolt."""
         if digest not in self._components:
             try:
                 topology = topology_pb2.Topology.FromString(self.definition(digest).topology)
@@ -399,7 +399,7 @@ class Store:
         return self._components[digest]
 
     def _tell(self, name: str) -> None:
-        """Number a change, so that the syncer looks at this job."""
+        """Record a change under a new number, so that the syncer looks at this job."""
 
         def numbered(old: News | None) -> News:
             old = old or News()
@@ -410,7 +410,7 @@ class Store:
             self._swap(paths.JOB_NEWS, News, numbered)
 
     def _swap(self, path: str, kind: type[S], edit: Callable[[S | None], S]) -> bool:
-        """Compare-and-set until no other writer is faster; False if the edit changes nothing."""
+        """Repeat a compare-and-set until it succeeds; returns False if the edit changes nothing."""
         for _ in range(TRIES_MAX):
             old, version = self._decode(path, kind)
             new = edit(old)
@@ -430,7 +430,7 @@ class Store:
         return job
 
     def _decode(self, path: str, kind: type[S]) -> tuple[S | None, int]:
-        """The content of a node and its version; None and 0 without a node."""
+        """Return the content of a node and its version; None and 0 if there is no node."""
         data, version = self._state.get(path) or (b"", 0)
         return (decoded(data, kind, path), version) if version else (None, 0)
 
@@ -451,7 +451,7 @@ class Store:
 
 
 def decoded(data: bytes, kind: type[S], path: str) -> S:
-    """The content of a node; DamagedStateError if it cannot be read."""
+    """Decode the content of a node. Raises DamagedStateError if it cannot be decoded."""
     try:
         found = msgspec.json.decode(data)
         form = found.get("format") if isinstance(found, dict) else None
@@ -463,7 +463,7 @@ def decoded(data: bytes, kind: type[S], path: str) -> S:
 
 
 def _logged(log: Log | None, job: Job) -> Log:
-    """The log of a job with the last changes of its node; the same object if it has them."""
+    """Return the log with the last changes of the job's node; the same object if it already contains them."""
     if log is None or log.created != job.created:
         log = Log(job.created)
     new = tuple(change for change in job.last if change not in log.changes)

@@ -1,4 +1,4 @@
-"""The syncer of one job: when it makes a plan, how the plan continues and ends, and when the syncer gives up. Pure.
+"""The syncer of one job: decides when to make a plan, how the plan continues and ends, and when to give up. Pure.
 
 `Running` is the whole state, in one node that only the syncer writes. A round is `advance`, a compare-and-set, the
 running step, `succeeded` or `failed`, and a compare-and-set. Invariants: the committed document changes in the
@@ -22,7 +22,7 @@ from heronpy.scaling.capacity import Allotted
 RETRY_S: Final = 30.0
 RETRY_MAX_S: Final = 3600.0
 TRIES_MAX: Final = 5
-#: A start is given up if the topology is not proved within this time.
+#: Seconds after which a start fails if the topology has not run without trouble.
 PROVE_MAX_S: Final = 600.0
 
 State: TypeAlias = Literal["IN_SYNC", "STOPPED", "FINISHED", "SYNCING", "UNDOING", "WAITING", "QUARANTINED"]
@@ -38,20 +38,20 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     leaves: Pairs = ()
     """The document that was committed last."""
     versions: dict[str, int] = {}
-    """The versions of the layers from which it was merged."""
+    """The versions of the layers from which `leaves` was merged."""
     state: State = "STOPPED"
     plan: Plan | None = None
     tried: Pairs = ()
-    """The document that was tried `tries` times."""
+    """The document that was attempted `tries` times."""
     tries: int = 0
     retry_at: float = 0.0
     failure: str = ""
     """Why the last plan failed, in one sentence."""
     drift_since: float | None = None
     drifted_s: float = 0.0
-    """Total time in which the job differed from its desired state, without the time since `drift_since`."""
+    """Seconds in which the job differed from its desired state, without the time since `drift_since`."""
     allotted: Allotted | None = None
-    """Its allotment in its pool; None: it is in no pool, or does not run."""
+    """The allotment in the job's pool; None if the job is in no pool or does not run."""
     restarted: int = 0
     """Number of running tasks that had to restart."""
     restarts_avoidable: int = 0
@@ -59,12 +59,12 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     format: int = FORMAT
 
     def drift_s(self, now: float) -> float:
-        """`config_drift_seconds`."""
+        """Return the value of the metric `config_drift_seconds`."""
         return self.drifted_s + (max(0.0, now - self.drift_since) if self.drift_since is not None else 0.0)
 
 
 class StepError(Exception):
-    """A step has failed, for the reason in one sentence; a fatal error recurs whenever the step is tried."""
+    """A step has failed; the message is the reason in one sentence. A fatal error recurs when the step is retried."""
 
     def __init__(self, text: str, fatal: bool = False) -> None:
         super().__init__(text)
@@ -72,37 +72,37 @@ class StepError(Exception):
 
 
 class Driver(Protocol):
-    """The actions of a syncer's process: it observes topologies and performs steps.
+    """Interface to topologies: observes them and performs steps.
 
-    A step that was performed in part, by this driver or by one that was killed, can be repeated. Steps of different
+    A partly performed step can be repeated, even after the driver that began it was killed. Steps of different
     jobs may run at the same time; steps of one job never do.
     """
 
     def see(self, job: str, leaves: Leaves) -> Seen:
-        """The observed state of the topology of this name, with its values for all paths of `leaves`.
+        """Observe the topology of this name, with its values for all paths of `leaves`.
 
-        StateError if it cannot be known now; then nothing is decided.
+        Raises StateError if the state cannot be determined now; then nothing is decided.
         """
 
     def perform(self, job: str, step: Step) -> Mapping[str, int]:
         """Perform a step to its end; returns how many running tasks of each component had to restart.
 
-        StepError if it has failed. `Prove` and `Commit` have nothing to perform.
+        Raises StepError if the step fails. `Prove` and `Commit` have nothing to perform.
         """
 
 
 def taken_over(running: Running, owner: str) -> Running:
-    """The record that a syncer writes before it acts on a job of another syncer."""
+    """Return the record that a syncer writes before it takes over a job of another syncer."""
     return replace(running, owner=owner)
 
 
 def advance(
     running: Running, desired: Leaves, versions: Mapping[str, int], seen: Seen, now: float, fresh_id: str
 ) -> Running:
-    """The job after a look at it: a plan begins, skips a step that is done, or ends.
+    """Return the job after a look at it: a plan begins, skips a step that is done, or ends.
 
-    `desired` has the program's own values where no layer has one. `fresh_id` is an id that was never used for a
-    topology.
+    `desired` contains the program's own values for leaves that no layer sets. `fresh_id` is an id that was never used
+    for a topology.
     """
     if running.plan is not None and running.state == "QUARANTINED" and running.tried != pairs_of(desired):
         running = released(running)
@@ -121,19 +121,19 @@ def advance(
 
 
 def waits(running: Running, now: float) -> bool:
-    """Whether a job waits for its next try. No pause is longer than `RETRY_MAX_S`, even if the clock was set back."""
+    """Whether a job waits for its next attempt. A pause never exceeds `RETRY_MAX_S`, even if the clock was set back."""
     return now < running.retry_at <= now + RETRY_MAX_S
 
 
 def to_perform(running: Running, now: float) -> Step | None:
-    """The step to perform now; None if no step is left or due."""
+    """Return the step to perform now; None if no step is left or due."""
     if running.plan is None or running.state == "QUARANTINED" or waits(running, now):
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step
 
 
 def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Running:
-    """The job after the running step was performed; `restarted` is the result of `Driver.perform`."""
+    """Return the job after the running step was performed; `restarted` is the result of `Driver.perform`."""
     plan = running.plan
     assert plan is not None
     avoidable = 0 if "" in plan.changed else sum(n for part, n in restarted.items() if part not in plan.changed)
@@ -146,7 +146,7 @@ def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Run
 
 
 def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
-    """The job after the running step has failed: done steps are undone, and a failed undo is retried."""
+    """Return the job after the running step has failed: completed steps are undone, and a failed undo is retried."""
     plan = running.plan
     assert plan is not None
     if not plan.undoing:
@@ -159,12 +159,12 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
 
 
 def left_alone(running: Running, tried: Pairs) -> Running:
-    """A job without a topology that also should have none, with its document."""
+    """Return the state of a job that has no topology and should have none; its document counts as attempted."""
     return replace(running, state="STOPPED", tried=tried, tries=0, retry_at=0.0, failure="")
 
 
 def released(running: Running) -> Running:
-    """Try again at once after giving up or during a pause; an undo that was given up continues."""
+    """Return the job ready for an immediate retry, after a pause or after giving up; an undo continues."""
     if running.state not in ("WAITING", "QUARANTINED"):
         return running
     if running.plan is not None:
@@ -191,7 +191,7 @@ def _begun(
 
 
 def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
-    """The job at the end of a plan: the plan is committed, or the previous state is restored."""
+    """Return the job at the end of a plan: the plan is committed, or the previous state is restored."""
     running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0)
     if not plan.undoing:
         return _settled(replace(running, leaves=plan.target, versions=plan.versions), seen, now)
@@ -201,7 +201,7 @@ def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
 
 
 def _settled(running: Running, seen: Seen, now: float) -> Running:
-    """The job in its desired state."""
+    """Return the job in its desired state, without a pending failure or retry."""
     state: State = "FINISHED" if seen.finished else "IN_SYNC" if seen.alive else "STOPPED"
     return replace(
         running, state=state, tries=0, retry_at=0.0, failure="", drifted_s=running.drift_s(now), drift_since=None
@@ -209,7 +209,7 @@ def _settled(running: Running, seen: Seen, now: float) -> Running:
 
 
 def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
-    """Why a topology that has started is not accepted; "" as long as it may be."""
+    """Explain why a started topology is not accepted; "" while it may still be accepted."""
     if seen.topology_id == step.topology_id and seen.trouble:
         return seen.trouble
     if seen.topology_id != step.topology_id or not seen.alive:

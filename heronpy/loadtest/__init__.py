@@ -1,1 +1,1 @@
-"""Load tests: named profiles run against real topologies, measured from outside and inside."""
+"""Load tests: named profiles that run real topologies and measure them from outside and inside."""

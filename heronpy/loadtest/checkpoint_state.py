@@ -1,8 +1,8 @@
-"""The cost of checkpoints of large state: how long a task is blocked, and how much is uploaded.
+"""The cost of checkpoints of large state: how long a task is blocked, and how many bytes are uploaded.
 
-One task's keyed state is filled, then captured as an instance does it: the capture, and the fork of the writing
-child, block the task; the child encodes and writes while the task continues. Three checkpoints of
-1 % changes follow, with a savepoint between them. No other process takes part.
+The test fills one task's keyed state, then captures it as an instance does: the capture and the fork of the
+writing child block the task; the child encodes and writes while the task continues. Three checkpoints after
+changes of 1 % follow, with a savepoint between them. No other process takes part.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COMPONENT: Final = "state"
 class Measured:
     pause_s: float
     pause_cpu_s: float
-    """The task's own CPU time in it; the rest is due to other processes on a busy machine."""
+    """CPU time of the task during the pause; the rest of the pause is due to other processes on a busy machine."""
     write_s: float
     uploaded: int
     total: int
@@ -122,10 +122,10 @@ def _checks(keys: int, values: dict[str, float], deltas: list[Measured], whole: 
 
 
 def checkpoint(task: TaskState, number: int, kind: Kind = CHECKPOINT) -> Measured:
-    """A checkpoint of one task, written by a forked child as an instance does it."""
+    """Take a checkpoint of one task, written by a forked child as in an instance."""
     read, write = os.pipe()
     parent = os.getpid()
-    # As in a task, whose collector runs rarely: an accidental collection is not a cost of the checkpoint.
+    # Collect garbage before, because a collection during the checkpoint is not a cost of the checkpoint.
     gc.collect()
     began, began_cpu = time.perf_counter(), time.thread_time()
     capture = task.capture(number)
@@ -153,7 +153,7 @@ def checkpoint(task: TaskState, number: int, kind: Kind = CHECKPOINT) -> Measure
 
 
 def _write_and_leave(capture: Any, pipe: int, parent: int) -> None:
-    """The child: never returns."""
+    """Write the checkpoint in the child and exit; never returns."""
     status = 1
     try:
         gc.disable()

@@ -1,4 +1,4 @@
-"""Checks of a run: exact counts, and the other promises of its profile (only Spark's table is read here). Pure."""
+"""Checks of a run: exact counts, and other requirements of its profile (reads no files but Spark's table). Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from heronpy.loadtest.profiles import Load
 from heronpy.loadtest.watch import Watch
 
 RATE_HELD = 0.99
-#: How late the last tuple may be, whatever the length of the run: its latency is not a matter of the rate.
+#: Seconds that the last tuple may be late, independent of the length of the run.
 LAST_LATE_S = 0.1
 #: Maximum rate of backpressure announcements.
 TOGGLES_MAX_PER_S = 1.0
-#: After a stall this share of the earlier throughput must be back within this time.
+#: Share of the earlier throughput that must be reached again after a stall, and the time limit in seconds.
 RECOVERED, RECOVERED_MAX_S = 0.9, 2.0
-#: Growth of memory that counts as flat: this much, and this share of the initial size.
+#: Maximum growth of memory that counts as flat: bytes, and share of the initial size.
 FLAT_BYTES, FLAT_PART = 8 << 20, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold."""
+    """A condition that must hold, and whether it does."""
 
     name: str
     ok: bool
@@ -38,7 +38,7 @@ class Check:
 
 
 def checks(load: Load, reports: Reports, seen: Watch, growth: Growth | None, out: Path) -> list[Check]:
-    """All checks of a run; the first one is about exactness."""
+    """Return all checks of a run; the first check is about exactness."""
     found = [EXACT[load.topology](load, reports, out), lost(seen), *memory_flat(growth)]
     if load.topology == "slow_bolt":
         found += [stall(reports)] if "stall_s" in load.parameters else slow_bolt(reports, seen)
@@ -50,7 +50,7 @@ def checks(load: Load, reports: Reports, seen: Watch, growth: Growth | None, out
 
 
 def lost(seen: Watch) -> Check:
-    """Nothing was given up and no process restarted."""
+    """Check that no tuple was given up and no process was restarted."""
     restarts, discarded = seen.restarts(), seen.discarded()
     parts = [f"{discarded:,} tuples were discarded"] if discarded else []
     parts += [f"restarted: {', '.join(restarts)}"] if restarts else []
@@ -58,7 +58,7 @@ def lost(seen: Watch) -> Check:
 
 
 def memory_flat(growth: Growth | None) -> list[Check]:
-    """Bounded buffers: memory does not grow with the tuples. No check for runs too short to tell."""
+    """Check that memory does not grow with the tuples; returns no check if the run is too short."""
     if growth is None:
         return []
     text = f"{growth.bytes / 2**20:+.1f} MB in {growth.seconds:.0f} s"
@@ -69,7 +69,7 @@ def memory_flat(growth: Growth | None) -> list[Check]:
 
 
 def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: str) -> Check:
-    """The sentence about exactness: with replays, duplicates are allowed and counted."""
+    """Make the check of exactness; with replays, duplicates are allowed and counted."""
     if ok and got == expected:
         return Check("counts", True, f"exact: {got:,} of {expected:,} {unit}{detail}")
     if ok:
@@ -81,7 +81,7 @@ def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: 
 def _exact_counter(
     expected: Counter[Any], got: Counter[Any], unit: str, replayed: int, detail: str, ok: bool = True, copies: int = 1
 ) -> Check:
-    """Whether everything was counted as often as it should be; `copies` is how often each unit is counted."""
+    """Compare counters of expected and counted units; `copies` is the number of counts of each unit."""
     missing, surplus = (expected - got).total(), (got - expected).total()
     ok = ok and not missing and (not surplus or bool(replayed))
     if not ok:
@@ -90,7 +90,7 @@ def _exact_counter(
 
 
 def exact_words(load: Load, reports: Reports, out: Path) -> Check:
-    """Every word has the right count."""
+    """Check that every word has the right count."""
     p = load.parameters
     messages: Any = word_list(p["distinct"], p["words"], p["zipf"])
     if p["split_bolts"]:
@@ -110,7 +110,7 @@ def exact_words(load: Load, reports: Reports, out: Path) -> Check:
 
 
 def exact_numbers(load: Load, reports: Reports, out: Path) -> Check:
-    """Each sink got as many tuples as were sent, and their numbers add up."""
+    """Check that each sink got all tuples, by their number and the sum of their sequence numbers."""
     copies = len(reports.sinks) if load.parameters.get("copies") else 1
     expected = reports.sent * copies
     sums = sum(report["tuples"] * (report["tuples"] - 1) // 2 for report in reports.spouts) * copies
@@ -122,7 +122,7 @@ def exact_numbers(load: Load, reports: Reports, out: Path) -> Check:
 
 
 def exact_bytes(load: Load, reports: Reports, out: Path) -> Check:
-    """All payloads arrived, byte for byte."""
+    """Check that all payloads arrived, byte for byte."""
     expected = sum(report["bytes"] for report in reports.spouts)
     got = sum(report["bytes"] for report in reports.sinks)
     wrong = sum(report["wrong"] for report in reports.sinks)
@@ -133,7 +133,7 @@ def exact_bytes(load: Load, reports: Reports, out: Path) -> Check:
 
 
 def exact_table(load: Load, reports: Reports, out: Path) -> Check:
-    """Spark's table holds every row once."""
+    """Check that Spark's table contains every row once."""
     import pyarrow.parquet as parquet
 
     numbers: list[int] = []
@@ -145,7 +145,7 @@ def exact_table(load: Load, reports: Reports, out: Path) -> Check:
 
 
 def exact_totals(load: Load, reports: Reports, out: Path) -> Check:
-    """Every line is counted once by each key."""
+    """Check that every line is counted once by each key."""
     p = load.parameters
     lines = flight_lines(p["lines"], p["carriers"], p["origins"], p["delays"])
     expected = expected_totals(lines, [report["tuples"] for report in reports.spouts])
@@ -168,7 +168,7 @@ EXACT: dict[str, Callable[[Load, Reports, Path], Check]] = {
 
 
 def rate_held(load: Load, reports: Reports) -> Check:
-    """The sinks kept up with the schedule."""
+    """Check that the sinks kept up with the schedule."""
     wanted = load.rate * len(reports.spouts) * (len(reports.sinks) if load.parameters["copies"] else 1)
     if load.parameters["burst_s"]:
         return Check("rate", True, f"{wanted:,.0f}/s, {load.parameters['burst_factor']:g} times as much in the burst")
@@ -179,7 +179,7 @@ def rate_held(load: Load, reports: Reports) -> Check:
 
 
 def burst(load: Load, reports: Reports) -> Check:
-    """How long after the burst the latency was back to its earlier value."""
+    """Check how long after the burst the latency was back to its earlier value."""
     p = load.parameters
     begin = reports.start() + p["burst_at_s"]
     end = begin + p["burst_s"]
@@ -189,7 +189,7 @@ def burst(load: Load, reports: Reports) -> Check:
     if not before or not within:
         return Check("burst", True, "the run was too short to compare before and after the burst")
     limit = max(before[len(before) // 2] * 2, 1_000_000)
-    # Recovered at the first of five calm ticks in a row.
+    # The latency has recovered at the first of five consecutive calm ticks.
     after = [row for row in rows if row[0] >= end]
     calm = (place for place in range(4, len(after)) if all(row[3] <= limit for row in after[place - 4 : place + 1]))
     recovered = next((after[place][0] - end for place in calm), None)
@@ -201,7 +201,7 @@ def burst(load: Load, reports: Reports) -> Check:
 
 
 def slow_bolt(reports: Reports, seen: Watch) -> list[Check]:
-    """Backpressure does not flutter; a task that cannot be avoided is named, and ends it immediately."""
+    """Check that backpressure is steady, names the slow task, and ends as soon as the task is fast."""
     seconds = max(sink["fast_at"] - sink["first_at"] for sink in reports.sinks)
     announced = episodes(seen.statuses)
     text = f"{len(announced)} announcements in {seconds:.0f} s"
@@ -214,19 +214,19 @@ def slow_bolt(reports: Reports, seen: Watch) -> list[Check]:
 
 
 def resumed_s(reports: Reports, fast_at: float, fast: float) -> float | None:
-    """How soon after the bolts became fast the spout emitted faster than `fast`; None if it never did."""
+    """Return the seconds from the end of the slow phase until the spout emitted faster than `fast`; None if never."""
     later = [(at - fast_at, rate) for at, rate in _rates(reports.spouts[0]["timeline"]) if at > fast_at]
     return next((after for after, rate in later if rate > fast), None)
 
 
 def _rates(timeline: list[list[float]]) -> list[tuple[float, float]]:
-    """Times, and the rates until then since the mark before."""
+    """Return each time with the rate since the previous mark."""
     marks = itertools.pairwise(timeline)
     return [(after[0], (after[1] - before[1]) / max(after[0] - before[0], 1e-9)) for before, after in marks]
 
 
 def stall(reports: Reports) -> Check:
-    """How long after the stall the sink was back at 90 % of its earlier throughput."""
+    """Check how long after the stall the sink was back at 90 % of its earlier throughput."""
     sink = reports.sinks[0]
     stalled_at, resumed_at = sink["stalled_at"], sink["resumed_at"]
     windows = _rates(sink["timeline"])
@@ -234,7 +234,7 @@ def stall(reports: Reports) -> Check:
     if not before_rates or not resumed_at:
         return Check("recovery", False, "the bolt never stalled: the run was too short")
     usual = before_rates[len(before_rates) // 2]
-    # The first window after the stall holds the stall itself.
+    # The first window after the stall contains the stall itself.
     later = [(at, rate) for at, rate in windows if at > resumed_at][1:]
     recovered = next((at - resumed_at for at, rate in later if rate >= RECOVERED * usual), None)
     if recovered is None:

@@ -1,7 +1,7 @@
-"""Topologies of a load test: started and ended by the `heron` command, watched through RPC.
+"""Topologies of a load test, started and ended by the `heron` command and watched through RPC.
 
-A load test runs in a temporary HERON_HOME, unless the user names a cluster. Invariant: however the test ends, its
-topologies are killed.
+A load test runs in a temporary HERON_HOME unless the user names a cluster. Invariant: the topologies are killed at the
+end of the test, even if it fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 
-#: A command that takes longer than its own deadlines is broken.
+#: Seconds after which a `heron` command counts as hung; longer than the command's own deadlines.
 COMMAND_S = 180.0
 KILL_S = 60.0
 POLL_S, FAILED_EVERY_S = 0.02, 1.0
@@ -44,7 +44,7 @@ class Cluster:
         self.target = target
         self.home = home
         self.temporary = temporary
-        #: Reports of tasks and specifications.
+        #: Folder of specifications and of the reports of tasks.
         self.scratch = Path(tempfile.mkdtemp(prefix="heron-load-"))
         self._state: Any = None
 
@@ -60,14 +60,14 @@ class Cluster:
         return self._state
 
     def start(self, *words: object, **options: Any) -> subprocess.Popen[str]:
-        """A `heron` command that is left running; `options` are those of a Popen."""
+        """Start a `heron` command in the background; `options` are options of Popen."""
         options["env"] = {**os.environ, "HERON_HOME": str(self.home), **options.get("env", {})}
         command = [sys.executable, "-m", "heronpy.cli", *map(str, words)]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, text=True, **(pipes | options))
 
     def heron(self, *words: object, timeout_s: float = COMMAND_S) -> str:
-        """Run a `heron` command; returns its output, or raises a LabError with it."""
+        """Run a `heron` command; returns its output. Raises LabError with the output if it fails."""
         with self.start(*words) as command:
             try:
                 said, errors = command.communicate(timeout=timeout_s)
@@ -90,7 +90,7 @@ class Cluster:
 
 @contextmanager
 def cluster(target: str | None = None) -> Iterator[Cluster]:
-    """The user's cluster (HERON_HOME applies), or a temporary one for this load test."""
+    """Use the user's cluster (HERON_HOME applies), or a temporary cluster for this load test."""
     if target:
         home = Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
         made = Cluster(target, home, temporary=False)
@@ -116,7 +116,7 @@ class Topology:
             self._client = None
 
     def ask(self, body: Any, timeout_s: float = 5.0) -> Any:
-        """Ask the topology master; LabError if it cannot answer."""
+        """Send a request to the topology master. Raises LabError if it cannot answer."""
         found = self.cluster.state.get(paths.tmaster(self.name))
         if found is None:
             raise LabError(f"the topology master of '{self.name}' is not running")
@@ -134,7 +134,7 @@ class Topology:
             raise LabError(str(error)) from None
 
     def status(self) -> control_pb2.StatusReply | None:
-        """The current status; None while there is no answer."""
+        """Return the current status; None while the topology master does not answer."""
         with suppress(LabError):
             reply: control_pb2.StatusReply = self.ask(control_pb2.GetStatus(), 2.0)
             return reply
@@ -148,7 +148,7 @@ class Topology:
         every_s: float = POLL_S,
         may_fail: Callable[[], bool] = bool,
     ) -> T:
-        """The first true value; LabError if it comes too late, or if the topology fails unexpectedly meanwhile."""
+        """Return the first true value. Raises LabError after the timeout or if the topology fails unexpectedly."""
         deadline = time.monotonic() + timeout_s
         next_look = time.monotonic() + FAILED_EVERY_S
         while not (value := condition()):
@@ -188,14 +188,14 @@ class Topology:
         return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.out.glob("*.json"))]
 
     def exceptions(self) -> str:
-        """The last exceptions of user code, for the error message."""
+        """Return the last exceptions of user code, for the error message."""
         with suppress(LabError):
             reply = self.ask(control_pb2.GetExceptions())
             return "\n".join(item.traceback or item.message for item in reply.exceptions[-3:])
         return ""
 
     def kill(self) -> float:
-        """Kill it; returns the seconds that took."""
+        """Kill the topology; returns the duration in seconds."""
         self.disconnect()
         began = time.monotonic()
         self.cluster.heron("kill", self.cluster.target, self.name, timeout_s=KILL_S)
@@ -204,11 +204,11 @@ class Topology:
 
 @contextmanager
 def submitted(where: Cluster, program: Path, spec: dict[str, Any], *flags: str) -> Iterator[Topology]:
-    """Submit a load topology and kill it in the end; creates the folder `spec["out"]`."""
+    """Submit a load topology, and kill it at the end; creates the folder `spec["out"]`."""
     out = Path(spec["out"])
     make_folders(out)
     (out / "spec").write_text(json.dumps(spec), encoding="utf-8")
-    # Like a user's program: `heron submit` does not copy installed modules.
+    # Copy the program, as if it were a user's: `heron submit` does not copy installed modules.
     shutil.copy(program, out / program.name)
     made = Topology(where, spec["name"], out)
     where.heron("submit", where.target, *flags, str(out / program.name), "-", "--spec", str(out / "spec"))

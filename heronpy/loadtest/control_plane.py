@@ -1,4 +1,4 @@
-"""The control plane at a size beyond one machine: packing and topology master alone.
+"""The control plane at a size beyond one machine: only packing and the topology master.
 
 All containers of a simulated topology register concurrently with a topology master that has no socket, and then
 send one round of heartbeats. The figures are CPU and memory of those decisions, without ZeroMQ and disks.
@@ -23,7 +23,7 @@ from heronpy.tmaster import events
 from heronpy.tmaster.events import Persist, Send
 from heronpy.tmaster.machine import TopologyMaster
 
-#: Limits for 1,000 containers and 10,000 tasks.
+#: Limits for 1000 containers and 10,000 tasks.
 PLAN_MAX_S, STORM_MAX_S, MEMORY_MAX_BYTES = 2.0, 5.0, 500 << 20
 
 
@@ -43,7 +43,7 @@ def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dic
 
 
 def topology_of(name: str, number: str, spout: tuple[str, int], bolt: tuple[str, int]) -> topology_pb2.Topology:
-    """A topology of classes that do not exist: a spout and a bolt, each with its name and its number of tasks."""
+    """Make a topology of a spout and a bolt without real classes, each given by its name and number of tasks."""
     topology = topology_pb2.Topology(id=number, name=name, state=topology_pb2.RUNNING)
     for part, (component, tasks) in ((topology.spouts.add(), spout), (topology.bolts.add(), bolt)):
         part.comp.name, part.comp.spec = component, topology_pb2.PYTHON_CLASS_NAME

@@ -6,4 +6,4 @@ from heronpy.common.errors import HeronError
 
 
 class LabError(HeronError):
-    """A load test or verification cannot run, or something other than its counts is wrong; the message says what."""
+    """A load test or verification cannot run, or has a problem other than wrong counts, which the message names."""

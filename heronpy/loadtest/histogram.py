@@ -20,12 +20,12 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that `share` of all values do not exceed; None without values."""
+    """Return the smallest value that `share` of all values do not exceed; None without values."""
     return float(np.quantile(values, share, method="inverted_cdf")) if len(values) else None
 
 
 def buckets_of(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Numbers of the buckets of values that are not negative."""
+    """Return the numbers of the buckets of nonnegative values."""
     # frexp is exact up to 2**53 ns (104 days); beyond that a value may fall into a neighbouring bucket.
     exponent = np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1
     shift = np.maximum(exponent - SUB_BITS, 0)
@@ -33,7 +33,7 @@ def buckets_of(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def highest_of(bucket: int) -> int:
-    """The largest value of a bucket."""
+    """Return the largest value of a bucket."""
     if bucket < _SUB:
         return bucket
     shift = (bucket >> SUB_BITS) - 1
@@ -41,7 +41,7 @@ def highest_of(bucket: int) -> int:
 
 
 class Histogram:
-    """Counts per bucket; also count, sum, smallest and largest value."""
+    """Counts per bucket, and count, sum, smallest and largest of all values."""
 
     __slots__ = ("buckets", "count", "max", "min", "sum")
 
@@ -50,7 +50,7 @@ class Histogram:
         self.count = self.sum = self.min = self.max = 0
 
     def record(self, values: Sequence[int]) -> None:
-        """Record values; those below 0 count as 0."""
+        """Record values; negative values count as 0."""
         if len(values):
             array = np.maximum(np.asarray(values, dtype=np.int64), 0)
             numbers, times = np.unique(buckets_of(array), return_counts=True)
@@ -69,7 +69,7 @@ class Histogram:
         self._add(other.buckets, other.count, other.sum, other.min, other.max)
 
     def percentile(self, percent: float) -> int:
-        """The smallest value (rounded up by less than 1 %) that the given percentage does not exceed."""
+        """Return the smallest value (rounded up by less than 1 %) that the given percentage does not exceed."""
         if not self.count:
             return 0
         wanted = max(1, -(-self.count * percent // 100))
@@ -95,13 +95,13 @@ class Histogram:
 
     @classmethod
     def merged(cls, parts: Iterable[dict[str, Any]]) -> Histogram:
-        """One histogram of several in their JSON form."""
+        """Merge several histograms in JSON form."""
         made = cls()
         for part in parts:
             made._add(dict(part["buckets"]), part["count"], part["sum"], part["min"], part["max"])
         return made
 
     def summary(self, divisor: float = 1.0) -> dict[str, float]:
-        """Percentiles, mean and maximum, each divided (1e6 turns nanoseconds into milliseconds)."""
+        """Return percentiles, mean and maximum, each divided by `divisor` (1e6 turns nanoseconds into milliseconds)."""
         facts = {f"p{percent:g}": self.percentile(percent) / divisor for percent in PERCENTILES}
         return {**facts, "mean": self.mean / divisor, "max": self.max / divisor}

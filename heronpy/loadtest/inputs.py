@@ -1,7 +1,7 @@
-"""The inputs of the load tests, the same for every run, every process and every peer.
+"""The inputs of the load tests, identical for every run, process and contender.
 
-Words of the word counts; lines of the profile `aggregate`, in the shape of flights.csv of the flight demo; lines of the
-logs of work units, and the records that their functions write.
+The inputs are words for the word counts; lines for the profile `aggregate`, in the format of flights.csv of the flight
+demo; and lines of logs for work units, with the records that their functions write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SENTENCE = 10
 
 
 def word_list(distinct: int, length: int, zipf: float = 0.0) -> list[str]:
-    """`length` words out of `distinct` ones; with `zipf` word k is 1/k**zipf as frequent as the first."""
+    """Return `length` words, `distinct` of them different; with `zipf`, word k has 1/k**zipf of the top frequency."""
     chooser = random.Random(SEED)
     known: dict[str, None] = {}
     while len(known) < distinct:
@@ -28,7 +28,7 @@ def word_list(distinct: int, length: int, zipf: float = 0.0) -> list[str]:
     words = list(known)
     if zipf:
         weights = list(itertools.accumulate(rank**-zipf for rank in range(1, distinct + 1)))
-        # Interned through the list of known words, as if a program had read them.
+        # Equal words are the same object, from the list of known words.
         return chooser.choices(words, cum_weights=weights, k=length)
     repeated = (words * (length // distinct + 1))[:length]
     chooser.shuffle(repeated)
@@ -36,13 +36,13 @@ def word_list(distinct: int, length: int, zipf: float = 0.0) -> list[str]:
 
 
 def sentences(words: Sequence[str]) -> list[str]:
-    """The words in sentences; a shorter rest at the end is omitted."""
+    """Join the words to sentences; a shorter rest at the end is omitted."""
     whole = len(words) // SENTENCE * SENTENCE
     return [" ".join(words[at : at + SENTENCE]) for at in range(0, whole, SENTENCE)]
 
 
 def expected_counts(words: Sequence[str], emitted: Iterable[int]) -> Counter[str]:
-    """Counts of the words if each spout goes through the list from its start and emits this many."""
+    """Return the counts of words if each spout begins at the start of the list and emits this number of words."""
     once = Counter(words)
     total: Counter[str] = Counter()
     for number in emitted:
@@ -68,8 +68,8 @@ class Flight(NamedTuple):
 
 
 def flight_lines(count: int, carriers: int, origins: int, delays: int) -> list[str]:
-    """`count` lines with these numbers of different carriers, origins and delays; some are far more frequent than
-    others.
+    """Return `count` lines with these numbers of different carriers, origins and delays; some are far more frequent
+    than others.
     """
     chooser = random.Random(FLIGHT_SEED)
     lines = []
@@ -89,7 +89,7 @@ def flight(line: str) -> Flight:
 
 
 def expected_totals(lines: list[str], emitted: Iterable[int]) -> Counter[tuple[str, str, int]]:
-    """Lines by kind, key and delay if each spout emits this many lines, from the start."""
+    """Return the number of lines by kind, key and delay if each spout emits this number of lines from the start."""
     totals: Counter[tuple[str, str, int]] = Counter()
     for line, times in expected_counts(lines, emitted).items():
         found = flight(line)
@@ -98,7 +98,7 @@ def expected_totals(lines: list[str], emitted: Iterable[int]) -> Counter[tuple[s
     return totals
 
 
-#: The time of line 0, and how many users there are: a line is `user7<tab>1700000000007`.
+#: The time of line 0 and the number of users; a line is `user7<tab>1700000000007`.
 BASE_MS = 1_700_000_000_000
 USERS = 997
 COLUMNS = {"user": "string", "ms": "int64"}
@@ -110,14 +110,14 @@ def click_lines(first: int, after: int, users: int = USERS) -> str:
 
 
 def click(line: str) -> tuple[str, int]:
-    """What every contender does with a line."""
+    """Parse a line into user and time, as every contender does."""
     user, ms = line.split("\t")
     return user, int(ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """An attempt at a unit, as the function of a profile has written it down."""
+    """An attempt at a unit, as recorded by the function of a profile."""
 
     unit: int
     attempt: int
@@ -126,7 +126,7 @@ class Began:
 
 
 def attempts_of(text: str) -> list[Began]:
-    """The attempts of lines `unit attempt pid ns`; a line that a killed process has not finished is left out."""
+    """Parse attempts from lines `unit attempt pid ns`; an unfinished line of a killed process is left out."""
     return [Began(*map(int, line.split())) for line in text.split("\n")[:-1]]
 
 

@@ -2,7 +2,7 @@
 
 The steady window lies between the end of the warm-up and the last emit. Counts at its ends are
 interpolated on the tasks' own timelines; CPU is taken from two samples inside the window, and tuples
-between exactly these two. A run that is too short for that is measured as a whole, and marked.
+are counted between these samples. A run that is too short for that is measured as a whole, and marked.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from heronpy.loadtest.histogram import Histogram
 from heronpy.loadtest.processes import SPARK, Counted, Memory, is_data_path
 from heronpy.loadtest.watch import CpuLook, Frames, StatusLook
 
-#: Shorter windows are not steady.
+#: Minimum seconds of a steady window.
 STEADY_MIN_S = 1.0
 MS = 1e6
 
-#: Memory by role, with the time of the look.
+#: Samples of memory by role, each with its time.
 Looks = Sequence[tuple[float, dict[str, Memory]]]
 
 
@@ -43,7 +43,7 @@ class Reports:
     def __init__(self, reports: Iterable[dict[str, Any]]) -> None:
         self.all = list(reports)
         self.spouts = [report for report in self.all if report["role"] == "spout"]
-        # A topology may end in other sinks than load sinks: then the spouts count.
+        # If a topology has no load sinks, the counts of the spouts are used.
         self.sinks = [report for report in self.all if report["role"] == "sink"] or self.spouts
 
     @property
@@ -62,11 +62,11 @@ class Reports:
         return min((report["timeline"][0][0] for report in self.spouts), default=0.0)
 
     def end(self) -> float:
-        """When the last spout had emitted its last tuple."""
+        """Time at which the last spout had emitted its last tuple."""
         return max((report["ended_at"] for report in self.spouts), default=0.0)
 
     def last_arrival(self) -> float:
-        """When the last tuple had been counted, with the precision of a tick."""
+        """Time at which the last tuple had been counted, with the precision of a tick."""
         times = []
         for report in self.sinks:
             final = report["timeline"][-1][1]
@@ -74,7 +74,7 @@ class Reports:
         return max(times, default=0.0)
 
     def counted_at(self, at: Any) -> Any:
-        """Tuples at the sinks by a time (or an array of times)."""
+        """Return the number of tuples at the sinks at a time or an array of times."""
         return sum(
             np.interp(at, [t for t, _ in report["timeline"]], [n for _, n in report["timeline"]], left=0)
             for report in self.sinks
@@ -82,7 +82,7 @@ class Reports:
 
 
 def window_of(looks: Sequence[CpuLook], start: float, end: float, warmup_s: float) -> Window:
-    """The steady window, or the whole observation."""
+    """Return the steady window, or the whole observation if it is too short."""
     low = start + min(warmup_s, (end - start) / 3)
     inside = [look for look in looks if low <= look.at <= end]
     if len(inside) >= 2 and inside[-1].at - inside[0].at >= STEADY_MIN_S:
@@ -91,13 +91,13 @@ def window_of(looks: Sequence[CpuLook], start: float, end: float, warmup_s: floa
 
 
 def cpu_by_role(window: Window) -> dict[str, float]:
-    """CPU seconds within the window."""
+    """Return the CPU seconds within the window by role."""
     first, last = window.first.by_role, window.last.by_role
     return {role: max(0.0, last[role] - first.get(role, 0.0)) for role in sorted(last)}
 
 
 def figures(window: Window, reports: Reports) -> dict[str, Any]:
-    """Rates and CPU of the window."""
+    """Return rates and CPU of the window."""
     if window.steady:
         tuples = float(reports.counted_at(window.last.at) - reports.counted_at(window.first.at))
         seconds = window.seconds
@@ -126,20 +126,20 @@ def figures(window: Window, reports: Reports) -> dict[str, Any]:
 
 
 def switches_per_tuple(window: Window, tuples: float) -> float | None:
-    """Voluntary context switches of all processes per tuple; None when they were not counted."""
+    """Return the voluntary context switches of all processes per tuple; None if they were not counted."""
     first, last = window.first.switches, window.last.switches
     return None if first is None or last is None else max(0, last - first) / max(tuples, 1.0)
 
 
 def frames(seen: Frames | None, reports: Reports) -> dict[str, float] | None:
-    """Tuples per frame, and frames of every kind per tuple at the sinks, of the whole run; None without metrics."""
+    """Return tuples per frame, and frames of every kind per tuple at the sinks, over the run; None without metrics."""
     if seen is None or not seen.sent or not reports.total:
         return None
     return {"tuples_per_frame": seen.tuples_per_frame(), "frames_per_tuple": seen.every_kind / reports.total}
 
 
 def calls(counted: Counted | None, rate: float) -> dict[str, Any] | None:
-    """System calls of all processes per tuple at this rate, or the reason why they were not counted."""
+    """Return the system calls of all processes per tuple at this rate, or the reason why they were not counted."""
     if counted is None:
         return None
     per_s = counted.per_s
@@ -147,7 +147,7 @@ def calls(counted: Counted | None, rate: float) -> dict[str, Any] | None:
 
 
 def latency(reports: Reports) -> dict[str, Any]:
-    """End-to-end and ack latencies in milliseconds, if tasks measured them."""
+    """Return end-to-end and ack latencies in milliseconds, if tasks measured them."""
     found: dict[str, Any] = {}
     for key, name in (("latency", "end_to_end"), ("ack_latency", "until_acked")):
         parts = [report[key]["histogram"] for report in reports.all if key in report]
@@ -159,7 +159,7 @@ def latency(reports: Reports) -> dict[str, Any]:
 
 
 def memory_by_role(memory: Looks) -> dict[str, dict[str, int]]:
-    """The last full sample."""
+    """Return the last full sample of memory by role."""
     for _, roles in reversed(memory):
         if any(role["uss"] for role in roles.values()):
             return {name: dict(role) for name, role in sorted(roles.items())}
@@ -174,11 +174,11 @@ class Growth:
     seconds: float
     first: float
     role: str
-    """The role that grew most."""
+    """The role with the largest growth."""
 
 
 def growth_of(memory: Looks, start: float, end: float, warmup_s: float) -> Growth | None:
-    """Growth from the first third of the samples to the last third; None if there are too few."""
+    """Return the growth from the first third of the samples to the last third; None if there are too few samples."""
     low = start + min(warmup_s, (end - start) / 3)
     looks = [(at, roles) for at, roles in memory if low <= at <= end]
     part = len(looks) // 3
@@ -188,7 +188,7 @@ def growth_of(memory: Looks, start: float, end: float, warmup_s: float) -> Growt
     def mean(some: Looks, role: str) -> float:
         return sum(_size(roles.get(role)) for _, roles in some) / len(some)
 
-    # A JVM uses its whole allowance before it collects.
+    # A JVM fills its whole heap before it collects garbage, so its growth does not count.
     roles = sorted({role for _, found in looks for role in found} - {SPARK})
     before = {role: mean(looks[:part], role) for role in roles}
     after = {role: mean(looks[-part:], role) for role in roles}
@@ -198,7 +198,7 @@ def growth_of(memory: Looks, start: float, end: float, warmup_s: float) -> Growt
 
 
 def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
-    """Backpressure by culprit, from the first sample that saw it to the first that did not."""
+    """Return the episodes of backpressure by culprit, each from the first sample with it to the first without it."""
     found: list[dict[str, Any]] = []
     running: dict[str, dict[str, Any]] = {}
     for look in statuses:
@@ -214,7 +214,7 @@ def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
 
 
 def series(reports: Reports, cpu: Sequence[CpuLook], statuses: Sequence[StatusLook], memory: Looks) -> dict[str, Any]:
-    """All time series of the page, in seconds since the first emit."""
+    """Return all time series of the page, in seconds since the first emit."""
     zero = reports.start()
     times = np.array([look.at for look in cpu])
     rate = np.diff(reports.counted_at(times)) / np.maximum(np.diff(times), 1e-9) if len(times) > 1 else np.array([])
@@ -250,7 +250,7 @@ def series(reports: Reports, cpu: Sequence[CpuLook], statuses: Sequence[StatusLo
 
 
 def _cores(looks: Sequence[tuple[float, dict[str, float]]]) -> dict[str, list[float]]:
-    """Cores used between consecutive samples, by name."""
+    """Return the cores used between consecutive samples, by name."""
     steps = list(itertools.pairwise(looks))
     return {
         name: [

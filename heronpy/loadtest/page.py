@@ -1,6 +1,6 @@
 """One self-contained HTML page about one result document.
 
-uPlot, which the tracker has as well, draws each plot from its `data-plot`; the page needs no network.
+uPlot, which the tracker also uses, draws each plot from its `data-plot`; the page needs no network.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ for (const box of document.querySelectorAll('.plot')) {
 
 
 def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
-    """The page; `before` adds a column with an earlier result."""
+    """Return the page; `before` adds a column with an earlier result."""
     title = f"Load test: {result['profile']}"
     calibration = result["calibration"]
     host = result["host"]
@@ -109,7 +109,7 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
     )
 
 
-#: Figures of the tiles under the headline, if the result has them; each with a short label.
+#: Figures for the tiles below the headline, each with a short label; figures missing in the result are left out.
 _KEY_FIGURES = (
     ("rate", "rate"),
     ("latency_p50_ms", "latency, median"),
@@ -127,7 +127,7 @@ _TILES_MAX = 6
 
 
 def _headline(result: dict[str, Any]) -> str:
-    """What was measured, whether it is reliable, and the main figures."""
+    """Return the headline: what was measured, whether it is reliable, and the main figures."""
     checks = [check for run in result["runs"] for check in run["checks"]]
     wrong = sorted({check["name"] for check in checks if not check["ok"]})
     runs = len(result["runs"])
@@ -189,7 +189,7 @@ def _figures(result: dict[str, Any], before: dict[str, Any] | None) -> str:
 
 
 def _steps(result: dict[str, Any]) -> str:
-    """The table of `rates` or of scenes; nothing for other results."""
+    """Return the table of `rates` or of scenes; "" for other results."""
     if "scenes" in result["runs"][-1]:
         return f"<section style='margin-bottom:16px'><h2>Scenes</h2>{_table(*scenes.table_of(result))}</section>"
     if "steps" not in result["runs"][-1]:
@@ -224,7 +224,7 @@ def _plots(run: dict[str, Any], unit: str) -> str:
         )
 
     cpu, queues, late = series["cpu"], series["queues"], series["latency"]
-    # A line per busy process; per role if there are too many to distinguish.
+    # Draw a line per busy process, or per role if there are too many processes to distinguish.
     busy = {name: values for name, values in cpu["processes"].items() if max(values, default=0.0) >= 0.05}
     by_process = len(busy) <= COLOURS
     megabytes = {role: [value / 2**20 for value in values] for role, values in series["memory"]["values"].items()}
@@ -245,7 +245,7 @@ def _plots(run: dict[str, Any], unit: str) -> str:
 
 
 def _episodes(run: dict[str, Any]) -> str:
-    """Backpressure: who, when, how long."""
+    """Return the list of backpressure episodes with culprit, time and duration."""
     found = run["series"]["backpressure"]
     if not found:
         text = f"None was seen; spouts were held back for {run['clamped_s']:.2f} s in all."

@@ -1,11 +1,11 @@
 """CPU, memory, wake-ups and system calls of all processes of a topology, by role.
 
-The tree below the scheduler holds every process of a local topology: scheduler, fork servers,
-executors, topology master, stream managers, tasks and the Spark gateway with its JVM. An ended process
-keeps its last known CPU, so totals never decrease.
+The tree below the scheduler contains every process of a local topology: scheduler, fork servers,
+executors, topology master, stream managers, tasks and the Spark gateway with its JVM. The last known
+CPU of an ended process is kept, so totals never decrease.
 
-A wake-up costs several times more on one machine than on another, so it is counted in addition to CPU seconds. CPU
-seconds of processes that hardly run are read in nanoseconds, because clock ticks of 10 ms are too coarse.
+The cost of a wake-up differs several times between machines, so wake-ups are counted in addition to CPU seconds. CPU
+seconds of nearly idle processes are read in nanoseconds, because clock ticks of 10 ms are too coarse.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import psutil
 
 T = TypeVar("T")
 
-#: The number of processes, and their memory in bytes: uss, pss, rss.
+#: Number of processes, and their memory in bytes: uss, pss, rss.
 Memory = Counter[str]
 
 SCHEDULER, FORK_SERVERS, EXECUTORS = "scheduler", "fork servers", "executors"
@@ -42,12 +42,12 @@ _TASK = re.compile(r"heron: container_\d+_(.+)_\d+$")
 _VOLUNTARY = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)$", re.MULTILINE)
 
 CALLS_EVENT = "raw_syscalls:sys_enter"
-#: How long after its time perf may take to end.
+#: Seconds that perf may need to end after its time.
 COUNTER_S = 10.0
 
 
 def role_of(title: str) -> str:
-    """Role of a process by its title; a task's role is its component."""
+    """Return the role of a process by its title; a task's role is its component."""
     title = title.strip("\0 ")
     task = _TASK.match(title)
     if task:
@@ -61,25 +61,25 @@ def is_data_path(role: str) -> bool:
 
 
 def name_of(title: str, role: str) -> str:
-    """What distinguishes a process from others of its role."""
+    """Return the name that distinguishes a process from others of its role."""
     text = title.strip("\0 ")
     return text.removeprefix("heron: ") if text.startswith("heron: ") else role
 
 
 def voluntary_of(status: str) -> int | None:
-    """The voluntary context switches that a /proc/PID/task/TID/status file states; None when it states none."""
+    """Parse the voluntary context switches in a /proc/PID/task/TID/status file; returns None if they are missing."""
     found = _VOLUNTARY.search(status)
     return int(found[1]) if found else None
 
 
 def voluntary_by_thread(pid: int, proc: Path = Path("/proc")) -> dict[int, int]:
-    """The voluntary context switches of each thread of a process; ended threads are left out."""
+    """Return the voluntary context switches of each live thread of a process."""
     found = _by_thread(proc / str(pid) / "task", "status", voluntary_of)
     return {thread: count for thread, count in found.items() if count is not None}
 
 
 def ran_by_thread(pid: int, proc: Path = Path("/proc")) -> dict[int, float]:
-    """CPU seconds of each thread of a process, without ended threads and threads that the kernel does not report."""
+    """Return the CPU seconds of each live thread of a process for which the kernel reports them."""
     return _by_thread(proc / str(pid) / "task", "schedstat", lambda text: int(text.split()[0]) * 1e-9)
 
 
@@ -99,19 +99,19 @@ class Seen:
     name: str
     role: str
     cpu_s: float = 0.0
-    #: Voluntary context switches of each thread; those of ended threads stay.
+    #: Voluntary context switches of each thread, including ended threads.
     switches: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Tree:
-    """The processes below and including a root."""
+    """A root process and all processes below it."""
 
     root: psutil.Process
     seen: dict[int, Seen] = field(default_factory=dict)
-    #: CPU of processes that ended, by role.
+    #: CPU seconds of ended processes by role.
     gone: dict[str, float] = field(default_factory=dict)
-    #: Voluntary context switches of processes that ended.
+    #: Voluntary context switches of ended processes.
     gone_switches: int = 0
 
     def refresh(self) -> None:
@@ -122,7 +122,7 @@ class Tree:
         for process in found:
             known = self.seen.get(process.pid)
             is_same = known is not None and known.process == process
-            # A forked child gets its title a moment later.
+            # A forked child sets its title shortly after the fork.
             if known is not None and is_same and known.role not in (OTHER, FORK_SERVERS):
                 continue
             with suppress(psutil.Error):
@@ -141,7 +141,7 @@ class Tree:
             self.gone_switches += sum(old.switches.values())
 
     def cpu(self) -> dict[str, float]:
-        """CPU seconds so far, by role."""
+        """Return the CPU seconds so far by role."""
         for pid, one in list(self.seen.items()):
             try:
                 times = one.process.cpu_times()
@@ -154,24 +154,24 @@ class Tree:
         return total
 
     def ran(self) -> dict[str, float]:
-        """CPU seconds of all living threads so far, by role, to the nanosecond."""
+        """Return the CPU seconds of all live threads so far by role, to the nanosecond."""
         total: dict[str, float] = {}
         for pid, one in self.seen.items():
             total[one.role] = total.get(one.role, 0.0) + sum(ran_by_thread(pid).values())
         return total
 
     def cpu_by_process(self) -> dict[str, float]:
-        """CPU seconds by process, as of the last call of `cpu`."""
+        """Return the CPU seconds by process as of the last call of `cpu`."""
         return {one.name: one.cpu_s for one in self.seen.values()}
 
     def switches(self) -> int:
-        """Voluntary context switches so far, of all threads."""
+        """Return the voluntary context switches of all threads so far."""
         for pid, one in self.seen.items():
             one.switches.update(voluntary_by_thread(pid))
         return self.gone_switches + sum(sum(one.switches.values()) for one in self.seen.values())
 
     def memory(self, full: bool = True) -> dict[str, Memory]:
-        """Memory by role; without `full` only resident sizes, which are cheaper to read."""
+        """Return the memory by role; without `full` only resident sizes, which are cheaper to read."""
         total: dict[str, Memory] = {}
         for one in list(self.seen.values()):
             with suppress(psutil.Error):
@@ -182,7 +182,7 @@ class Tree:
         return total
 
     def descriptors(self) -> dict[str, list[int]]:
-        """Open file descriptors of each process, by role."""
+        """Return the number of open file descriptors of each process, by role."""
         found: dict[str, list[int]] = {}
         for one in list(self.seen.values()):
             with suppress(psutil.Error):
@@ -191,19 +191,19 @@ class Tree:
 
 
 def cpu_s(processes: Iterable[psutil.Process]) -> float:
-    """CPU seconds so far of some processes."""
+    """Return the CPU seconds of these processes so far."""
     return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def machine_busy_s() -> float:
-    """CPU seconds during which the whole machine was busy, or that its host withheld."""
+    """Return the CPU seconds that the whole machine was busy, including time that a hypervisor withheld."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The system calls of some seconds, or why there is no such count."""
+    """The number of system calls in some seconds, or the reason why it is missing."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -215,9 +215,9 @@ class Counted:
 
 
 def parse_calls(report: str) -> int | None:
-    """The count in the output of `perf stat -x ,`; None when it has none.
+    """Parse the count in the output of `perf stat -x ,`; returns None if it contains no count.
 
-    The first field is the count, the third the event. perf writes `<not counted>` for processes that never ran.
+    The first field is the count, the third is the event. perf writes `<not counted>` for processes that never ran.
     """
     for line in report.splitlines():
         fields = line.split(",")
@@ -229,15 +229,15 @@ def parse_calls(report: str) -> int | None:
 
 
 def no_counter() -> str:
-    """Why system calls cannot be counted here; "" when perf is there."""
+    """Return why system calls cannot be counted on this machine; "" if perf is installed."""
     return "" if shutil.which("perf") else "perf is not installed"
 
 
 class CallCounter:
-    """Counts system calls once, by Linux's perf: from `after_s` to `after_s + seconds`, from now on.
+    """Counts system calls with Linux's perf, from `after_s` to `after_s + seconds` from now on.
 
-    perf attaches before the first tuple and starts to count after a delay, so that attaching disturbs nothing. While it
-    counts, every system call costs a little more; so no other figure is taken in these seconds.
+    perf attaches before the first tuple and starts counting after a delay, so attaching does not affect the run. While
+    perf counts, every system call costs a little more, so no other figure is measured in these seconds.
     """
 
     def __init__(self, pids: Sequence[int], after_s: float, seconds: float) -> None:
@@ -249,7 +249,7 @@ class CallCounter:
         )
 
     def result(self) -> Counted:
-        """Wait for perf to end; returns a reason if it may not count, or is not done in time."""
+        """Wait for perf to end; the result is a reason if perf is not permitted to count or is late."""
         try:
             said, _ = self._perf.communicate(timeout=COUNTER_S)
         except subprocess.TimeoutExpired:
@@ -261,8 +261,8 @@ class CallCounter:
         return Counted(calls, self._seconds)
 
     def close(self) -> None:
-        """End perf, if it still runs."""
-        # So that perf ends its own child; a perf that does not listen is killed.
+        """End perf if it is still running."""
+        # Interrupt perf, so that it ends its own child; kill it if it does not react.
         self._perf.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._perf.wait(COUNTER_S)

@@ -1,7 +1,7 @@
 """The named profiles: YAML files with a topology, its parameters and the defaults of a run.
 
-A profile's keys are those of `Load`; the command line overrides single values.
-Unknown keys and values out of range are refused in one sentence.
+A profile's keys are the fields of `Load`; the command line overrides single values.
+Unknown keys and values out of range raise a ConfigError.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from heronpy.common.nearest import did_you_mean
 from heronpy.common.setting_types import SettingValue
 
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
-#: Topologies whose tasks keep their counts as state.
+#: Topologies whose tasks store their counts as state.
 STATEFUL = ("words", "passthrough", "aggregate")
-#: In the wheel; in a checkout they are in scripts/.
+#: Folder of the profiles in the wheel; in a checkout they are in scripts/.
 FOLDERS = (
     Path(__file__).with_name("profiles"),
     Path(__file__).parents[2] / "scripts" / "load_profiles",
@@ -38,23 +38,23 @@ class Load:
     mode: str = "ATMOST_ONCE"
     containers: int = 1
     rate: float = 0.0
-    """Tuples a second of each spout task; 0 is as fast as possible."""
+    """Tuples per second of each spout task; 0 means as fast as possible."""
     duration_s: float = 15.0
-    """How long the spouts emit, unless `tuples` is given."""
+    """Seconds for which the spouts emit, unless `tuples` is given."""
     tuples: int = 0
-    """Number of tuples of all spouts together; 0 is as many as fit into the duration."""
+    """Number of tuples of all spouts together; 0 means as many as fit into the duration."""
     payload_bytes: int = 0
     warmup_s: float = 3.0
-    """The start of the run that the steady figures exclude; at most a third of the run."""
+    """Seconds at the start of the run that the steady figures exclude; at most a third of the run."""
     max_spout_pending: int = 20_000
     message_timeout_s: int = 60
     parameters: dict[str, Any] = field(default_factory=dict)
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     """Further configuration of the topology, such as heron.instance.batch_tuples."""
     floors: dict[str, float] = field(default_factory=dict)
-    """Figures of a scene that must be kept: at least if more of it is better, at most otherwise."""
+    """Limits of a scene's figures: a minimum if higher is better, otherwise a maximum."""
     scenes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Runs one after the other, by name: the fields and parameters in which each differs."""
+    """Name of a scene to the fields and parameters in which its run differs; the scenes run in order."""
 
     def spec(self, name: str, out: str) -> dict[str, Any]:
         """The specification for the topology's program."""
@@ -84,7 +84,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Load:
-    """A profile by name; ConfigError if it is missing or invalid."""
+    """Load a profile by name. Raises ConfigError if it is missing or invalid."""
     import yaml
 
     path = folder() / f"{name}.yaml"
@@ -102,7 +102,7 @@ def load(name: str) -> Load:
 
 
 def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Load:
-    """The profile with the overrides of the command line; `parameters` are KEY=VALUE of `parameters` or settings."""
+    """Apply overrides of the command line; `parameters` are KEY=VALUE for `parameters` or settings."""
     import yaml
 
     own, settings = dict(profile.parameters), dict(profile.settings)
@@ -117,14 +117,14 @@ def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Lo
         else:
             raise ConfigError(f"profile '{profile.name}' has no parameter '{key}'{_nearest(key, own)}")
     given = {key: value for key, value in changes.items() if value is not None}
-    # The command line also overrides what a scene has.
+    # The command line also overrides the values of a scene.
     told = {text.partition("=")[0] for text in parameters} | given.keys()
     scenes = {name: {key: scene[key] for key in scene.keys() - told} for name, scene in profile.scenes.items()}
     return check(replace(profile, parameters=own, settings=settings, scenes=scenes, **given))
 
 
 def scenes_of(profile: Load) -> list[Load]:
-    """The runs of a profile: one per scene, or only the parameter `scene`; without scenes the profile itself."""
+    """Return the runs of a profile: one per scene, only the scene in `scene`, or without scenes the profile itself."""
     chosen = profile.parameters.get("scene")
     if chosen and chosen not in profile.scenes:
         raise ConfigError(f"profile '{profile.name}' has no scene '{chosen}'{_nearest(chosen, profile.scenes)}")
@@ -142,7 +142,7 @@ def _scene(profile: Load, name: str) -> Load:
 
 
 def check(profile: Load) -> Load:
-    """The profile itself, or a ConfigError."""
+    """Return the profile. Raises ConfigError if it is invalid."""
     for key in _POSITIVE:
         if getattr(profile, key) <= 0:
             raise ConfigError(f"{key} of load profile '{profile.name}' must be above 0, not {getattr(profile, key)}")
@@ -162,7 +162,7 @@ def check(profile: Load) -> Load:
 
 
 def program_of(profile: Load) -> Path:
-    """The submitted program."""
+    """Return the path of the program to submit."""
     return Path(__file__).with_name("topologies") / f"{profile.topology}.py"
 
 

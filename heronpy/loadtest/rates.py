@@ -1,13 +1,13 @@
-"""What a tuple costs at every rate, and what single features cost.
+"""The cost of a tuple at every rate, and the cost of single features.
 
-At every rate: `passthrough` at given rates in given modes, each for some seconds.
+Rates: `passthrough` runs at given rates in given modes, for some seconds each.
 
-Each step is a separate topology, so its counts are final and exact. One spout emits at the given rate; 0 is as fast
-as it can.
+Each step is a separate topology, so its counts are final and exact. One spout emits at the given rate; 0 means as fast
+as possible.
 
 Single features: the CPU of the word count with a feature, relative to the CPU without it. CPU per word of one run
-depends as much on the machine's other users as on the feature; so every variant is compared with the plain runs right
-before and right after it, and the order differs in each round.
+depends as much on the machine's other users as on the feature. So every variant is compared with the plain runs right
+before and after it, and the order differs in each round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from heronpy.loadtest.results import STEP_FIGURES, step_name
 from heronpy.loadtest.run import TAIL_S, Say, repeated, run_of, run_once
 
 RATE_MAX = 10_000_000.0
-#: At most this rate is a promise; higher ones depend on the machine.
+#: Highest promised rate in tuples per second; higher rates depend on the machine.
 RATE_JUDGED = 20_000.0
 #: Column heads of the table, one for each of STEP_FIGURES.
 HEADS = ("reached/s", "cores", "tuples/\nframe", "frames/\ntuple", "switches/\ntuple", "calls/\ntuple",
@@ -37,9 +37,9 @@ NOT_MEASURED = "not measured"
 
 
 def rates_of(text: str) -> tuple[float, ...]:
-    """The rates of a comma-separated list, in its order; `max` and 0 are as fast as possible.
+    """Parse a comma-separated list of rates; `max` and 0 mean as fast as possible.
 
-    ConfigError for an invalid or repeated rate.
+    Raises ConfigError for an invalid or repeated rate.
     """
     found: list[float] = []
     for word in text.split(","):
@@ -57,7 +57,7 @@ def rates_of(text: str) -> tuple[float, ...]:
 
 
 def step_of(mode: str, rate: float, run: dict[str, Any], reason: str) -> dict[str, Any]:
-    """One row of the table, from the document of its run; None where something was not measured."""
+    """Make a row of the table from the document of a run; figures that were not measured are None."""
     latency = {f"latency_{name}_ms": value for name, value in run["latency"].get("end_to_end", {}).items()}
     calls = run["system_calls"] or {"per_tuple": None, "reason": reason}
     measured = {**run["figures"], **(run["frames"] or {}), **latency, "calls_per_tuple": calls["per_tuple"]}
@@ -72,7 +72,7 @@ def step_of(mode: str, rate: float, run: dict[str, Any], reason: str) -> dict[st
 
 
 def checks_of(mode: str, rate: float, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """The checks of a step, each with the name of the step; the rate only as far as it is promised."""
+    """Return the checks of a step, named after the step; the rate is only checked if it is promised."""
     return [
         {**check, "name": f"{mode} {rate_text(rate)}, {check['name']}"}
         for check in run["checks"]
@@ -81,7 +81,7 @@ def checks_of(mode: str, rate: float, run: dict[str, Any]) -> list[dict[str, Any
 
 
 def values_of_steps(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The figures of all steps, under distinct names."""
+    """Return the figures of all steps under distinct names."""
     return {
         step_name(step["mode"], step["asked"], name): step[name]
         for step in steps
@@ -91,12 +91,12 @@ def values_of_steps(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def rate_text(rate: float) -> str:
-    """`5,000/s`, or `max`."""
+    """Format a rate as `5,000/s` or `max`."""
     return f"{rate:,.0f}/s" if rate else "max"
 
 
 def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the one table, medians over the runs."""
+    """Return heads and rows of the table, with medians over the runs."""
     rows = []
     for step in result["runs"][0]["steps"]:
         cells = [step["mode"], f"{step['asked']:,.0f}" if step["asked"] else "max"]
@@ -108,7 +108,7 @@ def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def notes_of(result: dict[str, Any]) -> list[str]:
-    """Notes below the table: what was not measured, and why."""
+    """Return the notes below the table about figures that were not measured."""
     reasons = {step["calls_reason"] for run in result["runs"] for step in run["steps"] if step["calls_reason"]}
     return [f"calls/tuple: {NOT_MEASURED}: {reason}" for reason in sorted(reasons)]
 
@@ -123,7 +123,7 @@ WARMUP_S = 1.0
 
 
 def load_of(mode: str, rate: float, step_s: float, parameters: Sequence[str], counting: bool) -> Load:
-    """The run of one step."""
+    """Return the profile of one step."""
     duration_s = WARMUP_S + step_s + (TAIL_S if counting else 0.0)
     changes = {"mode": mode, "rate": rate, "duration_s": duration_s, "warmup_s": WARMUP_S}
     return profiles.changed(profiles.load(PROFILE), changes, list(parameters))
@@ -174,7 +174,7 @@ PLAIN = "plain"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The word count with one thing changed."""
+    """The word count with one feature changed."""
 
     name: str
     figure: str
@@ -182,7 +182,7 @@ class Variant:
     settings: dict[str, str] = field(default_factory=dict)
     mode: str = "ATMOST_ONCE"
     without: bool = False
-    """The plain run has the feature and this one does not."""
+    """Whether the plain run uses the feature and this variant does not."""
     rate_figure: str = ""
     """Name of the ratio of words per second in the summary."""
 
@@ -230,7 +230,7 @@ def _load_of_variant(variant: Variant | None, containers: int, duration_s: float
 def _costs_once(
     where: Cluster, containers: int, duration_s: float, number: int
 ) -> tuple[dict[str, float], list[Check], float]:
-    """All variants once, each between two plain runs."""
+    """Run all variants once, each between two plain runs."""
     order = list(VARIANTS)
     random.Random(number).shuffle(order)
     line: list[Variant | None] = [None]

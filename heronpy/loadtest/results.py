@@ -1,6 +1,6 @@
-"""Result documents: their summary over repeated runs, and the comparison with an earlier one. Pure.
+"""Result documents: their summary over repeated runs, and the comparison with an earlier document. Pure.
 
-The JSON is a contract: `schema` grows when a key changes its meaning or is removed.
+Users rely on the JSON: `schema` grows when a key changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Figure:
     label: str
     unit: str
     better: str
-    """more, less, or "" for neither."""
+    """`more` or `less` if that is better, "" if neither is."""
 
 
 FIGURES = (
@@ -194,12 +194,12 @@ SCENE_FIGURES = {
 
 
 def step_name(mode: str, rate: float, name: str) -> str:
-    """The name of a step's figure in the summary; rate 0 is as fast as possible."""
+    """Return the name of a step's figure in the summary; rate 0 means as fast as possible."""
     return f"{mode}/{rate:g}/{name}" if rate else f"{mode}/max/{name}"
 
 
 def figure_of(name: str) -> Figure | None:
-    """The figure of a name in a summary; None for one that this heronpy does not know."""
+    """Return the figure of a name in a summary; None if this release does not know it."""
     mode, _, rest = name.partition("/")
     if (known := SCENE_FIGURES.get(rest or name)) is not None:
         return replace(known, name=name, label=f"{mode}: {known.label}") if rest else known
@@ -222,7 +222,7 @@ def label_of(name: str) -> str:
 
 
 def values_of(run: dict[str, Any], loop_s_per_million: float) -> dict[str, float]:
-    """The figures of one run by name."""
+    """Return the figures of one run by name."""
     if "values" in run:
         return dict(run["values"])
     found = {
@@ -242,7 +242,7 @@ def values_of(run: dict[str, Any], loop_s_per_million: float) -> dict[str, float
 
 
 def summary_of(runs: Sequence[dict[str, Any]], loop_s_per_million: float) -> dict[str, dict[str, float]]:
-    """Median and range of every figure."""
+    """Return median and range of every figure."""
     rows = [values_of(run, loop_s_per_million) for run in runs]
     return {
         name: {
@@ -256,7 +256,7 @@ def summary_of(runs: Sequence[dict[str, Any]], loop_s_per_million: float) -> dic
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a result document; ConfigError if the file is not one."""
+    """Read a result document. Raises ConfigError if the file contains something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -280,7 +280,7 @@ class Change:
     before: float
     now: float
     overlap: bool
-    """The ranges overlap: the difference may be chance."""
+    """Whether the ranges overlap, so that the difference may be chance."""
 
     @property
     def ratio(self) -> float | None:
@@ -295,7 +295,7 @@ class Change:
 
 
 def compare(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
-    """Figures of two documents of the same profile, side by side."""
+    """Compare the figures of two documents of the same profile."""
     if now["profile"] != before["profile"]:
         raise ConfigError(
             f"that file is about profile '{before['profile']}', not '{now['profile']}'; compare like with like"
@@ -311,7 +311,7 @@ def compare(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
 
 
 def different_options(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """Options in which the two runs differ."""
+    """Return the options in which two documents differ."""
     mine, theirs = now.get("options", {}), before.get("options", {})
     return [
         f"{key} {theirs.get(key)} before, {mine.get(key)} now"
@@ -321,7 +321,7 @@ def different_options(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 
 def table_of_figures(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of figures: one per figure of the summary."""
+    """Return head and rows of the table of figures, one row per figure of the summary."""
     several = len(result["runs"]) > 1
     head = ["figure", "median", "smallest", "largest"] if several else ["figure", "value"]
     parts = ("median", "min", "max") if several else ("median",)
@@ -330,7 +330,7 @@ def table_of_figures(result: dict[str, Any]) -> tuple[list[str], list[list[str]]
 
 
 def table_of_roles(run: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of CPU and memory: one per role of the processes of a run."""
+    """Return head and rows of the table of CPU and memory, one row per role of a run's processes."""
     rows = []
     for role, cpu in run["figures"]["cpu"].items():
         memory = run["memory"].get(role, {"processes": 0, "uss": 0, "pss": 0})
@@ -341,7 +341,7 @@ def table_of_roles(run: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def shown(name: str, value: float) -> str:
-    """A figure, formatted."""
+    """Format a figure."""
     unit = _known(name).unit
     if unit == "bytes":
         return f"{value / 2**20:,.1f} MB"

@@ -1,11 +1,11 @@
 """Runs a profile, once or several times, and builds the result document.
 
-A topology is submitted with paused spouts, so that CPU and time are counted from the first emit on;
-its tasks are bounded, so that it finishes by itself and every count is final.
+A topology is submitted with paused spouts, so that CPU and time are counted from the first emit on. Its
+input is bounded, so that it finishes by itself and every count is final.
 
-CPU figures of a shared machine vary with its other users (caches, hyperthreads, clock). So a fixed loop of pure Python
-runs before and after each run: the counting that the word counts do per record. CPU per million tuples divided by the
-loop's CPU is comparable between machines.
+CPU figures of a shared machine vary with its other users (caches, hyperthreads, clock). So a fixed loop of pure Python,
+which counts words like the word counts, runs before and after each run. CPU per million tuples divided by the loop's
+CPU is comparable between machines.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from heronpy.loadtest.watch import Watch, watch
 
 RECORDS = 1_000_000
 ROUNDS = 5
-#: Noisy: slower than the best calibration by more than this share, or other processes use this much of a core.
+#: Limits above which a run is noisy: slowdown relative to the best calibration, and cores used by other processes.
 SPREAD_MAX = 0.10
 OTHERS_MAX = 0.25
-#: Extra time of a run beyond its emitting: start, drain, final reports.
+#: Extra seconds of a run besides emitting: start, drain, final reports.
 PATIENCE_S = 60.0
-#: The slowest assumed rate of a run bounded by a number of tuples.
+#: Lowest assumed rate of a run that is bounded by a number of tuples.
 SLOWEST_RATE = 20_000.0
-#: The end of a run during which system calls are counted, and for how long: `heron` needs up to ACTIVATE_S before
-#: the spouts emit, and perf is to be done before the last tuple.
+#: Seconds before the end of a run at which counting of system calls begins, and its duration: `heron` needs up to
+#: ACTIVATE_S before the spouts emit, and perf must end before the last tuple.
 TAIL_S, COUNT_S, ACTIVATE_S = 2.0, 1.0, 0.4
 
-#: The beginning of the names of scenes.
+#: Prefix of the names of scenes.
 SCENE = "load-scene-"
 
 Say = Callable[[str], None]
 
 
 def count_words(words: list[str], records: int) -> dict[str, int]:
-    """The fixed loop."""
+    """Count words in the fixed loop of the calibration."""
     counts: dict[str, int] = {}
     get = counts.get
     for _ in range(records // len(words)):
@@ -66,7 +66,7 @@ def count_words(words: list[str], records: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """CPU seconds of a million rounds of the loop."""
+    """CPU seconds of one million rounds of the loop."""
 
     best_s: float
     median_s: float
@@ -83,7 +83,7 @@ def calibrate(rounds: int = ROUNDS) -> Calibration:
 
 
 def noise_of(calibrations: list[Calibration], others_cores: list[float]) -> dict[str, Any]:
-    """The noise of the machine, for the result document."""
+    """Return the noise of the machine, for the result document."""
     best = min(item.best_s for item in calibrations)
     spread = max(item.median_s for item in calibrations) / best - 1
     others = max(others_cores, default=0.0)
@@ -104,10 +104,10 @@ def noise_of(calibrations: list[Calibration], others_cores: list[float]) -> dict
 
 
 class LogScene:
-    """A topology over logs, with its folders below that of the load test."""
+    """A topology over logs, with its folders below the folder of the load test."""
 
     def __init__(self, where: Cluster, name: str, logs: Path | None = None) -> None:
-        """`logs`: those of another scene."""
+        """`logs` is the folder of another scene's logs, if they are shared."""
         self.cluster, self.name = where, f"{SCENE}{name}"
         self.folder = where.scratch / self.name
         self.logs, self.table, self.out = logs or self.folder / "logs", self.folder / "table", self.folder / "out"
@@ -118,14 +118,14 @@ class LogScene:
     def submitted(
         self, topology: str, parameters: dict[str, Any], mode: str, settings: dict[str, Any] | None, *flags: str
     ) -> Iterator[Topology]:
-        """A topology of `heronpy.loadtest.topologies`; killed in the end."""
+        """Submit a topology of `heronpy.loadtest.topologies`, and kill it at the end."""
         load = Load(self.name, "", topology, mode=mode, max_spout_pending=10_000, settings=settings or {})
         spec = {**load.spec(self.name, str(self.out)), "parameters": parameters}
         with submitted(self.cluster, program_of(load), spec, *flags) as made:
             yield made
 
 
-#: The figures of a run, and whether it is right.
+#: The figures and the checks of a run.
 Found = tuple[dict[str, float], list[Check]]
 
 
@@ -136,7 +136,7 @@ def measured(
     say: Say,
     **about: Any,
 ) -> dict[str, Any]:
-    """The result document of `repeat` measurements, which get their number; `told` is the line of progress of one."""
+    """Return the result document of `repeat` measurements, which get their number; `told` makes a progress line."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         values, checks = figures(number)
@@ -147,28 +147,28 @@ def measured(
 
 
 def in_turn(where: Cluster, parts: Iterable[Callable[[], Found]]) -> Found:
-    """Some measurements one after the other."""
+    """Run some measurements one after the other."""
     values, checks = dict[str, float](), list[Check]()
     for part in parts:
         found, judged = part()
         values.update(found)
         checks += judged
-        # Logs and tables of all scenes together could fill a disk.
+        # Remove the logs and tables of each scene, because those of all scenes could fill the disk.
         for folder in where.scratch.glob(f"{SCENE}*"):
             shutil.rmtree(folder, ignore_errors=True)
     return values, checks
 
 
 def run_of(values: dict[str, float], checks: Iterable[Check]) -> dict[str, Any]:
-    """The part of the result document about a run that has values only."""
+    """Return the part of the result document about a run that only has values."""
     return {"values": values, "checks": [check.as_json() for check in checks]}
 
 
 def repeated(once: Callable[[int, str], dict[str, Any]], repeat: int, **about: Any) -> dict[str, Any]:
-    """The result document of `repeat` runs; `about` are the other parameters of `result_of`.
+    """Return the result document of `repeat` runs; `about` contains the other parameters of `result_of`.
 
-    `once` makes the part of a run, from its number and the beginning of its lines of progress. The part may have the
-    key `others_cores`: the most cores that other processes used meanwhile.
+    `once` makes the part of a run from its number and the prefix of its lines of progress. The part may contain the key
+    `others_cores`, the maximum number of cores that other processes used during the run.
     """
     calibrations = [calibrate()]
     runs: list[dict[str, Any]] = []
@@ -182,7 +182,7 @@ def repeated(once: Callable[[int, str], dict[str, Any]], repeat: int, **about: A
 
 
 def run_profile(where: Cluster, load: Load, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document of a profile, run `repeat` times, each time with all of its scenes."""
+    """Run a profile `repeat` times, each time with all of its scenes; returns the result document."""
     loads = scenes_of(load)
 
     def once(number: int, begin: str) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def run_profile(where: Cluster, load: Load, repeat: int, say: Say) -> dict[str, 
 
 
 def facts() -> dict[str, Any]:
-    """The origin of a result, in every result document: the machine without its name."""
+    """Return the origin of a result for its document: facts about the machine, without its name."""
     model = ""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
@@ -218,7 +218,7 @@ def facts() -> dict[str, Any]:
 def result_of(
     profile: str, about: str, unit: str, options: dict[str, Any], runs: list[dict[str, Any]], verdict: dict[str, Any]
 ) -> dict[str, Any]:
-    """The result document of a load test; `unit` is what it counts, `verdict` says how noisy the machine was."""
+    """Return the result document of a load test; `unit` names the counted items, `verdict` states the noise."""
     return {
         "schema": SCHEMA,
         "kind": "load-test",
@@ -235,9 +235,9 @@ def result_of(
 
 
 def run_once(where: Cluster, load: Load, number: int, count_calls: bool = False) -> dict[str, Any]:
-    """One run: submit, release the spouts, watch until it has finished, measure, check.
+    """Do one run: submit, release the spouts, watch until the topology has finished, measure, check.
 
-    With `count_calls` the system calls of a second near the end are counted; other figures exclude the last TAIL_S.
+    With `count_calls`, system calls are counted for a second near the end; other figures exclude the last TAIL_S.
     """
     out = where.scratch / f"{load.name}-{number}"
     name = f"load-{load.name}-{number}"
@@ -260,7 +260,7 @@ def run_once(where: Cluster, load: Load, number: int, count_calls: bool = False)
 
 
 def count_after(load: Load) -> float:
-    """When to count system calls: seconds from a moment shortly before the first emit."""
+    """Return when to count system calls, in seconds from a moment shortly before the first emit."""
     return max(0.0, load.duration_s - TAIL_S + ACTIVATE_S)
 
 
@@ -277,7 +277,7 @@ def document(
     out: Path,
     counted: processes.Counted | None = None,
 ) -> dict[str, Any]:
-    """The part of the result document about one run."""
+    """Return the part of the result document about one run."""
     start, end = reports.start(), reports.end()
     if counted is not None:
         end = min(end, start + load.duration_s - TAIL_S)

@@ -1,4 +1,4 @@
-"""The scenes of `slow_bolt`: figures of each, the floors that they must keep, their table. Pure."""
+"""The scenes of `slow_bolt`: their figures, the limits of the figures, and their table. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ HEADS = (
 
 
 def stop_of(reports: Reports, since: float, until: float) -> float:
-    """The longest stop of a spout that ended in this time, without the part in which the machine woke no bolt.
+    """Return the longest stop of a spout that ended in this time, without the time in which bolts woke up late.
 
-    A bolt that wakes up late shows that the machine had no time for it, which flow control cannot change.
+    Flow control cannot change how late a busy machine wakes a bolt.
     """
     late = [(at - seconds, at) for sink in reports.sinks for at, seconds in sink["late"]]
     stops = [stop for spout in reports.spouts for stop in spout["stops"] if since <= stop[0] <= until]
@@ -40,7 +40,7 @@ def stop_of(reports: Reports, since: float, until: float) -> float:
 
 
 def row_of(load: Load, reports: Reports, latency: dict[str, Any], seen: Watch) -> dict[str, float]:
-    """The figures of the slow phase."""
+    """Return the figures of the slow phase."""
     sinks = reports.sinks
     rates = [(sink["slow_count"] - 1) / max(sink["fast_at"] - sink["first_at"], 1e-9) for sink in sinks]
     can = [sink["capacity"] for sink in sinks]
@@ -48,7 +48,7 @@ def row_of(load: Load, reports: Reports, latency: dict[str, Any], seen: Watch) -
     steady = start + min(load.warmup_s, (end - start) / 3)
     found = {
         "rate": sum(rates),
-        # The task of the one key holds the others, which could do more.
+        # The task of the hot key holds the other tasks, which have spare capacity.
         "share": max(map(truediv, rates, can)) if load.parameters["hot"] else sum(rates) / sum(can),
         "stop_s": stop_of(reports, 0.0, end),
         "steady_stop_s": stop_of(reports, steady, end),
@@ -62,7 +62,7 @@ def row_of(load: Load, reports: Reports, latency: dict[str, Any], seen: Watch) -
 
 
 def floors(load: Load, row: dict[str, float]) -> list[Check]:
-    """Whether each floor of a scene is kept; the sentence names the figure and the floor."""
+    """Check each limit of a scene; the sentence names the figure and the limit."""
     found = []
     for name, floor in load.floors.items():
         figure, value = SCENE_FIGURES[name], row.get(name)
@@ -75,7 +75,7 @@ def floors(load: Load, row: dict[str, float]) -> list[Check]:
 
 
 def joined(loads: Sequence[Load], runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """All scenes as one run: the document of the first, with the checks of all, and a row of figures for each."""
+    """Join all scenes to one run: the document of the first scene, with all checks and a row of figures per scene."""
     if not loads[0].parameters.get("scene"):
         return runs[0]
     names = [load.parameters["scene"] for load in loads]
@@ -89,7 +89,7 @@ def joined(loads: Sequence[Load], runs: Sequence[dict[str, Any]]) -> dict[str, A
 
 
 def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table: one per scene, medians over the runs."""
+    """Return head and rows of the table: one row per scene, with medians over the runs."""
     summary = result["summary"]
     rows = []
     for scene in result["runs"][-1]["scenes"]:

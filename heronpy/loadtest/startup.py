@@ -1,7 +1,7 @@
-"""Times of start, restart and end, and the cost of idle tasks.
+"""Measures the times of start, restart and end, and the cost of idle tasks.
 
-The first tuple counts: each incarnation of the sink records the monotonic time of
-its first tuple from each incarnation of the spout.
+A start or restart ends with the first tuple: each incarnation of the sink records the monotonic time
+of its first tuple from each incarnation of the spout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronpy.proto import control_pb2
 
 PROGRAM = Path(__file__).with_name("topologies") / "startup.py"
 FIRST_S = 30.0
-#: Time to settle after the start, before idle CPU is measured: at first spouts that emit nothing are polled more often.
+#: Seconds between start and measuring idle CPU, because spouts that emit nothing are polled more often at first.
 SETTLE_S = 27.0
 IDLE_S = 20.0
 #: Default number of tasks per container.
@@ -54,13 +54,13 @@ def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int,
 
 
 def spec_of(name: str, out: Path, tasks: int, containers: int, beat: bool) -> dict[str, Any]:
-    """The specification of the topology."""
+    """Return the specification of the topology."""
     load = Load(name, "", "startup", containers=containers, max_spout_pending=100, message_timeout_s=30)
     return {**load.spec(name, str(out)), "parameters": {"tasks": tasks, "beat": beat}}
 
 
 def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
-    """Start, restarts and end of a topology of two tasks."""
+    """Measure start, restarts and end of a topology of two tasks."""
     out = where.scratch / f"startup-{number}"
     began = time.monotonic()
     with submitted(where, PROGRAM, spec_of(f"load-startup-{number}", out, 2, 1, beat=True)) as topology:
@@ -79,7 +79,7 @@ def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
 
 
 def _first(topology: Topology, wanted: Callable[[str], bool]) -> float:
-    """When the first tuple of a pair of incarnations arrived; LabError if none does."""
+    """Return when the first tuple of a wanted pair of incarnations arrived. Raises LabError if none arrives."""
 
     def arrived() -> float:
         paths = [path for path in topology.out.glob("first-*") if wanted(path.name)]

@@ -1,7 +1,7 @@
 """Watches a running load topology from outside until it has finished.
 
-Three intervals: CPU of all processes, status of the topology master (queues, backpressure), memory
-(the most expensive, so measured least often). Everything is kept with its monotonic time; nothing is computed here.
+There are three intervals, for the CPU of all processes, the status of the topology master (queues, backpressure) and
+memory (the most expensive, so measured least often). Each sample is stored with its monotonic time, unprocessed.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Frames:
     """The frames of all tasks of a run."""
 
     sent: int
-    """Frames with tuples that tasks have sent, and the tuples in them."""
+    """Number of frames with tuples that tasks have sent."""
     sent_tuples: int
     every_kind: int
-    """Frames that tasks have sent or received: tuples, acks, credit."""
+    """Number of frames that tasks have sent or received, with tuples, acks or credit."""
 
     def tuples_per_frame(self) -> float:
-        """0 when no frame was sent."""
+        """Mean number of tuples per frame; 0 if no frame was sent."""
         return self.sent_tuples / self.sent if self.sent else 0.0
 
 
 def frames_of(reply: control_pb2.MetricsReply) -> Frames:
-    """The frames that the tasks have reported since their start."""
+    """Return the frames that the tasks have reported since their start."""
     sums = dict.fromkeys(FRAME_METRICS, 0.0)
     for report in reply.reports:
         if report.task_id:
@@ -56,14 +56,14 @@ def frames_of(reply: control_pb2.MetricsReply) -> Frames:
 CPU_EVERY_S = 0.25
 STATUS_EVERY_S = 0.5
 MEMORY_EVERY_S = 1.0
-#: With more processes than this, full memory samples and the context switches are too expensive to repeat.
+#: Number of processes above which memory and context switches are too expensive to sample repeatedly.
 PROCESSES_MANY = 40
 CLAMPED = "__time_spent_back_pressure_aggr"
 
 
 @dataclass(frozen=True, slots=True)
 class CpuLook:
-    """CPU seconds so far."""
+    """A sample of the CPU seconds so far."""
 
     at: float
     by_role: dict[str, float]
@@ -71,16 +71,16 @@ class CpuLook:
     machine_s: float
     driver_s: float
     switches: int | None = None
-    """Voluntary context switches so far; None with too many processes to look at."""
+    """Voluntary context switches so far; None if there are too many processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusLook:
-    """The status from the topology master."""
+    """A sample of the topology master's status."""
 
     at: float
     in_queue: dict[str, int]
-    """Queued tuples by component; those in stream managers under the stream manager's name."""
+    """Queued tuples by component, or by stream manager for tuples queued there."""
     queued_bytes: int
     pending: int
     culprits: tuple[str, ...]
@@ -131,7 +131,7 @@ class Watch:
         return status
 
     def restarts(self) -> list[str]:
-        """Processes that did not survive the whole test."""
+        """Processes that did not survive the test."""
         if self.last_status is None:
             return []
         processes = [process for executor in self.last_status.executors for process in executor.processes]
@@ -141,7 +141,7 @@ class Watch:
         return self.last_status.discarded_tuples if self.last_status is not None else 0
 
     def until_finished(self, deadline_s: float) -> None:
-        """Watch until the topology has finished; LabError if it fails or is late."""
+        """Watch until the topology has finished. Raises LabError if it fails or is late."""
         deadline = time.monotonic() + deadline_s
         next_cpu = next_status = next_memory = next_tree = 0.0
         while True:
@@ -167,7 +167,7 @@ class Watch:
         self._read_metrics()
 
     def spent(self) -> dict[str, float]:
-        """CPU seconds by role since the first look."""
+        """CPU seconds by role since the first sample."""
         before, after = self.cpu[0].by_role, self.cpu[-1].by_role
         return {role: after[role] - before.get(role, 0.0) for role in after}
 
@@ -187,7 +187,7 @@ class Watch:
         return f"{text}\n{self.topology.exceptions()}".rstrip()
 
     def _read_metrics(self) -> None:
-        """Total time that spouts were held back, from the stream managers' own clocks; all frames of the tasks."""
+        """Read the time for which spouts were held, as measured by stream managers, and all frames of the tasks."""
         with suppress(LabError):
             reply = self.topology.metrics([CLAMPED, *FRAME_METRICS])
             values = [sample.value for report in reply.reports for sample in report.samples if sample.name == CLAMPED]
@@ -202,7 +202,7 @@ def watch(topology: Topology) -> Watch:
 
 
 def watch_whole(topology: Topology, deadline_s: float) -> Watch:
-    """Activate a bounded topology, and watch it from then on until its end; LabError as in `until_finished`."""
+    """Activate a bounded topology, and watch it until its end. Raises LabError as `until_finished` does."""
     seen = watch(topology)
     seen.look_cpu()
     topology.activate()

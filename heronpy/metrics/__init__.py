@@ -1,1 +1,1 @@
-"""Metrics: their names, their exposition to Prometheus and the time-bucketed cache."""
+"""Metrics: names, exposition to Prometheus, and the time-bucketed cache."""

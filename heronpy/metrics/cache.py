@@ -5,7 +5,7 @@ too long drops every second step of its older half, so older data has a coarser 
 are dropped. Counters and histograms continue across restarts of their process: the count of earlier incarnations is
 kept as a base. The counts of tasks that an update has removed are kept as sums by component. A new topology master
 continues with the counts of its predecessor. Invariants: times and totals of a series never decrease; at most
-`series_max` series, further ones are counted in `discarded`.
+`series_max` series are kept, and samples of further series are counted in `discarded`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 from heronpy.metrics import ledger
 from heronpy.proto import control_pb2
 
-#: Steps of one series before it is thinned.
+#: Number of steps at which a series is thinned.
 STEPS_MAX = 240
-#: How long after a restart of the topology master its processes may take for their first report.
+#: Seconds after a restart of the topology master within which processes send their first report.
 RESUME_S = 30.0
-#: How long a removed process may be silent: it may still drain, and its last counts may be on their way.
+#: Seconds of silence after which a removed process is final; before, it may still drain or send its last counts.
 LEAVE_S = 10.0
 
-#: A task whose counts of these have not grown has not worked.
+#: Counters of which at least one grows if a task has worked.
 _WORK = frozenset({"__emit-count", "__execute-count"})
 _UNITS = frozenset({"units-attempts", "units-published"})
 
-#: Processes other than tasks that mark their last report. Without the mark, their last counts are unknown.
+#: Kinds of processes besides tasks that mark their last report. Without the mark, their last counts are unknown.
 _GATEWAY = "spark-gateway"
 
 _GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
@@ -37,7 +37,7 @@ _GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
 @dataclass(slots=True)
 class _Steps:
-    """One number over time."""
+    """The values of one number over time."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -47,7 +47,7 @@ class _Steps:
     origin: float = 0.0
 
     def add(self, bucket_at: float, now: float, raw: float, total: bool) -> bool:
-        """Take a value; returns whether it differs from the last one."""
+        """Add a value; returns whether it differs from the last value."""
         if total:
             if raw < self.raw:
                 self.base += self.raw
@@ -87,12 +87,12 @@ class _Steps:
         self.values = array("d", (value + total for value in self.values))
 
     def at(self, moment: float) -> float:
-        """The last value known at a moment."""
+        """Return the last value known at a moment."""
         index = bisect_right(self.times, moment) - 1
         return self.values[index] if index >= 0 else self.origin
 
     def time_at(self, moment: float) -> float:
-        """When that value was recorded; the moment itself if nothing has changed since then."""
+        """Return the time at which that value was recorded; the moment itself if the value has not changed since."""
         index = bisect_right(self.times, moment) - 1
         return self.times[index] if 0 <= index < len(self.times) - 1 else moment
 
@@ -100,7 +100,7 @@ class _Steps:
 @dataclass(slots=True)
 class _Series:
     kind: int
-    #: "" is the value; "sum", "count" and the bounds ("le") belong to histograms.
+    #: Part of the series to its steps: "" is a plain value; a histogram has "sum", "count" and the bounds ("le").
     parts: dict[ledger.Part, _Steps] = field(default_factory=dict)
 
 
@@ -109,7 +109,7 @@ class _Process:
     report: control_pb2.MetricsReport
     seen: float
     series: dict[tuple[str, str], _Series] = field(default_factory=dict)
-    #: When it was removed from the topology.
+    #: Time at which the process was removed from the topology; None if it was not.
     left: float | None = None
 
 
@@ -117,7 +117,7 @@ class MetricsCache:
     """The data from which the topology master answers GetMetrics."""
 
     def __init__(self, keep_s: float, bucket_s: float, series_max: int = 100_000, resumed: bool = False) -> None:
-        """`resumed`: the topology ran before this cache existed (a restarted topology master)."""
+        """`resumed` means that the topology ran before this cache existed, under an earlier topology master."""
         self._keep_s = keep_s
         self._bucket_s = max(bucket_s, 1e-3)
         self._series_max = series_max
@@ -126,20 +126,20 @@ class MetricsCache:
         self._swept = float("-inf")
         self._resumed = resumed
         self._began: float | None = None
-        #: Counts of ended processes are unknown.
+        #: Whether counts of ended processes are unknown.
         self._lacking = resumed
-        #: Samples of series beyond the limit.
+        #: Number of samples of series beyond the limit.
         self.discarded = 0
-        #: Grows with counts of replaced or removed processes, which a successor cannot learn from another process.
+        #: Number of changes of counts of replaced or removed processes, which a successor cannot learn elsewhere.
         self.changes = 0
-        #: Grow when a task has worked, and when a task has worked on units.
+        #: Counters that grow when a task has worked, and when a task has worked on units.
         self.growth = self.units = 0
 
     def __len__(self) -> int:
         return self._count
 
     def add(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take a report; a report of an incarnation older than the last is ignored."""
+        """Take a report; reports of an incarnation older than the last one are ignored."""
         if self._began is None:
             self._began = now
         process = self._processes.get(report.process)
@@ -161,14 +161,14 @@ class MetricsCache:
             self._close_incarnation(process)
         for sample in report.samples:
             self._add_sample(process, sample, bucket_at, now, first)
-        # Before their second report, restarted processes may not have measured everything.
+        # A restarted process may not have measured every metric before its second report.
         if not restarted and len(report.samples) < len(process.series):
             self._drop_gauges(process, report)
         if now - self._swept >= self._bucket_s * 6:
             self._sweep(now)
 
     def _close_incarnation(self, process: _Process) -> None:
-        """Add its counts to the bases, also for series that the new incarnation has not reported."""
+        """Add the counts of an ended incarnation to the bases, even of series that the new incarnation lacks."""
         self.changes += 1
         for series in process.series.values():
             if series.kind != _GAUGE:
@@ -176,7 +176,7 @@ class MetricsCache:
                     steps.base, steps.raw = steps.base + steps.raw, 0.0
 
     def _drop_gauges(self, process: _Process, report: control_pb2.MetricsReport) -> None:
-        """Drop the gauges that a process no longer reports, such as the queue of a task that has moved elsewhere."""
+        """Drop the gauges that a process no longer reports, such as the queue of a task that has moved."""
         told = {(sample.name, sample.label) for sample in report.samples}
         for key in [key for key, one in process.series.items() if one.kind == _GAUGE and key not in told]:
             del process.series[key]
@@ -224,7 +224,7 @@ class MetricsCache:
                     steps.expire(now - self._keep_s)
 
     def forget(self, process: str, now: float) -> None:
-        """Record that a process is no longer part of the topology; soon afterwards its totals are added to its
+        """Record that a process has left the topology; its totals are soon added to the totals of its
         component.
         """
         gone = self._processes.get(process)
@@ -232,7 +232,7 @@ class MetricsCache:
             gone.left = now
 
     def knows(self, process: str) -> bool:
-        """Whether there are figures of this process."""
+        """Whether this cache contains figures of a process."""
         return process in self._processes
 
     def _retire_due(self, now: float) -> None:
@@ -267,13 +267,13 @@ class MetricsCache:
                 summed.parts.setdefault(part, _Steps()).raise_by(steps.base + steps.raw)
 
     def tasks(self) -> set[str]:
-        """The names of the tasks that have figures."""
+        """Return the names of the tasks with figures."""
         return {name for name, process in self._processes.items() if process.report.task_id}
 
     def ledger(self, topology_id: str) -> control_pb2.MetricsLedger:
-        """All counts, for a successor."""
+        """Return all counts, for a successor."""
         counted = []
-        # Counts that only this cache knows come first, then tasks.
+        # Put counts that only this cache knows first, then tasks.
         ordered = sorted(self._processes.values(), key=lambda one: (one.report.pid > 0, not one.report.component))
         for process in ordered:
             one = ledger.CountedProcess(process.report)
@@ -285,7 +285,7 @@ class MetricsCache:
         return ledger.write(topology_id, counted)
 
     def take_over(self, kept: control_pb2.MetricsLedger | None, topology_id: str, now: float) -> None:
-        """Continue with a predecessor's counts, without those of another topology."""
+        """Continue with a predecessor's counts, unless they belong to another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
         sound = list(ledger.read(kept))
@@ -304,10 +304,10 @@ class MetricsCache:
     def query(self, request: control_pb2.GetMetrics, now: float) -> control_pb2.MetricsReply:
         """Answer a request.
 
-        With `interval_s`, counters and histograms cover that many recent seconds, or up to a bucket more:
+        With `interval_s`, counters and histograms cover that many recent seconds, or up to one bucket more;
         the reply states the actual interval. Without `interval_s`, they cover the time since the start. Gauges
-        always have their newest value. Empty lists of names and instances mean all. `instances` are
-        process names.
+        always have their newest value. `instances` are names of processes; an empty list of names or
+        instances means all.
         """
         self._retire_due(now)
         interval = min(max(request.interval_s, 0.0), self._keep_s)
@@ -317,7 +317,7 @@ class MetricsCache:
             reply.resumed_s = max(0.0, now - self._began)
         names, instances = set(request.names), set(request.instances)
         selected = list(self._select(request.component, instances))
-        # A process known only to a predecessor has no pid before it reports.
+        # The pid of a process known from a predecessor is unknown until it reports.
         seen = [one.seen for one in selected if one.report.task_id and one.report.pid and one.left is None]
         reply.apart_s = max(seen, default=0.0) - min(seen, default=0.0)
         for process in selected:
@@ -332,7 +332,7 @@ class MetricsCache:
 
     @staticmethod
     def _covered_from(process: _Process, names: set[str], since: float) -> float:
-        """The time of the oldest value from which growth is measured."""
+        """Return the time of the oldest value from which growth is measured."""
         return min(
             (
                 steps.time_at(since)
@@ -354,7 +354,7 @@ class MetricsCache:
 
     def _samples(self, process: _Process, names: set[str], since: float | None) -> Iterable[control_pb2.Sample]:
         for (name, label), series in process.series.items():
-            # A removed task has no memory use and no queue any more, but its counts remain.
+            # Drop gauges such as memory and queues of a removed task, and keep its counts.
             if not _wanted(names, name, label) or (process.left is not None and series.kind == _GAUGE):
                 continue
             sample = control_pb2.Sample(name=name, label=label, type=control_pb2.Sample.Type.Name(series.kind))
@@ -365,17 +365,17 @@ class MetricsCache:
 
 
 def _removed(component: str) -> str:
-    """The name under which the totals of its removed tasks are kept."""
+    """Return the name under which the totals of a component's removed tasks are kept."""
     return f"removed tasks of {component}"
 
 
 def _wanted(names: set[str], name: str, label: str) -> bool:
-    """Counters of a group share a name and have a label each: `__auto__` means all of them, `__auto__/key` one."""
+    """Whether a counter is requested. `__auto__` selects all counters of a group, `__auto__/key` one of them."""
     return not names or name in names or f"{name}/{label}" in names
 
 
 def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
-    """The report without its samples."""
+    """Return the report without its samples."""
     return control_pb2.MetricsReport(
         process=report.process,
         task_id=report.task_id,

@@ -1,7 +1,7 @@
 """The counts of all processes as a message, for the next topology master. Pure.
 
-A living process reports its counts to every master itself. Only this message has the counts of ended processes. Gauges
-are not handed over, because they describe a moment.
+A live process reports its counts to every master itself. Only this message contains the counts of ended processes.
+Gauges are not handed over, because they describe a moment.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from math import isfinite
 
 from heronpy.proto import control_pb2
 
-#: Most bytes of all values, because a node of the state manager is written at once.
+#: Maximum bytes of all values, because a node of the state manager is written as a whole.
 LEDGER_BYTES_MAX = 512 << 10
-#: Most inflated bytes of one process's values; more indicates damage.
+#: Maximum decompressed bytes of one process's values; more indicates damage.
 _INFLATED_MAX = 4 << 20
 
-#: Fields of a process, named as in its reports.
+#: Fields of a process, with the names used in reports.
 _HEAD = ("process", "task_id", "component", "container", "epoch", "ends", "at_least")
 
 #: The parts of a series: "" is a counter; a histogram has "sum", "count" and one per upper bound.
@@ -31,7 +31,7 @@ class CountedSeries:
     """One counter or histogram of a process."""
 
     kind: int
-    #: Part to the counts of ended processes of that name, and of the current one.
+    #: Part to the counts of ended processes of that name, and of the current process.
     parts: dict[Part, tuple[float, float]] = field(default_factory=dict)
 
 
@@ -44,7 +44,7 @@ class CountedProcess:
 
 
 def write(topology_id: str, processes: Iterable[CountedProcess]) -> control_pb2.MetricsLedger:
-    """The processes as a message; processes that do not fit are counted in `left_out`."""
+    """Encode the processes; processes that do not fit are counted in `left_out`."""
     ledger = control_pb2.MetricsLedger(topology_id=topology_id)
     places: dict[tuple[str, str, int, tuple[float, ...]], int] = {}
     size = 0
@@ -73,7 +73,7 @@ def write(topology_id: str, processes: Iterable[CountedProcess]) -> control_pb2.
 
 
 def read(ledger: control_pb2.MetricsLedger) -> Iterator[CountedProcess]:
-    """The processes of a message; a process with values that do not fit its series is left out."""
+    """Decode the processes of a message; a process whose values do not fit its series is left out."""
     for told in ledger.processes:
         found = CountedProcess(control_pb2.MetricsReport(**{name: getattr(told, name) for name in _HEAD}))
         try:

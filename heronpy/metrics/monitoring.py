@@ -4,9 +4,9 @@ The dashboard shows the work of a topology and its limits, from either kind of p
 executors' pages or with the tracker's; a rule whose series are not scraped never fires. Alerts describe symptoms that
 need attention; `heron doctor` names the cause.
 
-Expressions are made of registered names. The executors' pages have a series per task, the tracker's page the sums of
-components. Scraping only one of them must give the same result: `either` takes the executors' value, else the
-tracker's.
+Expressions use registered names. The executors' pages have a series per task, the tracker's page has sums by component.
+Scraping only one kind of page must give the same result: `either` takes the executors' value, else the tracker's.
+
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heronpy.metrics.prometheus import own_name
 from heronpy.metrics.sums import SUMS
 
 GROUP = "heron"
-#: States of `heron_topology_state` in which a topology does not do its work.
+#: States of `heron_topology_state` in which a topology does not process tuples.
 BAD_STATES = ("FAILED", "DEAD", "NO MASTER", "NO ANSWER")
 #: Labels that identify a topology and a component. The first three are labels of the targets of `heron metrics
 #: targets`.
@@ -32,24 +32,24 @@ _RATE = "$__rate_interval"
 
 
 def of_task(name: str) -> str:
-    """The name of a Heron metric on the executors' pages."""
+    """Return the name of a Heron metric on the executors' pages."""
     metric = METRICS[name]
     suffix = {Kind.COUNTER: "_total", Kind.HISTOGRAM: "_bucket", Kind.GAUGE: ""}[metric.kind]
     return own_name(metric) + suffix
 
 
 def of_sum(name: str) -> str:
-    """A name on the tracker's page; raises KeyError for an unknown name."""
+    """Return a name on the tracker's page. Raises KeyError if the name is unknown."""
     return SUMS[name].shown
 
 
 def by(labels: str, aggregate: str, expression: str) -> str:
-    """An aggregate over all but these labels."""
+    """Return an aggregate by these labels."""
     return f"{aggregate} by ({labels}) ({expression})"
 
 
 def either(executors: str, tracker: str) -> str:
-    """The executors' value, else the tracker's."""
+    """Return an expression for the executors' value, or else the tracker's value."""
     return f"{executors} or {tracker}"
 
 
@@ -61,9 +61,9 @@ class Alert:
     expr: str
     #: A duration in the format of Prometheus.
     lasts: str
-    #: `critical`: act now; `warning`: act today.
+    #: `critical` (act now) or `warning` (act today).
     severity: str
-    #: With `{{ $labels.x }}` and `{{ $value }}`.
+    #: Text of the alert, with `{{ $labels.x }}` and `{{ $value }}`.
     summary: str
     #: The command to run.
     fix: str
@@ -88,7 +88,7 @@ _DOCTOR = f"heron doctor {_WHERE}"
 
 
 def _grown(labels: str, name: str) -> str:
-    """The condition that a counter has grown in ten minutes."""
+    """Return the condition that a counter has grown in the last 10 min."""
     return by(labels, "sum", f"increase({name}[10m])") + " > 0"
 
 
@@ -203,13 +203,13 @@ ALERTS = (
 
 
 def rules() -> dict[str, Any]:
-    """A rules file as a value for YAML."""
+    """Return the content of a rules file, to be written as YAML."""
     return {"groups": [{"name": GROUP, "rules": [alert.as_rule() for alert in ALERTS]}]}
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart: pairs of an expression and the legend of its lines. `unit` is one of Grafana's."""
+    """One chart, with pairs of an expression and the legend of its lines. `unit` is a unit of Grafana."""
 
     title: str
     unit: str
@@ -314,7 +314,7 @@ PANELS = (
 
 
 def dashboard() -> dict[str, Any]:
-    """The model, for Dashboards > New > Import."""
+    """Return the JSON model of the dashboard, for Dashboards > New > Import in Grafana."""
     return {
         "title": "Heron topology",
         "uid": "heron-topology",
@@ -333,7 +333,7 @@ def _source() -> dict[str, Any]:
 
 
 def _variable(label: str, every: bool) -> dict[str, Any]:
-    """A variable for choosing a label value; the label names exist on both pages."""
+    """Return a variable for choosing the value of a label that exists on both kinds of pages."""
     pages = f'{{__name__=~"{of_task("__process/__up")}|{of_sum("heron_topology_state")}"}}'
     query = f"label_values({pages}, {label})"
     return {
@@ -346,7 +346,7 @@ def _variable(label: str, every: bool) -> dict[str, Any]:
         "refresh": 2,
         "sort": 1,
         "includeAll": every,
-        # Also matches a page that is scraped without the label of a cluster.
+        # Match pages that are scraped without the label of a cluster, too.
         **({"allValue": ".*", "current": {"text": "All", "value": "$__all"}} if every else {}),
     }
 

@@ -1,7 +1,7 @@
 """Every metric that heronpy itself reports: name, meaning, unit, type and meaning of its label. Pure.
 
-The names are those of Apache Heron, so that dashboards and habits carry over. Heron appends the subject of
-a value to some names ("<name>/<instance>"); that part is a label. Invariant: a name is registered once.
+The names are those of Apache Heron, so that dashboards can be reused. Heron appends the subject of a value
+to some names ("<name>/<instance>"); heronpy treats that part as a label. Invariant: a name is registered once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Metric(Struct, frozen=True):
     #: "sink", "pipeline", or "".
     label: str
     help: str
-    #: Whether the largest value counts for several tasks, instead of the sum.
+    #: Whether several tasks are combined by the largest value instead of the sum.
     largest: bool = False
 
 
@@ -318,7 +318,7 @@ METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR,
 
 
 def find(name: str) -> tuple[Metric, str] | None:
-    """The registered metric and the label that is part of the name; None for a metric of the user."""
+    """Return the registered metric and the label contained in the name; None for a metric of the user."""
     metric = METRICS.get(name)
     if metric is not None:
         return metric, ""

@@ -1,9 +1,9 @@
 """MetricsReports as a page for Prometheus. Pure.
 
-A series is located by the labels topology, container, process, instance_id, component and
-task; never by `instance`, which Prometheus sets itself. Times are in seconds and sizes in bytes, whatever the unit
-of the metric. One name has one type, and the page holds at most `SERIES_MAX` series;
-`heron_executor_series_discarded` says how many were left out.
+A series is identified by the labels topology, container, process, instance_id, component and task; never by
+`instance`, which Prometheus sets itself. Times are converted to seconds and sizes to bytes. Each name has one type,
+and the page contains at most `SERIES_MAX` series; `heron_executor_series_discarded` is the number of omitted series.
+
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heronpy.metrics.names import Kind, Metric, find
 from heronpy.proto import control_pb2
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-#: Series on one page; more would overload Prometheus.
+#: Maximum number of series on one page; more would overload Prometheus.
 SERIES_MAX = 20_000
 
 _KINDS = {
@@ -27,7 +27,7 @@ _KINDS = {
     control_pb2.Sample.HISTOGRAM: Kind.HISTOGRAM,
 }
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]+")
-#: The base unit of each unit, which ends the name, and how many units make a base unit.
+#: Unit to its base unit, which ends the name, and the number of units in a base unit.
 _BASE_UNITS = {
     "ns": ("seconds", 1e9),
     "us": ("seconds", 1e6),
@@ -35,13 +35,13 @@ _BASE_UNITS = {
     "seconds": ("seconds", 1.0),
     "bytes": ("bytes", 1.0),
 }
-#: Units within a name, and Heron's word for a number, which Prometheus reserves for histograms.
+#: Parts to remove from a name: units, and Heron's `count`, which Prometheus reserves for histograms.
 _UNIT_WORDS = {"ns", "usec", "ms", "sec", "secs", "seconds", "byte", "bytes"}
 _COUNT = "count"
 
 
 class _Series(NamedTuple):
-    """The parts of a sample that are the same on each page: everything except its numbers."""
+    """The parts of a sample that do not change between pages: all except its numbers."""
 
     #: Name on the page, HELP and TYPE of its family, type.
     shown: str
@@ -49,7 +49,7 @@ class _Series(NamedTuple):
     kind: Kind
     #: The lines without their numbers.
     heads: list[str]
-    #: Number of its units in a base unit.
+    #: Number of the sample's units in a base unit.
     per_base: float
 
 
@@ -69,7 +69,7 @@ class Page:
         self._known: dict[_Key, _Series] = {}
 
     def text(self, reports: Iterable[control_pb2.MetricsReport]) -> str:
-        """The page for these reports."""
+        """Return the page for these reports."""
         chosen, discarded = self._chosen(reports)
         if discarded:
             over = control_pb2.Sample(
@@ -86,7 +86,7 @@ class Page:
                 family = families[shown] = (own_kind, [about])
             kind, lines = family
             if kind is not own_kind:
-                continue  # two tasks disagree about a user's metric; one name has one type
+                continue  # tasks report a user's metric with different types, but a name has one type
             if kind is Kind.HISTOGRAM:
                 numbers = [*_bounds(sample).values(), sample.sum / per_base, sample.count]
                 lines += [f"{head} {number_text(n)}\n" for head, n in zip(heads, numbers, strict=True)]
@@ -97,7 +97,7 @@ class Page:
     def _chosen(
         self, reports: Iterable[control_pb2.MetricsReport]
     ) -> tuple[list[tuple[_Key, control_pb2.Sample, dict[str, str]]], int]:
-        """The samples for the page with their places, and the number of other samples."""
+        """Return the samples for the page with their keys and labels, and the number of omitted samples."""
         found: list[tuple[_Key, control_pb2.Sample, dict[str, str]]] = []
         discarded = 0
         for report in reports:
@@ -111,13 +111,13 @@ class Page:
 
 
 def about_text(name: str, about: str, kind: Kind) -> str:
-    """The lines HELP and TYPE of a family."""
+    """Return the lines HELP and TYPE of a family."""
     escaped = about.replace("\\", r"\\").replace("\n", r"\n")
     return f"# HELP {name} {escaped}\n# TYPE {name} {kind.value}\n"
 
 
 def series_text(name: str, labels: Mapping[str, str]) -> str:
-    """A line without its number."""
+    """Return a line of the page without its number."""
     if not labels:
         return name
     shown = [f'{key}="{_escaped(labels[key])}"' for key in sorted(labels)]
@@ -129,7 +129,7 @@ def _escaped(text: str) -> str:
 
 
 def number_text(number: float) -> str:
-    """A number as Prometheus reads it."""
+    """Format a number for Prometheus."""
     return repr(float(number)) if math.isfinite(number) else {math.inf: "+Inf", -math.inf: "-Inf"}.get(number, "NaN")
 
 
@@ -137,7 +137,7 @@ def _series(sample: control_pb2.Sample, place: dict[str, str]) -> _Series:
     kind = _KINDS.get(sample.type, Kind.GAUGE)
     found = find(sample.name)
     if found is None:
-        # A metric of the user: a prefix keeps it from colliding with heronpy's metrics.
+        # A prefix keeps a metric of the user from colliding with heronpy's metrics.
         metric, rest = Metric(sample.name, kind, "", "key", f"Metric {sample.name} of the topology."), ""
         name = f"heron_user_{_fit(sample.name)}"
     else:
@@ -161,7 +161,7 @@ def _key(process: str, sample: control_pb2.Sample) -> _Key:
 
 
 def _bounds(sample: control_pb2.Sample) -> dict[float, int]:
-    """The counts by bound, with infinity at the end."""
+    """Return the cumulative counts by bound, ending with infinity."""
     found = {bucket.le: bucket.count for bucket in sample.buckets}
     return {**found, math.inf: found.get(math.inf, sample.count)}
 
@@ -175,7 +175,7 @@ def _place(topology: str, report: control_pb2.MetricsReport) -> dict[str, str]:
 
 @cache
 def own_name(metric: Metric) -> str:
-    """The name of a heronpy metric on the page, without `_total`; it ends in the base unit."""
+    """Return the name of a heronpy metric on the page, which ends in the base unit, without `_total`."""
     words = _fit(metric.name.replace("-", "_")).split("_")
     if metric.unit:
         words = [word for word in words if word not in _UNIT_WORDS]

@@ -1,9 +1,9 @@
-"""Quantiles of distributions that processes report, the same for every view. Pure.
+"""Quantiles of distributions that processes report, computed alike for every view. Pure.
 
-Within a bucket, values count as evenly spread on both sides of their mean. If nearly all values are in one bucket, the
-mean follows from the sum: the median of calls of 53 ms in a bucket from 50 to 100 ms is 53 ms. If the mean is unknown,
-the middle of the bucket is used, as Prometheus's `histogram_quantile` does. In the bucket without an upper bound, the
-quantile is marked as at least the lower bound.
+Values within a bucket are assumed to be spread evenly on both sides of their mean. If nearly all values are in one
+bucket, the mean follows from the sum: the median of calls of 53 ms in a bucket from 50 to 100 ms is 53 ms. If the mean
+is unknown, the middle of the bucket is used, as Prometheus's `histogram_quantile` does. In the bucket without an upper
+bound, the quantile is marked as a lower bound.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from heronpy.proto import control_pb2
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "seconds": 1.0}
 
-#: A call that has lasted this long counts as a latency if no other call has ended.
+#: Seconds after which a call in progress counts as a latency if no other call has ended.
 IN_CALL_S = 1.0
-#: Possible error of a bucket's mean, as a share of its width, because of values in other buckets.
+#: Maximum error of a bucket's mean due to values in other buckets, as a share of the bucket's width.
 UNSURE = 0.1
 
 
 class Quantile(NamedTuple):
-    """The value, or its lower bound."""
+    """A quantile, or its lower bound."""
 
     value: float
     at_least: bool
 
     def times(self, factor: float) -> Quantile:
-        """In another unit."""
+        """Return the quantile converted to another unit."""
         return Quantile(self.value * factor, self.at_least)
 
 
 def quantile_in(
     bounds: Sequence[float], each: Sequence[float], part: float, total: float | None = None
 ) -> Quantile | None:
-    """The value below which this share of the values lies; None without values.
+    """Return the value below which this share of the values lies; None without values.
 
-    `bounds` are the upper bounds of the buckets, ascending. `each` has the number of values in each bucket, not
+    `bounds` are the ascending upper bounds of the buckets. `each` contains the number of values in each bucket, not
     cumulative. `total` is the sum of all values.
     """
     rank = part * sum(each)
@@ -49,7 +49,7 @@ def quantile_in(
     for bound, count in zip(bounds, each, strict=True):
         if count and passed + count >= rank and isfinite(bound):
             mean, at = _mean_in(bounds, each, lower, bound, total), 2 * (rank - passed) / count
-            # Values above the mean may lie anywhere up to the bound, so that a high quantile is not understated.
+            # Assume that values above the mean lie anywhere up to the bound: a high quantile must not be understated.
             value = lower + (mean - lower) * at if at <= 1 else mean + (bound - mean) * (at - 1)
             return Quantile(value, False)
         passed += count
@@ -58,7 +58,7 @@ def quantile_in(
 
 
 def _mean_in(bounds: Sequence[float], each: Sequence[float], lower: float, upper: float, total: float | None) -> float:
-    """The mean of the values of one bucket; its middle if the mean is unknown."""
+    """Return the mean of the values of one bucket; the middle of the bucket if the mean is unknown."""
     middle = (lower + upper) / 2
     if not total or (each[-1] and not isfinite(bounds[-1])):
         return middle
@@ -77,12 +77,12 @@ def _mean_in(bounds: Sequence[float], each: Sequence[float], lower: float, upper
 
 
 def quantile(samples: Iterable[control_pb2.Sample], part: float) -> Quantile | None:
-    """The quantile over several samples, in the unit of the metric; None without observations."""
+    """Return the quantile over several samples, in the unit of the metric; None without observations."""
     return quantiles(samples, (part,))[0]
 
 
 def quantiles(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> list[Quantile | None]:
-    """Several quantiles over the same samples."""
+    """Return several quantiles over the same samples, as `quantile` does."""
     merged: dict[float, float] = {}
     total = 0.0
     for sample in samples:
@@ -99,7 +99,7 @@ def quantiles(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> 
 
 
 def quantiles_s(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> list[Quantile | None]:
-    """The quantile in seconds; None for a metric that is not a time."""
+    """Return several quantiles in seconds; None for a metric that is not a time."""
     listed = list(samples)
     registered = find(listed[0].name) if listed else None
     factor = _SECONDS.get(registered[0].unit) if registered is not None else None

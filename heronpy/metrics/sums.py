@@ -1,7 +1,7 @@
-"""The names on the tracker's page for Prometheus: sums by component that the topology masters make. Pure.
+"""The names on the tracker's page for Prometheus: sums by component from the topology masters. Pure.
 
-They differ from those of the executors' pages, so that both can be scraped and nothing is counted twice. `of` is the
-field of `heronpy.views` that has the value.
+The names differ from the names on the executors' pages, so both kinds of pages can be scraped without counting values
+twice. `of` is the field of `heronpy.views` with the value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _C, _G = Kind.COUNTER, Kind.GAUGE
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """One name on the page, without `_total`."""
+    """One metric on the page, with its name without `_total`."""
 
     name: str
     kind: Kind
@@ -24,7 +24,7 @@ class Sum:
 
     @property
     def shown(self) -> str:
-        """Name of the series."""
+        """Name of the series on the page."""
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 

@@ -1,7 +1,7 @@
 """Assigns instances to containers. Pure.
 
-`pack` makes the first plan of a topology, `repack` the next one, with as few moves as the algorithm
-allows, and `resize` one that moves nothing. Task ids start at 1 in component order, spouts first, and are never reused;
+`pack` makes the first plan of a topology. `repack` makes the next plan, with as few moves as the algorithm allows, and
+`resize` a plan in which no task moves. Task ids start at 1 in component order, spouts first, and are never reused;
 containers are numbered from 1. Repacking without any change returns the current plan itself.
 """
 
@@ -35,7 +35,7 @@ ALGORITHMS: dict[str, Packing] = {
 
 
 def get_algorithm(name: str) -> Packing:
-    """The packing algorithm of this name; raises ConfigError with the nearest name if unknown."""
+    """Return the packing algorithm of this name. Raises ConfigError with the nearest name if it is unknown."""
     found = ALGORITHMS.get(name)
     if found is None:
         raise ConfigError(
@@ -46,10 +46,10 @@ def get_algorithm(name: str) -> Packing:
 
 
 def pack(topology: Any, settings: PackingSettings, containers: int | None = None) -> Any:
-    """The first PackingPlan of a topology.
+    """Make the first PackingPlan of a topology.
 
-    `containers` overrides `topology.stmgrs`. Raises TopologyError when an instance fits in no
-    container or containers would stay empty, ConfigError when a setting is wrong.
+    `containers` overrides `topology.stmgrs`. Raises TopologyError if an instance fits in no
+    container or a container would stay empty, and ConfigError if a setting is invalid.
     """
     algorithm = get_algorithm(settings.algorithm)
     demand = demand_of(topology, settings, containers, share_requested=algorithm.fixed_containers)
@@ -59,11 +59,11 @@ def pack(topology: Any, settings: PackingSettings, containers: int | None = None
 
 
 def repack(current: Any, topology: Any, settings: PackingSettings, containers: int | None = None) -> Any:
-    """The next PackingPlan for a changed topology or number of containers.
+    """Make the next PackingPlan for a changed topology or number of containers.
 
-    Without `containers`, their number stays (algorithms with limits may add containers). Running tasks
-    keep their ids, and their containers wherever the algorithm allows. The version grows by one; a
-    demand that changes nothing returns the current plan itself.
+    Without `containers`, the number of containers stays (algorithms with limits may add some). Running
+    tasks keep their ids, and their containers wherever the algorithm allows. The version grows by one;
+    if nothing changes, the current plan itself is returned.
     """
     algorithm = get_algorithm(settings.algorithm)
     demand = demand_of(topology, settings, containers, share_requested=algorithm.fixed_containers)
@@ -74,9 +74,9 @@ def repack(current: Any, topology: Any, settings: PackingSettings, containers: i
 
 
 def resize(current: Any, topology: Any, settings: PackingSettings) -> Any:
-    """The current plan with the task sizes of a changed topology, or the plan itself if they are equal.
+    """Return the current plan with the task sizes of a changed topology, or the plan itself if they are equal.
 
-    TopologyError when a container would exceed the limit of the topology.
+    Raises TopologyError if a container would exceed the limit of the topology.
     """
     fixed = get_algorithm(settings.algorithm).fixed_containers
     bins = Bins.from_plan(demand := demand_of(topology, settings, None, share_requested=fixed), current)

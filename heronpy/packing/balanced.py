@@ -1,19 +1,19 @@
-"""Balanced: all containers have the same number of tasks, and of tasks of each component, to within one. Pure.
+"""Balanced: the number of tasks per container, in total and of each component, differs by at most one. Pure.
 
-Both hold after packing and after every repacking; a repacking reaches this with the minimum number of moves for the
-given number of containers. If there is a choice, downstream instances are placed with their upstream instances. Both
-balances are compatible because only the remainders of components are free to choose (see `choose_extras`).
+Both balances hold after packing and after every repacking, which uses the minimum number of moves for the given number
+of containers. If there is a choice, downstream instances are placed with their upstream instances. Both balances are
+compatible because only the remainders of components can be chosen (see `choose_extras`).
 
-Two rules come before evenness. If the limits of a container prevent an even spread, instances are dealt as by round
-robin. And a repacking that keeps the containers moves at most a share of the running tasks, because a moved task is
-started again, and without checkpoints all spouts wait for it. An update usually changes one component, but making a
-plan of another algorithm even may require moving nearly all tasks.
+Two rules take precedence over evenness. If the limits of a container prevent an even spread, instances are dealt as in
+round robin. And a repacking that keeps the number of containers moves at most a share of the running tasks, because a
+moved task restarts, and without checkpoints all spouts wait for it. An update usually changes one component, but
+balancing a plan of another algorithm may require moving nearly all tasks.
 
-The remainders are placed as a minimum cost flow. A component of p instances over C containers gives each p // C, and
-one more to p % C of them: the *extras*. Only the extras can be chosen. Their number per container must differ by at
-most one, and running tasks should stay where they are: an extra is *free* where a running task already fills it. The
-flow goes from components to containers (all arcs have capacity 1): it starts from the cheapest choice per component,
-and sends the imbalance along cheapest paths, which preserves optimality (successive shortest paths).
+The remainders are placed as a minimum cost flow. A component of p instances over C containers puts p // C instances
+into each container, and one more, an *extra*, into p % C containers. Only the extras can be chosen. Their number per
+container must differ by at most one, and running tasks should not move: an extra is *free* where a running task already
+fills it. The flow goes from components to containers (all arcs have capacity 1): it starts from the cheapest choice per
+component, and sends the imbalance along cheapest paths, which preserves optimality (successive shortest paths).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from heronpy.packing.round_robin import RoundRobin
 
 #: The node that represents "containers may differ by one extra".
 _SINK = -1
-#: Weight in a score: far below any load, and far above any number of extras.
+#: Weight of a load in a score; larger than any number of extras.
 _NEAR, _FREE = 1e-9, 1e9
 
 
@@ -51,16 +51,16 @@ class Extras(Struct):
     """The extras of every component, by number of component and of container."""
 
     containers: int
-    #: containers that have one more of component k
+    #: by component k: the containers with one more instance of it
     chosen: list[set[int]] = field(default_factory=list)
-    #: containers in which an extra of component k costs no move
+    #: by component k: the containers in which an extra costs no move
     free: list[set[int]] = field(default_factory=list)
-    #: components that have an extra in container c
+    #: by container c: the components with an extra in it
     held: list[set[int]] = field(default_factory=list)
-    #: every container must have low to high extras; high is low or low + 1
+    #: minimum and maximum number of extras per container; high is low or low + 1
     low: int = 0
     high: int = 0
-    #: The amount that each container passes to the sink; more extras than this are an excess, fewer a deficit.
+    #: Number of extras that each container passes to the sink; more are an excess, fewer are a deficit.
     passed: list[int] = field(default_factory=list)
 
 
@@ -71,14 +71,14 @@ def choose_extras(
     upstream: Sequence[Sequence[int]],
     weights: Sequence[float],
 ) -> list[set[int]]:
-    """For each component the containers that get one instance more than the others.
+    """Choose for each component the containers that get one instance more than the others.
 
-    `wanted[k]` is their number (below `containers`), `free[k]` has the containers in which an extra costs no move,
-    `upstream[k]` the components that feed k. On a tie, containers with less load are taken (`weights[k]` is that of one
-    instance), then containers with more upstream instances, so that tuples stay local.
+    `wanted[k]` is the number of such containers (below `containers`), `free[k]` contains the containers in which an
+    extra costs no move, and `upstream[k]` the components that feed k. On a tie, containers with less load are taken
+    (`weights[k]` is the load of one instance), then containers with more upstream instances, so that tuples stay local.
     """
     extras = Extras(containers, free=list(free), held=[set() for _ in range(containers)])
-    # The extras so far, plus their load as a fraction that never adds up to one.
+    # Number of extras so far, plus their load scaled so that its sum stays below 1.
     score = [0.0] * containers
     scale = 0.5 / (1.0 + sum(n * weight for n, weight in zip(wanted, weights, strict=True)))
     for k, count in enumerate(wanted):
@@ -92,7 +92,7 @@ def choose_extras(
 
 
 def _cheapest(extras: Extras, k: int, count: int, upstream: Sequence[int], score: list[float]) -> set[int]:
-    """The containers for the extras of one component alone: free ones, then the least loaded."""
+    """Choose containers for the extras of one component: free containers first, then the least loaded."""
     if count == 0:
         return set()
     score = score.copy()
@@ -143,7 +143,7 @@ def _send(extras: Extras, path: list[tuple[int, int]]) -> None:
 def _cheapest_path(
     extras: Extras, excess: list[int], deficit: set[int], cost_min: int
 ) -> tuple[list[tuple[int, int]], int]:
-    """The cheapest path from an excess to a deficit; `cost_min` is a lower bound of its cost."""
+    """Find the cheapest path from an excess to a deficit; `cost_min` is a lower bound of its cost."""
     cost = dict.fromkeys(excess, 0)
     came: dict[int, tuple[int, int]] = {}
     # The cheapest known way to take an extra of component k away from some container.
@@ -168,14 +168,14 @@ def _cheapest_path(
 
 
 def _arcs(extras: Extras, node: int, cost: int, offered: dict[int, int]) -> list[tuple[int, int, int]]:
-    """(target, component, price) of the arcs that leave a node reached at this cost."""
+    """Return (target, component, price) of the arcs that leave a node reached at this cost."""
     if node == _SINK:
         return [(c, _SINK, 0) for c in range(extras.containers) if extras.passed[c] > extras.low]
     found = [(_SINK, _SINK, 0)] if extras.passed[node] < extras.high else []
     for k in extras.held[node]:
         free, chosen = extras.free[k], extras.chosen[k]
         leaving = 1 if node in free else 0
-        # Another container offers this component at the same cost or less, so nothing new can be reached.
+        # Another container offers this component at no higher cost, so this arc reaches no new node.
         if k in offered and offered[k] <= cost + leaving:
             continue
         offered[k] = cost + leaving
@@ -192,7 +192,7 @@ def _path(came: dict[int, tuple[int, int]], end: int) -> list[tuple[int, int]]:
 
 
 class Balanced(RoundRobin):
-    """Even numbers of tasks, in total and of every component."""
+    """Packs even numbers of tasks per container, in total and of every component."""
 
     name: ClassVar[str] = "balanced"
 
@@ -216,7 +216,7 @@ class Balanced(RoundRobin):
 
 
 def _even_out(bins: Bins, demand: Demand, next_task_id: int) -> tuple[Change, bool]:
-    """Repack with the fewest moves that make the bins even; also whether the limits of the bins allow it."""
+    """Repack with the fewest moves that make the bins even; also returns whether the limits allow it."""
     count = demand.containers or min(len(bins), demand.task_count)
     _drop_unknown(bins, demand)
     added, next_task_id = added_items(bins, demand, next_task_id)
@@ -240,18 +240,18 @@ class Target(Struct):
     component: ComponentDemand
     base: int
     extras: set[int]
-    #: current instances by number of bin; bins without any are absent
+    #: current instances by number of bin; bins without instances are absent
     have: dict[int, int]
 
     def of(self, number: int) -> int:
         return self.base + (number in self.extras)
 
     def surplus(self) -> list[tuple[int, int]]:
-        """(bin, instances above the target)."""
+        """Return pairs of a bin and its number of instances above the target."""
         return [(c, n - self.of(c)) for c, n in sorted(self.have.items()) if n > self.of(c)]
 
     def missing(self, containers: int) -> list[tuple[int, int]]:
-        """(bin, instances below the target)."""
+        """Return pairs of a bin and its number of instances below the target."""
         places = range(containers) if self.base else sorted(self.extras)
         found = [(c, self.of(c) - self.have.get(c, 0)) for c in places]
         return [(c, n) for c, n in found if n > 0]
@@ -273,7 +273,7 @@ def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[I
         movers = _movers(bins, target, lost.get(name, []))
         moved += movers
         waiting = iter([*movers, *fresh.get(name, ())])
-        # In turn, beginning with the emptiest container, as round robin does.
+        # Deal in turn as round robin does, beginning with the emptiest container.
         places.sort(key=lambda place: len(bins.bins[place[0]]))
         for turn in range(max((count for _, count in places), default=0)):
             for number, count in places:
@@ -283,9 +283,9 @@ def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[I
 
 
 def _targets(bins: Bins, demand: Demand) -> list[Target]:
-    """The number of instances of each component per bin, with the fewest moves."""
+    """Compute the number of instances of each component per bin that needs the fewest moves."""
     count = len(bins)
-    # Large instances choose first: limits leave them the least freedom.
+    # Place large instances first, because limits leave them the fewest choices.
     parts = sorted(demand.components, key=lambda part: (-part.size[1], -part.size[0]))
     number = {part.name: k for k, part in enumerate(parts)}
     targets = [Target(part, part.parallelism // count, set(), {}) for part in parts]
@@ -305,7 +305,7 @@ def _targets(bins: Bins, demand: Demand) -> list[Target]:
 
 
 def _weight(demand: Demand, part: ComponentDemand) -> float:
-    """The largest share of a container that one instance takes; 0 without limits."""
+    """Return the largest share of a container, over all dimensions, that one instance takes; 0 without limits."""
     return max(
         (size / room for size, room in zip(part.size, demand.usable, strict=True) if room),
         default=0.0,
@@ -313,10 +313,10 @@ def _weight(demand: Demand, part: ComponentDemand) -> float:
 
 
 def _movers(bins: Bins, target: Target, homeless: list[Item]) -> list[Item]:
-    """Take the instances above the target out of the bins, and drop those no longer wanted.
+    """Remove the instances above the target from the bins; drop surplus tasks, and return the rest.
 
-    Tasks of closed containers are dropped first, then the highest index from the fullest container;
-    the others need a new place.
+    Tasks of closed containers are dropped first, then the highest index from the fullest container.
+    The returned instances need a new place.
     """
     name = target.component.name
     surplus: list[tuple[int, int, Item, Bin]] = []

@@ -4,9 +4,9 @@
 never holds more than the demand allows. It turns a packing plan into bins and bins into a packing
 plan.
 
-An algorithm only fills bins; task ids, resources and messages are handled elsewhere. `reshape` does the part of a
-repacking that all algorithms share: it removes tasks that are no longer wanted, closes surplus containers, and leaves
-the instances that need a place to the algorithm.
+An algorithm only fills bins; task ids, resources and messages are handled elsewhere. `reshape` is the part of a
+repacking that all algorithms share: it removes surplus tasks, closes surplus containers, and returns the instances that
+the algorithm must place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SLACK = 1 + 1e-9
 
 
 class Item:
-    """An instance, placed or to be placed; it always belongs to the same task."""
+    """An instance of a component, placed or to be placed; it always belongs to the same task."""
 
     __slots__ = ("component", "index", "size", "task_id")
 
@@ -49,7 +49,7 @@ class Bin:
     def __init__(self, number: int) -> None:
         self.id = number
         self.items: list[Item] = []
-        #: Instances of each component here; never zero.
+        #: Number of instances of each component in this bin; never zero.
         self.types: dict[str, int] = {}
         self.used: Size = ZERO
 
@@ -68,7 +68,7 @@ class Bin:
 
 
 class Bins:
-    """The containers of a plan being made."""
+    """The containers of a plan under construction."""
 
     def __init__(self, demand: Demand, count: int = 0) -> None:
         self.demand = demand
@@ -88,7 +88,7 @@ class Bins:
 
     @classmethod
     def from_plan(cls, demand: Demand, plan: plan_pb2.PackingPlan) -> Bins:
-        """The bins of a plan, with the sizes of the new demand; they may overflow until repacked."""
+        """Create the bins of a plan, with the sizes of the new demand; they may overflow until repacked."""
         sizes = {component.name: component.size for component in demand.components}
         result = cls(demand)
         for container in sorted(plan.containers, key=lambda container: container.id):
@@ -101,13 +101,13 @@ class Bins:
         return result
 
     def copy(self) -> Bins:
-        """A copy with the same items in new bins."""
+        """Return a copy with the same items in new bins."""
         result = Bins(self.demand)
         result.take(self)
         return result
 
     def take(self, other: Bins) -> None:
-        """Take over the content of another object."""
+        """Replace the content by the content of another object."""
         self.bins = [one.copy() for one in other.bins]
         self._numbers, self._free_from = set(other._numbers), other._free_from
 
@@ -122,7 +122,7 @@ class Bins:
         return sum(len(one.items) for one in self.bins)
 
     def open(self) -> Bin:
-        """A new empty bin with the lowest free number."""
+        """Add an empty bin with the lowest free number."""
         number = self._free_from
         while number in self._numbers:
             number += 1
@@ -165,11 +165,11 @@ class Bins:
             one.types[item.component] = left
         else:
             del one.types[item.component]
-        # An emptied bin must not keep rounding errors.
+        # Reset the size of an empty bin, because rounding errors may have accumulated.
         one.used = _plus(one.used, item.size, -1) if one.items else ZERO
 
     def no_room(self, item: Item, fix: str) -> TopologyError:
-        """The error for an item that no bin can take."""
+        """Return the error for an item that no bin can take."""
         needs = [
             f"{shown(name, item.size[i])} {name}"
             for i, name in enumerate(DIMENSIONS)
@@ -181,7 +181,7 @@ class Bins:
         )
 
     def to_plan(self, version: int, next_task_id: int) -> Any:
-        """The packing plan of the placed items."""
+        """Return the packing plan of the placed items."""
         demand = self.demand
         limits = {part.name: part.memory_limit_bytes for part in demand.components}
         plan = plan_pb2.PackingPlan(id=demand.topology_id, version=version, next_task_id=next_task_id)
@@ -204,7 +204,7 @@ class Bins:
 
 
 def new_items(demand: Demand) -> list[list[Item]]:
-    """The items of a first plan, with task ids from 1 in component order."""
+    """Create the items of a first plan, with task ids from 1 in component order."""
     ids = itertools.count(1)
     return [
         [Item(component.name, index, next(ids), component.size) for index in range(component.parallelism)]
@@ -213,7 +213,7 @@ def new_items(demand: Demand) -> list[list[Item]]:
 
 
 def same_plan(one: Any, other: Any) -> bool:
-    """Whether two plans place and size everything alike."""
+    """Whether two plans place all tasks alike, with equal sizes."""
     if len(one.containers) != len(other.containers):
         return False
     ours = {container.id: container for container in one.containers}
@@ -239,7 +239,7 @@ def _resource(size: Size) -> Any:
 
 
 def _shared_out(demand: Demand, one: Bin) -> dict[str, Size]:
-    """Sizes of the components in this bin, with the requested amounts divided evenly."""
+    """Return the sizes of the components in this bin, with the requested amounts divided evenly."""
     if not any(demand.shared):
         return {}
     sizes = {item.component: list(item.size) for item in one.items}
@@ -258,14 +258,14 @@ def _shared_out(demand: Demand, one: Bin) -> dict[str, Size]:
 class Change(Struct):
     """The instances that a repacking has to place."""
 
-    #: Running tasks that lost their place; they keep their ids.
+    #: Running tasks that need a new container; they keep their ids.
     homeless: list[Item] = field(default_factory=list)
     #: New tasks, component by component.
     added: list[list[Item]] = field(default_factory=list)
     next_task_id: int = 1
 
     def groups(self) -> list[list[Item]]:
-        """All items to place, in groups of equal size, running tasks first."""
+        """Return all items to place, in groups of equal size, running tasks first."""
         by_component: dict[str, list[Item]] = {}
         for item in self.homeless:
             by_component.setdefault(item.component, []).append(item)
@@ -275,29 +275,29 @@ class Change(Struct):
 class Packing(Protocol):
     """An algorithm that assigns instances to containers."""
 
-    #: Its name in `packing.algorithm`.
+    #: Name of the algorithm as a value of the setting `packing.algorithm`.
     name: ClassVar[str]
-    #: Whether the number of containers is fixed; then requested resources are divided among the instances.
+    #: Whether the number of containers is fixed, so that requested resources are divided among the instances.
     fixed_containers: ClassVar[bool]
 
     def pack(self, demand: Demand, items: list[list[Item]]) -> Bins:
-        """Place fresh items, given component by component, into new containers."""
+        """Place new items, given component by component, into new containers."""
         ...
 
     def repack(self, bins: Bins, demand: Demand, next_task_id: int) -> Change:
-        """Adapt running containers to a new demand; returns the instances that were placed."""
+        """Adapt running containers to a new demand; returns the instances that had to be placed."""
         ...
 
 
 def container_count(demand: Demand) -> int:
-    """The number of containers of a first plan."""
+    """Return the number of containers of a first plan."""
     count = demand.containers or demand.stmgrs
     check_count(demand, count)
     return count
 
 
 def check_count(demand: Demand, count: int) -> None:
-    """Raise TopologyError when containers would stay empty."""
+    """Raise TopologyError if this number of containers would leave some empty."""
     if count > demand.task_count:
         raise TopologyError(
             f"topology '{demand.topology}' asks for {count} containers but has only "
@@ -306,7 +306,7 @@ def check_count(demand: Demand, count: int) -> None:
 
 
 def remove_surplus(bins: Bins, demand: Demand) -> None:
-    """Remove surplus tasks: from the fullest container, highest index first."""
+    """Remove surplus tasks from the fullest containers, highest index first."""
     wanted = {component.name: component.parallelism for component in demand.components}
     have = count_by_component(bins)
     for component, count in have.items():
@@ -329,7 +329,7 @@ def _remove_some(bins: Bins, component: str, surplus: int) -> None:
 
 
 def count_by_component(bins: Iterable[Bin]) -> dict[str, int]:
-    """The number of instances of each component."""
+    """Count the instances of each component."""
     result: dict[str, int] = {}
     for one in bins:
         for component, count in one.types.items():
@@ -338,7 +338,7 @@ def count_by_component(bins: Iterable[Bin]) -> dict[str, int]:
 
 
 def added_items(bins: Bins, demand: Demand, next_task_id: int) -> tuple[list[list[Item]], int]:
-    """Items for the missing tasks, with new ids and the lowest free indexes; and the next id."""
+    """Create items for missing tasks, with new ids and the lowest free indexes; also returns the next id."""
     taken: dict[str, set[int]] = {}
     for one in bins:
         for item in one.items:
@@ -358,7 +358,7 @@ def added_items(bins: Bins, demand: Demand, next_task_id: int) -> tuple[list[lis
 
 
 def evict_overflow(bins: Bins) -> list[Item]:
-    """Remove the items from each bin that exceed its limits, largest instances first."""
+    """Remove items from each overfull bin, largest instances first, until it respects its limits."""
     evicted = []
     for one in bins:
         while bins.overflows(one):
@@ -388,15 +388,15 @@ def reshape(bins: Bins, demand: Demand, next_task_id: int, count: int) -> Change
 def place_least_loaded(bins: Bins, items: list[Item], *, may_open: bool, fix: str) -> None:
     """Place items of one component, each into the bin with the fewest tasks that has room.
 
-    On a tie, the bin with the fewest instances of the same component is taken. With `may_open`, an
-    item that fits nowhere gets a new bin.
+    On a tie, the bin with the fewest instances of the same component is chosen. With `may_open`, a new bin
+    is opened for an item that fits in no bin.
     """
     component = items[0].component
     bins_list = bins.bins
     heap = [(len(one), one.types.get(component, 0), one.id, i) for i, one in enumerate(bins_list)]
     heapq.heapify(heap)
     for item in items:
-        # All items have the same size: a bin without room for this item has none for the others.
+        # All items have the same size: a bin without room for this item has no room for the others.
         while heap and not bins.fits(bins_list[heap[0][3]], item.size):
             heapq.heappop(heap)
         if not heap:
@@ -413,7 +413,7 @@ def place_least_loaded(bins: Bins, items: list[Item], *, may_open: bool, fix: st
 
 
 def level_counts(bins: Bins, moves_max: int | None = None) -> int:
-    """Move tasks from the fullest to the emptiest bins until no two differ by more than one.
+    """Move tasks from the fullest to the emptiest bins until their numbers of tasks differ by at most one.
 
     Returns the number of moves. Stops early when the limits allow no further move, or after `moves_max`.
     """

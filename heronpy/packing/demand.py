@@ -1,13 +1,13 @@
 """The input of packing: components, the size of their instances, and the capacity of a container. Pure.
 
-Sizes are (cpu, ram bytes, disk bytes). A dimension counts only if the topology asks for it: an instance
-has the size given by its component map, else the default size if containers are limited in that
-dimension, else zero. There are no limits other than the configured ones.
+Sizes are (cpu, ram bytes, disk bytes). A dimension counts only if the topology requests it: an instance has the size
+given by its component map, else the default size if containers are limited in that dimension, else zero. Only
+configured limits apply.
 
-A request has the resources that a container needs on its host, and is never empty. A packing plan has the sizes that
-the topology requests, and zero for a dimension without a request, which does not limit the packing. A request replaces
-zeros by the sizes that the settings assume for a task, and it includes container 0, which no plan has. Disk is an
-exception: it is requested only if the topology requests it, because many clusters do not account for disk space.
+A request states the resources that a container needs on its host, and is never empty. A packing plan contains the sizes
+that the topology requests, and zero for other dimensions, which do not limit the packing. A request replaces zeros by
+the sizes that the settings assume for a task, and covers container 0, which no plan contains. Disk is an exception: it
+is requested only if the topology does, because many clusters do not account for disk space.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _SORTING = ("RAM_FIRST", "CPU_FIRST")
 
 
 class ComponentDemand(Struct, frozen=True):
-    """A component to place: a number of instances, all of one size."""
+    """A component to place: a number of instances of equal size."""
 
     name: str
     parallelism: int
     size: Size
     upstream: tuple[str, ...]
-    #: Memory above which an instance is restarted; 0: as in the settings.
+    #: Bytes of memory above which an instance is restarted; 0: the limit from the settings.
     memory_limit_bytes: int = 0
 
 
@@ -53,15 +53,15 @@ class Demand(Struct, frozen=True):
 
     topology: str
     topology_id: str
-    #: Spouts first, then bolts, as defined: the order of task ids.
+    #: The components in the order of task ids: spouts first, then bolts, as defined.
     components: tuple[ComponentDemand, ...]
-    #: The requested number of containers; None for any.
+    #: The requested number of containers; None if any number will do.
     containers: int | None
     #: The number of containers in the topology's configuration.
     stmgrs: int
     #: The capacity of a container, including padding.
     limit: Limit
-    #: The capacity for its instances: the limit minus the padding.
+    #: The capacity for the instances of a container: the limit minus the padding.
     usable: Limit
     instances_max: int | None
     padding_percent: float
@@ -85,12 +85,12 @@ class Demand(Struct, frozen=True):
         return None
 
     def required(self, used: Size) -> Size:
-        """The room that a container needs for instances of this total size, with padding."""
+        """Return the room that a container needs for instances of this total size, with padding."""
         factor = 1 + self.padding_percent / 100
         raw = (used[0] * factor, math.ceil(used[1] * factor), math.ceil(used[2] * factor))
         if raw[1]:
             raw = (raw[0], raw[1] + self.ram_padding_bytes, raw[2])
-        # Rounding must not push a container over the limit that its instances respect.
+        # If the instances respect the limit, rounding must not push the container over it.
         cpu, ram, disk = self.limit
         return (
             raw[0] if cpu is None else min(raw[0], cpu),
@@ -169,7 +169,7 @@ def _containers(containers: int | None) -> int | None:
 
 
 def _component_map(config: Mapping[str, Any], dimension: str, names: list[str]) -> dict[str, float]:
-    """The values of `topology.component.<dimension>map`: 'component:value,component:value'."""
+    """Parse `topology.component.<dimension>map`: 'component:value,component:value'."""
     key = f"topology.component.{dimension}map"
     text = config.get(key)
     if text is None or text == "":
@@ -194,7 +194,7 @@ def _component_map(config: Mapping[str, Any], dimension: str, names: list[str]) 
 
 
 def _own_sizes(plan: LogicalPlan, key: str) -> dict[str, float]:
-    """Sizes by component from its configuration or the topology's, before the map of the dimension; without zeros."""
+    """Return the nonzero sizes that the configurations of components or of the topology set with this key."""
     said = {name: part.config.get(key) or plan.config.get(key, 0) for name, part in plan.components.items()}
     read = parse_bytes if key == TOPOLOGY_COMPONENT_RAM else float
     return {name: size for name, value in said.items() if (size := read(value))}
@@ -228,7 +228,7 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
         )
         if requested is not None and hint is not None and requested > hint:
             raise ConfigError(f"'{requested_key}' is above '{hint_key}'; lower the former or raise the latter")
-        # The instances of a container share what it requests, so that limits them like the hint.
+        # The instances of a container share its requested amount, so the request limits them like the hint.
         found.append(requested if share and requested is not None else hint or requested)
         shared.append(share and requested is not None)
     cpu, ram, disk = found
@@ -237,7 +237,7 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
 
 
 def padding_of(config: Mapping[str, Any], settings: PackingSettings) -> tuple[float, int]:
-    """The padding of a container: percent of its instances' sizes, and bytes of memory."""
+    """Return the padding of a container: percent of its instances' sizes, and bytes of memory."""
     key = "topology.container.padding.percentage"
     percent = config.get(key, settings.container_padding_percent)
     if isinstance(percent, bool) or not isinstance(percent, (int, float)) or not 0 <= percent < math.inf:
@@ -288,18 +288,18 @@ def _check_instances(demand: Demand) -> None:
 
 
 def shown(dimension: str, amount: float) -> str:
-    """An amount of a dimension as text, with its unit."""
+    """Format an amount of a dimension with its unit."""
     return f"{amount:g}" if dimension == "cpu" else format_bytes(int(amount))
 
 
 class ResourceRequest(Struct, frozen=True):
-    """Room for one container."""
+    """The resources that one container requests."""
 
     cpu: float
     """Cores."""
     ram_bytes: int
     disk_bytes: int
-    """0 if none is requested."""
+    """Bytes of disk; 0 if no disk is requested."""
 
     def __add__(self, other: ResourceRequest) -> ResourceRequest:
         return ResourceRequest(
@@ -307,26 +307,26 @@ class ResourceRequest(Struct, frozen=True):
         )
 
 
-#: Container 0: an executor, and the topology master with its metrics and history.
+#: Assumed size of container 0: an executor, and the topology master with its metrics and history.
 MASTER = ResourceRequest(0.5, 512 * MB, 0)
-#: Memory of Spark's driver in addition to its JVM's heap: the share that Spark itself reserves, and the minimum.
+#: Memory of Spark's driver beyond its JVM's heap, as Spark reserves it: share of the heap, and minimum bytes.
 _DRIVER_OVERHEAD = 0.1
 _DRIVER_OVERHEAD_MIN_BYTES = 384 * MB
-#: Sizes that a sentence names.
+#: Maximum number of sizes that a sentence names.
 _SIZES_SHOWN = 4
 
 
 def requests_of(
     plan: Any, topology: Any, settings: PackingSettings, spark_driver_bytes: int = 0
 ) -> dict[int, ResourceRequest]:
-    """The request of each container by its number, container 0 included.
+    """Return the request of each container by its number, including container 0.
 
-    `spark_driver_bytes` is the heap of the Spark driver in container 0; 0 without one.
+    `spark_driver_bytes` is the heap of the Spark driver in container 0; 0 if there is no driver.
     """
     padding, ram_padding = padding_of(config_of(topology), settings)
     factor = 1 + padding / 100
-    # The slots of a pool have no tasks of their own: their sizes are those of their plan, and they have no topology
-    # master.
+    # The slots of a pool run no tasks of this plan and no topology master, so the request of each slot is its
+    # size in the plan.
     is_pool = bool(plan.containers) and not any(container.instances for container in plan.containers)
     found = {} if is_pool else {0: MASTER}
     if spark_driver_bytes:
@@ -347,15 +347,15 @@ def requests_of(
 
 
 def _sum(sizes: Iterable[float], default: float) -> float | None:
-    """The sum with `default` for each zero; None if no size is zero, so that the requirement of the plan holds."""
+    """Sum the sizes with `default` for each zero; None if no size is zero, so that the plan's requirement applies."""
     given = list(sizes)
     return None if all(given) else sum(size or default for size in given)
 
 
 def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
-    """The resources that a submit requests, and from which engine, as text: each size of container, and the sum.
+    """Describe the resources that a submit requests from the engine: each size of container, and the sum.
 
-    With an empty `engine` nothing is requested, and the sizes are those assumed by the packing.
+    If `engine` is empty, no resources are requested, and the text describes the sizes that the packing assumes.
     """
     total = sum(requests.values(), ResourceRequest(0.0, 0, 0))
     alike: dict[ResourceRequest, list[int]] = {}
@@ -369,7 +369,7 @@ def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
 
 
 def _named(numbers: Sequence[int]) -> str:
-    """Containers as text: container 0; containers 1 and 2; containers 1 to 40; 17 containers."""
+    """Describe containers, such as `container 0`, `containers 1 and 2`, `containers 1 to 40` or `17 containers`."""
     if len(numbers) == 1:
         return f"container {numbers[0]}"
     if numbers[-1] - numbers[0] == len(numbers) - 1:
@@ -382,12 +382,12 @@ def _size(size: ResourceRequest) -> str:
 
 
 def size_text(cpu: float, ram_bytes: int, disk_bytes: int | None) -> str:
-    """A size as text; without disk if that is 0 (not requested) or None (unknown)."""
+    """Format a size; disk is omitted if it is 0 (not requested) or None (unknown)."""
     if not disk_bytes:
         return f"{cpu:g} cores and {format_bytes(ram_bytes)} of memory"
     return f"{cpu:g} cores, {format_bytes(ram_bytes)} of memory and {format_bytes(disk_bytes)} of disk"
 
 
 def asks(plan: Any) -> bool:
-    """Whether the topology asks for room at all."""
+    """Whether the topology requests any resources."""
     return any(one.required.cpu or one.required.ram_bytes or one.required.disk_bytes for one in plan.containers)

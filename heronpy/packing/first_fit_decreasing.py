@@ -1,7 +1,7 @@
 """First fit decreasing: few containers, found by placing large instances first. Pure.
 
-Each instance goes to the first container with room. Without any limit everything fits in one. The
-limits determine the number of containers, so asking for a number is an error.
+Each instance goes to the first container with room. Without any limit all instances fit in one container.
+The limits determine the number of containers, so requesting a number is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FIX = "raise the limit of a container or make the instance smaller"
 
 
 class FirstFitDecreasing:
-    """Uses as few containers as first fit needs."""
+    """Packs instances into as few containers as first fit needs."""
 
     name: ClassVar[str] = "first_fit_decreasing"
     fixed_containers: ClassVar[bool] = False
@@ -54,7 +54,7 @@ def _first_fit(bins: Bins, items: list[list[Item]]) -> None:
     bins.bins.sort(key=lambda one: one.id)
     candidates: list[Bin] = list(bins)
     for group, least in zip(groups, smallest, strict=True):
-        # Bins without room for any remaining item are skipped from now on.
+        # From now on, skip bins that have no room for any remaining item.
         candidates = [one for one in candidates if bins.fits(one, least)]
         candidates = _place_group(bins, group, candidates)
 
@@ -75,7 +75,7 @@ def _place_group(bins: Bins, group: list[Item], candidates: list[Bin]) -> list[B
 
 
 def _smallest_after(groups: list[list[Item]]) -> list[Size]:
-    """For each group, the minimum size per dimension of it and the groups after it."""
+    """Return for each group the minimum size per dimension over this group and all later groups."""
     result: list[Size] = []
     for group in reversed(groups):
         size = group[0].size

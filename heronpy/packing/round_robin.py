@@ -1,8 +1,8 @@
 """Round robin: deal the instances one by one over a given number of containers. Pure.
 
-Components with large instances come first. Without limits, all containers have the same number of
-tasks, in total and of each component, to within one. With limits, full containers are skipped. A
-repacking leaves every running task in place unless the number of containers changes.
+Components with large instances come first. Without limits, the number of tasks per container, in total and
+of each component, differs by at most one. With limits, full containers are skipped. A repacking leaves
+every running task in place unless the number of containers changes.
 
 Resource compliant round robin opens another container where limits require it, and never exceeds a limit; the
 configured number of containers is only the initial one.
@@ -28,11 +28,11 @@ _FIX = "ask for more containers, raise the limit of a container, or use the algo
 
 
 class RoundRobin:
-    """A fixed number of containers, dealt in turn."""
+    """Deals instances in turn over a fixed number of containers."""
 
     name: ClassVar[str] = "round_robin"
     fixed_containers: ClassVar[bool] = True
-    #: The user's options when an instance fits nowhere.
+    #: Fix to name in the error when an instance fits in no container.
     fix: ClassVar[str] = _FIX
 
     def pack(self, demand: Demand, items: list[list[Item]]) -> Bins:
@@ -48,7 +48,7 @@ class RoundRobin:
         return change
 
     def placed_again(self, bins: Bins, demand: Demand, next_task_id: int) -> Change:
-        """Repack, but keep bins that are empty now."""
+        """Repack without closing bins that have become empty."""
         before = len(bins)
         count = demand.containers or min(before, demand.task_count)
         change = reshape(bins, demand, next_task_id, count)
@@ -60,14 +60,14 @@ class RoundRobin:
 
 
 def deal(bins: Bins, items: list[list[Item]], *, may_open: bool) -> None:
-    """Deal items in turn, largest components first; with `may_open`, open a bin for an item that fits nowhere."""
+    """Deal items in turn, largest components first; with `may_open`, open a bin for an item that fits in no bin."""
     position = 0
     for group in sorted(items, key=lambda group: (-group[0].size[1], -group[0].size[0])):
         position = _deal_group(bins, group, position, may_open)
 
 
 def _deal_group(bins: Bins, group: list[Item], position: int, may_open: bool) -> int:
-    """Deal items of one size beginning at a bin's position; returns the position after the last."""
+    """Deal items of one size, beginning at this position among the bins; returns the next position."""
     order = [*range(position, len(bins)), *range(position)]
     turn = 0
     for item in group:
@@ -76,7 +76,7 @@ def _deal_group(bins: Bins, group: list[Item], position: int, may_open: bool) ->
                 turn = 0
             if bins.fits(bins.bins[order[turn]], item.size):
                 break
-            # All items of the group have the same size, so none of them fits here.
+            # All items of the group have the same size, so none of them fits into this bin.
             del order[turn]
         else:
             if not may_open or not bins.fits(bins.open(), item.size):
@@ -89,7 +89,7 @@ def _deal_group(bins: Bins, group: list[Item], position: int, may_open: bool) ->
 
 
 class ResourceCompliantRoundRobin(RoundRobin):
-    """Round robin that adds containers rather than overfilling one."""
+    """Round robin that opens containers instead of exceeding limits."""
 
     name: ClassVar[str] = "resource_compliant_round_robin"
     fixed_containers: ClassVar[bool] = False

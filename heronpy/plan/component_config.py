@@ -1,8 +1,8 @@
 """The configuration of a topology and of its components, read from the topology message. Pure.
 
-Owns the typing rule (Apache Heron's: text that reads as a number or a boolean becomes one), the
-layering (a component overrides its topology), and the rules for `topology.` keys. Serialized values
-are loaded only on request, because loading runs user code.
+The module owns the typing rule of Apache Heron (text that reads as a number or a boolean is converted), the
+layering (a component overrides its topology), and the rules for `topology.` keys. Serialized values are loaded
+only on request, because loading runs user code.
 """
 
 from __future__ import annotations
@@ -40,53 +40,53 @@ from heronpy.common.units import parse_bytes
 from heronpy.proto import components_of, topology_pb2
 
 ConfigMap = dict[str, Any]
-#: The messages that have a configuration, or are one.
+#: The messages that have a configuration or are a configuration.
 Configured = (
     topology_pb2.Topology | topology_pb2.Spout | topology_pb2.Bolt | topology_pb2.Component | topology_pb2.Config
 )
 
 DEFAULT_PARALLELISM = 1
-#: Seconds in the unit of each key that sets ticks; the first one set wins.
+#: Keys that set ticks, with their unit in seconds; the first key that is set applies.
 _TICK_KEYS = {TOPOLOGY_TICK_TUPLE_FREQ_MS: 0.001, TOPOLOGY_TICK_TUPLE_FREQ_SECS: 1.0}
 
 
 class SerializedValue(Struct, frozen=True):
-    """A configuration value that travels as bytes and has not been loaded."""
+    """A configuration value as serialized bytes, not loaded yet."""
 
     data: bytes
     is_python: bool
 
     def __repr__(self) -> str:
-        """Text for a sentence about a value that does not fit."""
+        """Return a text for an error about this value."""
         return "None" if self.is_python and self.data in _NONES else "a serialized object"
 
     def load(self) -> Any:
-        """The value itself; runs code of the user's package."""
+        """Load the value; this may run code of the user's package."""
         if not self.is_python:
             raise ConfigError("the value was serialized by Java; only Python values can be loaded")
         return pickle.loads(self.data)
 
     def plain(self) -> Any:
-        """The value if it is plain data, such as a list of texts; None otherwise. Runs no code."""
+        """Return the value if it is plain data, such as a list of texts, else None. Runs no user code."""
         try:
             return _PlainUnpickler(io.BytesIO(self.data)).load() if self.is_python else None
         except Exception:
-            return None  # its owner reports what is wrong with it
+            return None  # the code that loads the value reports the error
 
 
-#: None as encoded by each protocol.
+#: The encodings of None, one for each pickle protocol.
 _NONES = {pickle.dumps(None, protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)}
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Loads data and refuses everything else, because a name could refer to any function."""
+    """Unpickles plain data, and refuses names, because a name could refer to any function."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
 
 
 def auto_typed(text: str) -> str | int | float | bool:
-    """The value that a configuration text stands for: int, float, bool, else the text itself."""
+    """Convert a configuration text to int, float or bool if it reads as such, else return the text."""
     try:
         return int(text)
     except ValueError:
@@ -102,9 +102,9 @@ def auto_typed(text: str) -> str | int | float | bool:
 
 
 def config_of(message: Configured, *, load: bool = False) -> ConfigMap:
-    """The typed configuration of a Topology, Spout, Bolt, Component or Config message.
+    """Return the typed configuration of a Topology, Spout, Bolt, Component or Config message.
 
-    Serialized values are `SerializedValue`s; with `load` those written by Python are loaded.
+    Serialized values are `SerializedValue`s; with `load`, values that Python serialized are loaded.
     """
     result: ConfigMap = {}
     for pair in _config_message(message).kvs:
@@ -117,7 +117,7 @@ def config_of(message: Configured, *, load: bool = False) -> ConfigMap:
 
 
 def component_config(topology: topology_pb2.Topology, component: str, *, load: bool = False) -> ConfigMap:
-    """The configuration of a component: the topology's, overridden by its own."""
+    """Return the configuration of the topology, overridden by the component's own configuration."""
     parts = components_of(topology)
     if component not in parts:
         hint = did_you_mean(component, parts)
@@ -126,7 +126,7 @@ def component_config(topology: topology_pb2.Topology, component: str, *, load: b
 
 
 def parallelism_of(config: Mapping[str, Any], component: str) -> int:
-    """How many tasks a component has; TopologyError when it is not a whole number of 1 or more."""
+    """Return the number of tasks of a component. Raises TopologyError unless it is a whole number of at least 1."""
     value = config.get(TOPOLOGY_COMPONENT_PARALLELISM, DEFAULT_PARALLELISM)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise TopologyError(
@@ -136,20 +136,20 @@ def parallelism_of(config: Mapping[str, Any], component: str) -> int:
 
 
 def reliability_mode(topology: topology_pb2.Topology) -> str:
-    """The reliability mode of a topology, ATMOST_ONCE by default."""
+    """Return the reliability mode of a topology, ATMOST_ONCE by default."""
     return str(config_of(topology).get(TOPOLOGY_RELIABILITY_MODE, RELIABILITY_MODES[0]))
 
 
 def drop_policy(config: Mapping[str, Any]) -> str:
-    """The tuples that a topology discards instead of stopping its spouts, "" for none; true is Apache Heron's value."""
+    """Return the policy for discarding tuples instead of stopping spouts, "" for none; accepts Apache Heron's true."""
     value = config.get(TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE)
     return DROP_NEWEST if value is True else str(value or "")
 
 
 def tick_interval_s(config: Mapping[str, Any]) -> float | None:
-    """Seconds between the ticks of a component, None without ticks; ConfigError unless it is a number above 0.
+    """Return the seconds between the ticks of a component, None without ticks. Raises ConfigError unless positive.
 
-    Call it after `initialize`, because window bolts set it there.
+    Call this after `initialize`, in which window bolts set the interval.
     """
     for key, unit_s in _TICK_KEYS.items():
         value = config.get(key)
@@ -165,14 +165,14 @@ def tick_interval_s(config: Mapping[str, Any]) -> float | None:
     return None
 
 
-#: Keys that this release knows but does not support, although each would change the behaviour of a topology.
+#: Keys that would change the behaviour of a topology and that this release knows but does not support.
 UNSUPPORTED_KEYS: dict[str, str] = {
     "topology.component.output.bps": "rate limits are not available; limit the rate in next_tuple",
     "topology.timer.events": "timers are not available; use tick tuples (topology.tick.tuple.freq.ms)",
 }
-#: Prefix of the keys of Heron's Java windows, which are not supported either.
+#: Prefix of the keys of Heron's Java windows, which are also not supported.
 _JAVA_WINDOWS = "topology.bolts."
-#: Harmless keys: for other languages, for resources of processes that do not exist here, and labels.
+#: Harmless keys: keys for other languages or for processes that heronpy does not have, and labels.
 IGNORED_KEYS: frozenset[str] = frozenset(
     f"topology.{name}"
     for name in """additional.classpath component.jvmopts component.resourcemap worker.childopts
@@ -185,7 +185,7 @@ _STATEFUL_KEYS = "topology.stateful."
 
 
 def keys_without_effect(config: Mapping[str, Any], mode: str) -> set[str]:
-    """Known keys of a configuration that change nothing in a topology of this reliability mode."""
+    """Return the known keys of a configuration that have no effect in this reliability mode."""
     stateful = mode == "EFFECTIVELY_ONCE"
     return {
         key
@@ -195,7 +195,7 @@ def keys_without_effect(config: Mapping[str, Any], mode: str) -> set[str]:
 
 
 def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
-    """One sentence for each entry that this release does not support."""
+    """Return one sentence for each entry that this release does not support."""
     problems = []
     for key, value in config.items():
         if value in (False, None, "", 0):
@@ -228,7 +228,7 @@ def set_key(config: topology_pb2.Config, key: str, value: str) -> None:
 
 
 def key_problem(key: str, value: Any) -> str | None:
-    """What is wrong with one entry, as a clause; None when it is valid or the user's own key."""
+    """Describe the problem of an entry in a clause; None if the entry is valid or the key is the user's own."""
     if not key.startswith("topology."):
         return None
     kind = KINDS.get(topology_keys.OTHER_NAMES.get(key, key))
@@ -242,7 +242,7 @@ def key_problem(key: str, value: Any) -> str | None:
     return f"sets '{key}' to {value!r}; it must be {kind.value}"
 
 
-#: Keys that shape the topology itself, so that only a new submit can change them.
+#: Keys that define the topology itself, so that only a new submit can change them.
 _FIXED_KEYS = frozenset({TOPOLOGY_NAME, TOPOLOGY_RELIABILITY_MODE, TOPOLOGY_SERIALIZER_CLASSNAME, "topology.id"})
 _FIXED_KEYS |= {TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE}
 _UPDATED_KEYS = {
@@ -253,19 +253,19 @@ _UPDATED_KEYS = {
 }
 
 
-#: How many tuples an asynchronous bolt processes at once. It is the only setting key that can change while a topology
-#: runs.
+#: Number of tuples that an asynchronous bolt processes at once. This is the only setting that can change while a
+#: topology is running.
 ASYNC_CONCURRENCY: Final = "heron.instance.async_concurrency"
 CONCURRENCY_MAX: Final = 512
 
 
 def live_concurrency(topology: topology_pb2.Topology, component: str) -> int:
-    """The concurrency in the configuration of a component; 0: the value from the submit."""
+    """Return the concurrency from the configuration of a component; 0 means the value from the submit."""
     return int(config_of(components_of(topology)[component]).get(ASYNC_CONCURRENCY, 0))
 
 
 def runtime_problem(topology: topology_pb2.Topology, component: str, key: str, value: str) -> str | None:
-    """Why this entry of a running topology, or of a component, cannot be changed; None when it can."""
+    """Return why this entry of a running topology or component cannot be changed; None if it can."""
     if key != ASYNC_CONCURRENCY:
         return runtime_key_problem(key, value)
     part = components_of(topology).get(component)
@@ -280,7 +280,7 @@ def runtime_problem(topology: topology_pb2.Topology, component: str, key: str, v
 
 
 def runtime_key_problem(key: str, value: str) -> str | None:
-    """Why this entry of a running topology cannot be changed, as a sentence; None when it can."""
+    """Return a sentence on why this entry of a running topology cannot be changed; None if it can."""
     if key in _UPDATED_KEYS:
         return f"'{key}' cannot be changed as a setting; use {_UPDATED_KEYS[key]}"
     if key in _FIXED_KEYS or key.startswith(("heron.", _STATEFUL_KEYS)):
@@ -290,7 +290,7 @@ def runtime_key_problem(key: str, value: str) -> str | None:
 
 
 def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
-    """Component ("" for the topology), key and value of `[component:]key:value`; ConfigError for any other form."""
+    """Split `[component:]key:value`; the component is "" for the topology. Raises ConfigError for other forms."""
     known = list(components)
     head, separator, rest = text.partition(":")
     if not separator or not head.strip():

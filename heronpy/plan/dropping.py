@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from heronpy.common.topology_keys import DROP_NEWEST, SAMPLE
 
-#: With SAMPLE, all tuples are discarded above this fill, in units of a queue's limit.
+#: Fill, as a multiple of a queue's limit, above which SAMPLE discards all tuples.
 SAMPLED_MAX = 2.0
 
 
 class DropPolicy:
-    """Decides by task which tuples are kept.
+    """Decides for each task which tuples are kept.
 
     Up to the queue's limit all tuples are kept. DROP_NEWEST keeps no tuple beyond the limit. SAMPLE keeps a share that
-    falls from 1 at the limit to 0 at twice the limit, and spreads it evenly: with a share of 1/4 every fourth tuple is
+    falls from 1 at the limit to 0 at twice the limit, spread evenly: with a share of 1/4, every fourth tuple is
     kept.
     """
 
@@ -22,7 +22,7 @@ class DropPolicy:
         self._shares: dict[int, float] = {}
 
     def keeps(self, task: int, fill: float) -> bool:
-        """Whether the next tuples for a task are kept; its queue is filled to `fill` times its limit."""
+        """Whether the next tuples for a task are kept if its queue is filled to `fill` times its limit."""
         if fill <= 1.0:
             return True
         if self.name != SAMPLE or fill >= SAMPLED_MAX:

@@ -4,8 +4,8 @@ The order of the checks is fixed, so that the same mistake gives the same error 
 the values are a list with one value per field, every consumer's grouping finds its tasks, each value can be
 serialized, and the tuple is not too large.
 
-The tuples of one `emit_batch` are columns. Columns of any library become lists of Python values here, all of the same
-length. The libraries are not imported: a column is recognised by its methods.
+The tuples of one `emit_batch` are columns. This module converts the columns of any library to lists of Python values of
+equal length. It does not import the libraries: it recognises a column by its methods.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: They have a length and items, but passing one as a list of values is almost certainly a mistake.
+#: Types that have a length and items, but are almost certainly a mistake as a list of values.
 _NOT_LISTS = (str, bytes, bytearray, Mapping, set, frozenset)
-#: NumPy's times and durations have no exact Python value, so they stay as they are.
+#: NumPy's kinds of times and durations, which are kept because they have no exact Python value.
 _TIMES = ("m", "M")
 _LISTS = {list, tuple}
-#: The schema of a topology is read once in a process.
+#: Reads an Arrow schema, once in a process.
 declared = lru_cache(maxsize=256)(schema_of)
 
 
 class ArrowColumns(NamedTuple):
-    """The tuples of one emit as an Arrow record batch of the schema that their stream declares.
+    """The tuples of one emit, as an Arrow record batch.
 
-    The tuples of a record batch of the declared schema.
+    The batch has the schema that the stream declares.
     """
 
     batch: pa.RecordBatch
@@ -50,24 +50,24 @@ class ArrowColumns(NamedTuple):
         return rows
 
     def part(self, low: int, high: int) -> ArrowColumns:
-        """The tuples low .. high-1, clipped to the size; nothing is copied."""
+        """Return the tuples low .. high-1, clipped to the size, without copying."""
         return ArrowColumns(self.batch.slice(low, high - low))
 
     def rows(self) -> list[list[Any]]:
-        """The values by tuple, as Python values."""
+        """Return the Python values of each tuple."""
         return list(map(list, zip(*(column.to_pylist() for column in self.batch.columns), strict=True)))
 
 
 def is_arrow(columns: Any) -> bool:
-    """Whether columns were given as a RecordBatch or Table, for a stream with a schema, which has loaded pyarrow."""
+    """Whether columns are a RecordBatch or Table. Only call it for a stream with a schema: pyarrow must be loaded."""
     pa = arrow()
     return isinstance(columns, pa.RecordBatch | pa.Table)
 
 
 def conform(columns: Any, schema: pa.Schema) -> ArrowColumns | str:
-    """The RecordBatch or Table as one batch of the schema, or the problem as text.
+    """Convert a RecordBatch or Table to one batch of the schema; returns a text if there is a problem.
 
-    Its fields may be in another order; their types must match the schema.
+    The fields may be in another order; their types must match the schema.
     """
     pa = arrow()
     names = columns.schema.names
@@ -89,29 +89,29 @@ def conform(columns: Any, schema: pa.Schema) -> ArrowColumns | str:
 
 
 def travels_as_arrow(choosers: Iterable[Chooser], direct_task: int | None, *, serializes: bool, hooked: bool) -> bool:
-    """Whether Arrow input leaves the task as Arrow and not tuple by tuple.
+    """Whether Arrow input is sent as Arrow instead of tuple by tuple.
 
-    A custom grouping, a hook and the topology's own serializer need each tuple; a direct stream has one receiver.
+    False for a custom grouping, a hook or the topology's own serializer, which need single tuples, or a direct stream.
     """
     usual = direct_task is None and not serializes and not hooked
     return usual and all(isinstance(chooser, Shuffle | Fields | All | Lowest) for chooser in choosers)
 
 
 class Columns(NamedTuple):
-    """The values by field, lists of `size` values each."""
+    """The tuples of one emit, as a list of `size` values for each field."""
 
     values: list[list[Any]]
     size: int
 
     def part(self, low: int, high: int) -> Columns:
-        """The tuples low .. high-1, clipped to the size."""
+        """Return the tuples low .. high-1, clipped to the size."""
         if low == 0 and high >= self.size:
             return self
         high = min(high, self.size)
         return Columns([column[low:high] for column in self.values], high - low)
 
     def rows(self) -> list[list[Any]]:
-        """The values by tuple."""
+        """Return the values of each tuple."""
         if not self.values:
             return [[] for _ in range(self.size)]
         return list(map(list, zip(*self.values, strict=True)))
@@ -129,7 +129,7 @@ class ColumnRules:
         self._schema = schema
 
     def columns(self, columns: Any, rows: Any) -> Columns | ArrowColumns:
-        """The given columns, by field or by tuple; unchanged if the stream has their Arrow schema."""
+        """Convert columns or rows to `Columns`; Arrow data of the stream's schema stays Arrow."""
         if (columns is None) == (rows is None):
             given = "neither columns nor rows" if rows is None else "both columns and rows"
             raise TopologyError(f"component {self._component} called emit_batch with {given}; give exactly one")
@@ -149,7 +149,7 @@ class ColumnRules:
         return Columns(values, len(values[0]))
 
     def check_count(self, what: str, given: int, size: int) -> None:
-        """Raise unless there is one `what` per tuple."""
+        """Raise unless `given` equals the number of tuples; `what` names the items in the error."""
         if given != size:
             raise self._wrong(f"{size} tuples with {given} {what}; give one per tuple, in the same order")
 
@@ -199,7 +199,7 @@ class ColumnRules:
         return [columns[names[place]] for place in self._places(names)]
 
     def _places(self, names: Sequence[Any]) -> list[int]:
-        """The index of each field's column among these names."""
+        """Return the index of each field's column among these names."""
         if sorted(map(repr, names)) != sorted(map(repr, self._fields)):
             raise self._wrong(
                 f"the columns {', '.join(map(repr, names)) or '(none)'}; the stream declares {self._declared()}"
@@ -207,7 +207,7 @@ class ColumnRules:
         return [list(names).index(field) for field in self._fields]
 
     def _values(self, field: str, column: Any) -> list[Any]:
-        """The values of one column; a list is returned unchanged and only read."""
+        """Return the values of one column; a list is returned unchanged and must not be modified."""
         if type(column) is list:
             return column
         for method in ("to_pylist", "tolist"):
@@ -231,7 +231,7 @@ class ColumnRules:
 
 
 def _listed(values: Any) -> Any:
-    """An array as lists of Python values; anything else, NumPy's times included, unchanged."""
+    """Convert an array to lists of Python values; other values, including NumPy's times, are returned unchanged."""
     convert = getattr(values, "tolist", None)
     if not callable(convert) or getattr(getattr(values, "dtype", None), "kind", "") in _TIMES:
         return values
@@ -243,7 +243,7 @@ def is_list(value: Any) -> bool:
     return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, _NOT_LISTS)
 
 
-#: Upper bound of the bytes of a frame of one tuple, without its payload.
+#: Maximum bytes of a frame with one tuple, without its payload.
 ENVELOPE_BYTES = 64 << 10
 
 
@@ -270,11 +270,11 @@ class EmitRules:
 
     @property
     def serializes(self) -> bool:
-        """Whether the topology's own serializer sees every value."""
+        """Whether every value passes through the topology's own serializer."""
         return self._serialize is not None
 
     def undeclared(self, stream: str, declared: Iterable[str]) -> TopologyError:
-        """The error for an emit on a stream that the component does not declare."""
+        """Return the error for an emit on a stream that the component does not declare."""
         names = ", ".join(map(repr, declared)) or "none"
         return TopologyError(
             f"component {self._component} emitted on stream {stream!r}, which it does not declare; it has {names}"
@@ -294,7 +294,7 @@ class EmitRules:
     def targets(
         self, stream: str, choosers: Iterable[Chooser], values: Sequence[Any], direct_task: int | None
     ) -> list[int]:
-        """The tasks that get a tuple, one entry for each copy."""
+        """Return the tasks that get a tuple, one entry for each copy."""
         tasks: list[int] = []
         for chooser in choosers:
             if isinstance(chooser, Direct):
@@ -309,9 +309,9 @@ class EmitRules:
         return tasks
 
     def freeze(self, stream: str, values: Iterable[Any], of_arrow: bool = False) -> tuple[list[Any], int]:
-        """The values, safe from later changes while they wait for their batch, and their encoded size in bytes.
+        """Copy the values, so that later changes do not affect a waiting batch; also returns their encoded bytes.
 
-        `of_arrow`: they represent Arrow values, which need no pickle.
+        `of_arrow` means that the values come from Arrow and need no pickle.
         """
         if self._serialize is not None:
             frozen = [self._serialize(value) for value in values]

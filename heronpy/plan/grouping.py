@@ -1,13 +1,13 @@
 """Groupings: the choice of tasks for a tuple. Pure.
 
-One chooser per (stream, consumer component) in the emitting task; `targets(values)` returns task
-ids. Choosers are pure: where randomness is needed (the first task of a shuffle), the caller passes
-it. Tasks are always sorted, so that every emitter numbers them equally and equal keys reach the same task.
+An emitting task has one chooser per (stream, consumer component); `targets(values)` returns task ids. Choosers are
+pure: the caller passes random values (the first task of a shuffle). Tasks are always sorted, so that every emitter
+numbers them equally and equal keys reach the same task.
 
-Key groups are the unit in which keyed state moves between tasks. A key always belongs to the same of G groups; a
-component's tasks own consecutive ranges of groups. So the grouping of tuples and the placement of state agree, and a
-change of parallelism moves whole groups. Invariant: the ranges of a component's tasks partition 0 .. G-1, and sizes
-differ by at most one.
+Key groups are the unit in which keyed state moves between tasks. Each key belongs to one of G groups and never changes
+its group; a component's tasks own consecutive ranges of groups. So the grouping of tuples and the placement of state
+agree, and a change of parallelism moves whole groups. Invariant: the ranges of a component's tasks partition 0 .. G-1,
+and their sizes differ by at most one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from heronpy.proto import topology_pb2
 
 
 def key_group_of_hash(hashed: int, key_groups: int) -> int:
-    """The key group of a key with this stable hash."""
+    """Return the key group of a key with this stable hash."""
     return hashed % key_groups
 
 
 def task_index(group: int, parallelism: int, key_groups: int) -> int:
-    """The index, by ascending task id, of the component's task that owns a key group."""
+    """Return the index, by ascending task id, of the component's task that owns a key group."""
     return group * parallelism // key_groups
 
 
 def group_range(index: int, parallelism: int, key_groups: int) -> range:
-    """The key groups that one task of a component owns; empty when there are more tasks than groups."""
+    """Return the key groups that one task of a component owns; may be empty if there are more tasks than groups."""
     first = -(-index * key_groups // parallelism)
     end = -(-(index + 1) * key_groups // parallelism)
     return range(first, end)
@@ -55,18 +55,18 @@ def _sorted_tasks(tasks: Iterable[int]) -> list[int]:
 
 
 class Shuffle:
-    """Round robin over the tasks that have room, beginning with the one at index `start` (modulo their number)."""
+    """Round robin over the tasks with room, beginning with the task at index `start` (modulo the number of tasks)."""
 
     __slots__ = ("_next", "open", "tasks")
 
     def __init__(self, tasks: Iterable[int], start: int = 0) -> None:
         self.tasks = _sorted_tasks(tasks)
-        #: The tasks that get tuples now.
+        #: The tasks that currently get tuples.
         self.open = self._near(self.tasks)
         self._next = start % len(self.open)
 
     def _near(self, tasks: list[int]) -> list[int]:
-        """The tasks, out of those with room, that get tuples."""
+        """Select the tasks that get tuples from the tasks with room."""
         return tasks
 
     def avoid(self, full: Container[int]) -> None:
@@ -84,7 +84,7 @@ class Shuffle:
 
 
 class LocalOrShuffle(Shuffle):
-    """A shuffle over the tasks with room in the sender's container; if none has room there, over all with room."""
+    """A shuffle over the tasks with room in the sender's container; without such a task, over all tasks with room."""
 
     __slots__ = ("_local",)
 
@@ -97,9 +97,9 @@ class LocalOrShuffle(Shuffle):
 
 
 class Fields:
-    """Equal values of the grouping fields always reach the same task.
+    """Sends equal values of the grouping fields always to the same task.
 
-    With `key_groups`, a key goes to the task that owns its key group, and so its keyed state.
+    With `key_groups`, a key goes to the task that owns its key group and so its keyed state.
     """
 
     __slots__ = ("_count", "_owners", "_single", "indices", "tasks")
@@ -110,19 +110,19 @@ class Fields:
         self.indices = tuple(indices)
         self.tasks = _sorted_tasks(tasks)
         count = len(self.tasks)
-        # The task for each remainder of the hash (for each key group; see key_group_of_hash).
+        # The task for each remainder of the hash, or for each key group; see key_group_of_hash.
         self._owners = [self.tasks[task_index(group, count, key_groups)] for group in range(key_groups)] or self.tasks
         self._count = len(self._owners)
         self._single = self.indices[0] if len(self.indices) == 1 else -1
 
     def target(self, values: Sequence[Any]) -> int:
-        """The task for these values (the whole tuple, not only the grouping fields)."""
+        """Return the task for a tuple; `values` are all its values, not only the grouping fields."""
         if self._single >= 0:
             return self._owners[stable_hash(values[self._single]) % self._count]
         return self._owners[stable_hash_many([values[i] for i in self.indices]) % self._count]
 
     def of_key(self, key: Sequence[Any]) -> int:
-        """The task for these values of the grouping fields, in the order of `indices`."""
+        """Return the task for these values of the grouping fields, in the order of `indices`."""
         return self._owners[stable_hash_many(key) % self._count]
 
     def targets(self, values: Sequence[Any]) -> list[int]:
@@ -130,7 +130,7 @@ class Fields:
 
 
 class All:
-    """Every task."""
+    """Sends a tuple to every task."""
 
     __slots__ = ("tasks",)
 
@@ -142,7 +142,7 @@ class All:
 
 
 class Lowest:
-    """The task with the smallest id."""
+    """Sends all tuples to the task with the smallest id."""
 
     __slots__ = ("tasks",)
 
@@ -154,7 +154,7 @@ class Lowest:
 
 
 class Direct:
-    """The task that the emit names; an emit without a task is an error."""
+    """Sends a tuple to the task that the emit names; an emit without a task is an error."""
 
     __slots__ = ("_allowed", "tasks")
 
@@ -163,7 +163,7 @@ class Direct:
         self._allowed = frozenset(self.tasks)
 
     def target(self, task: int) -> int:
-        """The named task; TopologyError unless it belongs to the consumer."""
+        """Return the named task. Raises TopologyError unless it belongs to the consumer."""
         if task not in self._allowed or isinstance(task, bool):
             raise TopologyError(
                 f"task {task!r} does not consume the direct stream; emit to one of {_shown(self.tasks)}"
@@ -175,7 +175,7 @@ class Direct:
 
 
 class Custom:
-    """The tasks that the user's `choose_tasks(values)` returns; TopologyError unless they belong to the consumer."""
+    """Sends a tuple to the tasks that the user's `choose_tasks(values)` returns; they must belong to the consumer."""
 
     __slots__ = ("_allowed", "_choose", "instance", "tasks")
 
@@ -214,7 +214,7 @@ class Custom:
 
 
 def field_indices(schema: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Positions of the grouping fields in the stream's schema; TopologyError for a missing one."""
+    """Return the positions of the grouping fields in the schema. Raises TopologyError if a field is missing."""
     positions = {name: index for index, name in reversed(list(enumerate(schema)))}
     for name in wanted:
         if name not in positions:
@@ -223,12 +223,12 @@ def field_indices(schema: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 
 def grouping_width(inputs: Iterable[Any]) -> int:
-    """The number of fields that a component's InputStreams are grouped by, which form its keys; 1 without any."""
+    """Return the number of fields that form the keys of a component's InputStreams; 1 without grouping fields."""
     return max((len(item.grouping_fields.keys) for item in inputs if item.gtype == topology_pb2.FIELDS), default=1)
 
 
 def missing_field(name: str, schema: Sequence[str]) -> str:
-    """'no field X (did you mean Y?); the stream has ...' for messages."""
+    """Return `no field X (did you mean Y?); the stream has ...` for an error."""
     has = "the stream has " + (", ".join(f"'{field}'" for field in schema) or "no fields")
     return f"no field '{name}'{did_you_mean(name, schema)}; {has}"
 
@@ -243,9 +243,9 @@ def make_chooser(
     custom: Any = None,
     key_groups: int = 0,
 ) -> Chooser:
-    """The chooser of one consumer's InputStream; `custom` is the loaded object of CUSTOM.
+    """Create the chooser of one consumer's InputStream; `custom` is the loaded object of a custom grouping.
 
-    `key_groups` is that of the topology's checkpoints in mode EFFECTIVELY_ONCE, else 0.
+    `key_groups` is the number of key groups in mode EFFECTIVELY_ONCE, else 0.
     """
     kind = input_stream.gtype
     if kind in (topology_pb2.SHUFFLE, topology_pb2.NONE):

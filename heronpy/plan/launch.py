@@ -1,9 +1,9 @@
 """The launch of a topology for its processes: the submitted data, and the places on this host.
 
-`launch.json` holds the submitted data, equal on each host; `here.json` next to it holds the host's own part. Both are
-written before the first process of the topology starts there, readable by the owner only, and not changed while one
-runs; every process gets the path of `launch.json` as `--launch`. Plans live in the state manager, not here. Invariant:
-a file that loads has every field of its type, each with its declared type, and no other.
+`launch.json` contains the submitted data, equal on each host; `here.json` next to it contains the host's own part. Both
+are written before the first process of the topology starts on the host, are readable by the owner only, and do not
+change while a process runs; every process gets the path of `launch.json` as `--launch`. Plans are in the state manager.
+Invariant: a file that loads has exactly the fields of its type, each with its declared type.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _MAX_BYTES = 16 * 1024 * 1024
 _AGAIN = "submit the topology again"
 
 T = TypeVar("T", bound=Struct)
-#: The program of a pool's containers, see `Submitted.program`.
+#: Value of `Submitted.program` for a pool's containers.
 SLOT: Final = "slot"
 
 
 def dump_json(item: Struct) -> str:
-    """A struct as the text of a file."""
+    """Encode a struct as the text of a file."""
     content = {name: getattr(item, name) for name in item.__struct_fields__}
     return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def parse_json(kind: type[T], text: str, source: str) -> T:
-    """The struct of this kind; ConfigError, which names `source`, unless the text has exactly its fields."""
+    """Decode a struct. Raises ConfigError with `source` unless the text has exactly the fields of this kind."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -63,7 +63,7 @@ def parse_json(kind: type[T], text: str, source: str) -> T:
 
 
 def read_json(kind: type[T], path: str | os.PathLike[str], what: str) -> T:
-    """The struct in a file that only this user can have written; `what` names the file in errors."""
+    """Read a struct from a file that only this user can have written; `what` names the file in errors."""
     try:
         text = read_own(path, _MAX_BYTES).decode()
     except OSError as error:
@@ -76,7 +76,7 @@ def read_json(kind: type[T], path: str | os.PathLike[str], what: str) -> T:
 def write_json(item: Struct, path: str | os.PathLike[str], durable: bool = True) -> None:
     """Write the file atomically, readable by its owner only.
 
-    A file that is not `durable` is written again after a crash of the machine, so nothing waits for the disk.
+    A file that is not `durable` would be rewritten after a crash of the machine, so it is not synced to disk.
     """
     target = Path(path)
     make_folders(target.parent)
@@ -101,11 +101,11 @@ def _has_type(value: Any, declared: str) -> bool:
     return all(isinstance(item, dict) for item in value.values())
 
 
-#: Every process of a topology has the path of its launch file in this variable of its environment.
+#: Environment variable with the path of the launch file, set in every process of a topology.
 LAUNCH_VARIABLE = "HERON_LAUNCH"
-#: Next to the launch file.
+#: Name of the host's file next to the launch file.
 HERE_FILE = "here.json"
-#: A longer folder would leave no room for the names of sockets, whose paths may have 107 bytes.
+#: Maximum length of the folder of sockets, because the path of a socket may have at most 107 bytes.
 _TEMPORARY_MAX_CHARS = 40
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 #: Room to field to value.
@@ -115,10 +115,10 @@ Settings = dict[str, dict[str, SettingValue]]
 class Submitted(Struct, frozen=True):
     """The submitted data: everything that a process of a topology must know on any host.
 
-    It is made once at submit and never changed; it is in the state manager and in each host's launch file. Invariant:
-    it names no file, interpreter, key, limit, port or program of the submitting host. Exceptions are fields for people
-    (`source`, `origins`, `argv`), and a setting that the user gave as an absolute path, which means that path on every
-    host.
+    It is created once at submit and never changed; it is stored in the state manager and in each host's launch file.
+    Invariant: it names no file, interpreter, key, limit, port or program of the submitting host. Exceptions are fields
+    for people (`source`, `origins`, `argv`), and settings that the user gave as absolute paths, which mean those paths
+    on every host.
     """
 
     topology: str
@@ -130,26 +130,26 @@ class Submitted(Struct, frozen=True):
     release: str
     state_type: str
     engine: str = ""
-    """Kind of the engine that runs its containers; "" for this machine."""
+    """Kind of the engine that runs the containers; "" for this machine."""
     program: str = ""
-    """The program of its containers: "" for an executor each; `slot` for executors of other topologies, as in a
-    pool.
+    """The program of the containers: "" for one executor each; `slot` for a pool, where a container runs executors
+    of other topologies.
     """
     pool: str = ""
-    """The pool whose slots run its containers; "" if it has its own containers."""
+    """The pool whose slots run the containers; "" if the topology has its own containers."""
     environment: str = ""
-    """Digest of the wheelhouse of its dependencies (`heron.engine.environment`); "" for none."""
+    """Digest of the wheelhouse with the dependencies (`heron.engine.environment`); "" for none."""
     state_root: str = ""
-    """The root of the state if every host reaches it under this name; "" for state in files of one host."""
+    """The root of the state if every host reaches it by this name; "" for state in files of one host."""
     package: str | None = None
-    """The digest of the package; None when everything is installed."""
+    """The digest of the package; None if the program is installed."""
     package_main: str | None = None
-    """The package's file that is loaded as `__main__`; None when the package is imported."""
+    """The package's file that is loaded as `__main__`; None if the package is imported."""
     package_archive: str | None = None
     """The package as one file, for tasks that load from it; None if a folder was submitted."""
     needs_spark: bool = False
     dispatch_homes: dict[str, str] = field(default_factory=dict)
-    """Component to the folder in which it hands groups of work units to Spark."""
+    """Component to the folder through which it passes groups of work units to Spark."""
     settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     """Room to field to resolved value."""
     origins: dict[str, str] = field(default_factory=dict)
@@ -161,15 +161,15 @@ class Submitted(Struct, frozen=True):
     argv: list[str] = field(default_factory=list)
     """`sys.argv` of the program at submit; tasks get the same."""
     argv_names_topology: bool = False
-    """Whether its first argument is the topology's name, which the program's parser may not know."""
+    """Whether the first argument is the topology's name, which the program's parser may not expect."""
 
     def to_bytes(self) -> bytes:
-        """The launch in the format of the state manager."""
+        """Encode the data for the state manager."""
         return dump_json(self).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str) -> Submitted:
-        """Read `to_bytes`; ConfigError, which names `source`, when it is damaged or of another release.
+        """Decode the result of `to_bytes`. Raises ConfigError with `source` if it is damaged or of another release.
 
         Other users may be able to write to a state manager, so a launch that names a file outside the package is
         refused.
@@ -187,11 +187,11 @@ class Submitted(Struct, frozen=True):
 
 
 class Here(Struct, frozen=True):
-    """The places of a topology on this host: paths and the interpreter.
+    """The paths and the interpreter of a topology on this host.
 
-    The folders of one topology on one host, all absolute.
+    All paths are absolute.
 
-    Each host with processes of a topology makes its own record there, and writes it next to its launch file. The record
+    Each host with processes of a topology creates its own record and writes it next to its launch file. The record
     never leaves the host.
     """
 
@@ -200,19 +200,19 @@ class Here(Struct, frozen=True):
     python: str
     """Interpreter that runs the user's code."""
     state_root: str = ""
-    """Folder of a state in files of this host; "" for another kind."""
+    """Folder of the state if it is in files of this host; "" for other kinds of state."""
     packages: str = ""
     """Folder of the stored packages."""
     checkpoints: str = ""
-    """The folder of checkpoints if the settings name none."""
+    """The folder of checkpoints if the settings name no folder."""
     address: str = ""
-    """IPv4 address on which processes of this host listen for other hosts; "" if the settings name it."""
+    """IPv4 address on which processes of this host listen for other hosts; "" if the settings name the address."""
     token: str = ""
     """File of the join token; "" if the containers are on the scheduler's host."""
 
 
 def make_here(submitted: Submitted, launch_file: str | os.PathLike[str]) -> Here:
-    """The record of this host, for a launch file in the topology's working folder."""
+    """Create the record of this host, for a launch file in the topology's working folder."""
     return Here(
         working_dir=str(absolute(launch_file).parent),
         sockets_dir=str(sockets_dir(submitted.topology_id)),
@@ -224,29 +224,29 @@ def make_here(submitted: Submitted, launch_file: str | os.PathLike[str]) -> Here
 
 
 def settings_here(settings: Settings, checkpoints: str) -> Settings:
-    """The settings with this host's folder of checkpoints, unless they name one."""
+    """Return the settings with this host's folder of checkpoints, unless they name a folder."""
     room = settings.get("checkpoint")
     return settings if room is None or room.get("root") else {**settings, "checkpoint": {**room, "root": checkpoints}}
 
 
 def settings_anywhere(settings: Settings, checkpoints: str) -> Settings:
-    """The settings without this host's folder of checkpoints: the inverse of `settings_here`."""
+    """Return the settings without this host's folder of checkpoints: the inverse of `settings_here`."""
     room = settings.get("checkpoint", {})
     return {**settings, "checkpoint": {**room, "root": ""}} if room.get("root") == checkpoints else settings
 
 
 def checkpoints_dir(cluster: str) -> Path:
-    """The folder of a cluster's checkpoints if its settings name no folder."""
+    """Return the default folder of a cluster's checkpoints."""
     return heron_home() / "checkpoints" / cluster
 
 
 def packages_dir() -> Path:
-    """Where this host stores packages."""
+    """Return the folder in which this host stores packages."""
     return heron_home() / "packages"
 
 
 def local_state_root(settings: Settings, cluster: str) -> str:
-    """The folder of a cluster's state in files."""
+    """Return the folder of a cluster's state in files."""
     given = settings.get("statemgr", {}).get("root")
     return str(absolute(str(given)) if given else heron_home() / "state" / cluster)
 
@@ -259,7 +259,7 @@ def sockets_dir(topology_id: str) -> Path:
 
 
 class LaunchSpec(Struct, frozen=True):
-    """Everything that a process of a topology must know before it has a connection."""
+    """The data that a process of a topology needs before it has a connection."""
 
     submitted: Submitted
     here: Here
@@ -278,7 +278,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def state_type(self) -> str:
-        """The kind of state manager by which this host reaches the state."""
+        """The kind of state manager through which this host accesses the state."""
         return "endpoint" if self._state_is_at_endpoint else self.submitted.state_type
 
     @property
@@ -287,7 +287,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """The values by room and field, with the folders of this host as defaults."""
+        """The settings by room and field, with the folders of this host as defaults."""
         return settings_here(self.submitted.settings, self.here.checkpoints)
 
     @property
@@ -336,7 +336,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def _state_is_at_endpoint(self) -> bool:
-        """Whether the state is in files of the scheduler's host, and that is another host."""
+        """Whether the state is in files of the scheduler's host, which is not this host."""
         return bool(self.here.token) and self.submitted.state_type in ("local", "endpoint")
 
     @property
@@ -345,7 +345,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def package_dir(self) -> str | None:
-        """Directory inserted first on sys.path of user processes; None for a topology without a package."""
+        """Directory that user processes insert first in sys.path; None for a topology without a package."""
         package = self.submitted.package
         return os.path.join(self.here.packages, package) if package is not None else None
 
@@ -365,7 +365,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LaunchSpec:
-        """Read a launch file, and the host's part next to it."""
+        """Read a launch file and the host's file next to it."""
         return cls(load_submitted(path), read_json(Here, _beside(path), "launch file"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -375,17 +375,17 @@ class LaunchSpec(Struct, frozen=True):
 
 
 def load_submitted(path: str | os.PathLike[str]) -> Submitted:
-    """The submitted data in a launch file."""
+    """Read the submitted data from a launch file."""
     return read_json(Submitted, path, "launch file")
 
 
 def save_submitted(submitted: Submitted, path: str | os.PathLike[str]) -> None:
-    """Write a launch file, without the part of this host."""
+    """Write a launch file without this host's file."""
     write_json(submitted, path)
 
 
 def save_here(here: Here, path: str | os.PathLike[str]) -> None:
-    """Write the host's part next to a launch file."""
+    """Write this host's file next to a launch file."""
     write_json(here, _beside(path), durable=False)
 
 

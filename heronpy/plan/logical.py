@@ -1,8 +1,8 @@
 """The logical plan: components, streams and their consumers, as the user described them. Pure.
 
-`LogicalPlan.from_topology` never fails on a wrong topology, so that `heronpy.plan.validation.validate` can
-name everything that is wrong. The order of components is spouts first, then bolts, as defined;
-output streams are numbered by their sorted names, and frames carry that number.
+`LogicalPlan.from_topology` never fails on an invalid topology, so that `heronpy.plan.validation.validate` can
+name all problems. Components are ordered as defined, spouts before bolts; output streams are numbered by their
+sorted names, and frames carry that number.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class StreamDef(Struct, frozen=True):
     name: str
     fields: tuple[str, ...]
     direct: bool = False
-    #: The serialised Arrow schema; empty if there is none.
+    #: The serialized Arrow schema; empty if the stream has no schema.
     schema: bytes = b""
 
 
 class InputDef(Struct, frozen=True):
-    """An input of a bolt; `message` is the topology's InputStream itself."""
+    """An input of a bolt; `message` is the InputStream in the topology message."""
 
     component: str
     stream: str
@@ -40,16 +40,16 @@ class InputDef(Struct, frozen=True):
 
 
 class ComponentDef(Struct, frozen=True):
-    """A spout or bolt; `parallelism` is 0 where the configured one is unusable."""
+    """A spout or bolt; `parallelism` is 0 if the configured value is invalid."""
 
     name: str
     is_spout: bool
     parallelism: int
     inputs: tuple[InputDef, ...]
     outputs: tuple[StreamDef, ...]
-    #: The component's own configuration only, typed, with serialized values not loaded.
+    #: The component's own configuration, typed, without the topology's; serialized values are not loaded.
     config: ConfigMap
-    #: Module and name of its class.
+    #: Module and name of the component's class.
     class_name: str = ""
 
     def stream(self, name: str) -> StreamDef | None:
@@ -63,7 +63,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
     """The graph of a topology."""
 
     name: str
-    #: In the order of definition, spouts first; may have duplicate names until validated.
+    #: The components in the order of definition, spouts first; names may repeat until the plan is validated.
     definitions: tuple[ComponentDef, ...]
     config: ConfigMap
 
@@ -99,7 +99,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return result
 
     def component(self, name: str) -> ComponentDef:
-        """The component of this name; raises TopologyError with the nearest name if unknown."""
+        """Return the component of this name. Raises TopologyError with the nearest name if it is unknown."""
         found = self.components.get(name)
         if found is None:
             raise TopologyError(
@@ -108,19 +108,19 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return found
 
     def consumers(self, component: str, stream: str) -> list[tuple[str, Any]]:
-        """(consumer component, InputStream message) of a stream, in order of definition."""
+        """Return the consumers of a stream as (component, InputStream message), in the order of definition."""
         return list(self._consumers.get((component, stream), ()))
 
     def output_streams(self, component: str) -> list[str]:
-        """Sorted names of a component's output streams; frames carry the index."""
+        """Return the sorted names of a component's output streams; frames carry the index in this list."""
         return sorted(output.name for output in self.component(component).outputs)
 
     def upstream(self, component: str) -> list[str]:
-        """Components that feed this one, each once."""
+        """Return the components that feed this component, each once."""
         return list(dict.fromkeys(item.component for item in self.component(component).inputs))
 
     def downstream(self, component: str) -> list[str]:
-        """Components that this one feeds, each once."""
+        """Return the components that this component feeds, each once."""
         found: dict[str, None] = {}
         for output in self.component(component).outputs:
             found.update(dict.fromkeys(name for name, _ in self.consumers(component, output.name)))
@@ -137,21 +137,21 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return sum(component.parallelism for component in self.components.values())
 
     def topological_order(self) -> list[str]:
-        """The components, each after all components that feed it, spouts first; the components of a cycle stay
-        together.
+        """Return the components, each after all components that feed it, spouts first; the components of a cycle
+        are adjacent.
         """
         order = [name for group in self.groups() for name in group]
         return sorted(order, key=lambda name: not self.components[name].is_spout)
 
     def groups(self) -> list[list[str]]:
-        """Strongly connected components in topological order; one with more than one name is a cycle."""
+        """Return the strongly connected components in topological order; a group of several names is a cycle."""
         graph = {name: self.downstream(name) for name in self.components}
         groups = _strongly_connected(graph)
         position = {name: index for index, name in enumerate(self.components)}
         return [sorted(group, key=position.__getitem__) for group in reversed(groups)]
 
     def reachable(self, sources: Iterable[str]) -> set[str]:
-        """Components that tuples from `sources` can reach, including the sources."""
+        """Return the components that tuples from `sources` can reach, including the sources."""
         seen = set(sources)
         waiting = list(seen)
         while waiting:
@@ -162,7 +162,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return seen
 
     def cycle(self) -> list[str] | None:
-        """A shortest cycle as a path that ends with its first name; None if there is no cycle."""
+        """Return a shortest cycle as a path that ends with its first name; None if there is no cycle."""
         for group in self.groups():
             members = set(group)
             if len(group) > 1 or group[0] in self.downstream(group[0]):
@@ -223,7 +223,7 @@ def _input(message: Any) -> InputDef:
 
 
 def _strongly_connected(graph: Mapping[str, list[str]]) -> list[list[str]]:
-    """Tarjan's algorithm without recursion; groups are returned in reverse order."""
+    """Run Tarjan's algorithm without recursion; the groups are in reverse topological order."""
     number: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -260,9 +260,9 @@ def _strongly_connected(graph: Mapping[str, list[str]]) -> list[list[str]]:
 
 
 def regions_of(topology: Any) -> list[frozenset[str]]:
-    """The components that go back to a checkpoint together, because streams connect them, of a topology message.
+    """Return the sets of components that go back to a checkpoint together, because streams connect them.
 
-    Ordered by their first component in the order of definition.
+    The sets are ordered by their first component in the order of definition.
     """
     names = [spout.comp.name for spout in topology.spouts] + [bolt.comp.name for bolt in topology.bolts]
     leader = {name: name for name in names}

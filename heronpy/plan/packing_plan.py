@@ -1,11 +1,11 @@
-"""Packing plans: which task runs in which container, the checks of a plan, and the difference between two. Pure.
+"""Packing plans: which task runs in which container, the checks of a plan, and the difference between two plans. Pure.
 
-The plan itself is the protobuf message. Container 0 holds the topology master and never appears in
-it. Task ids are unique for the life of a topology: `next_task_id` also accounts for removed tasks,
-so an id is never reused.
+The plan itself is the protobuf message. Container 0 runs the topology master and never appears in the plan.
+Task ids are unique for the life of a topology: `next_task_id` also accounts for removed tasks, so an id is
+never reused.
 
-An update runs in the order: `union` (old placement plus added tasks), then the new plan. A moved task
-keeps its id and changes its container; the union leaves it where it was.
+An update first uses the `union` (old placement plus added tasks), then the new plan. A moved task keeps its
+id and changes its container; in the union it stays in the old container.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heronpy.proto import components_of, plan_pb2, topology_pb2
 
 
 class PlacedTask(Struct, frozen=True):
-    """One task of a packing plan and where it is."""
+    """One task of a packing plan, with its container."""
 
     task_id: int
     component: str
@@ -28,19 +28,19 @@ class PlacedTask(Struct, frozen=True):
 
 
 def tasks(plan: plan_pb2.PackingPlan) -> Iterator[PlacedTask]:
-    """Every task of a plan, container by container."""
+    """Yield every task of a plan, container by container."""
     for container in plan.containers:
         for item in container.instances:
             yield PlacedTask(item.task_id, item.component, item.component_index, container.id)
 
 
 def tasks_by_id(plan: plan_pb2.PackingPlan) -> dict[int, PlacedTask]:
-    """Every task of a plan by its id."""
+    """Return every task of a plan by its id."""
     return {task.task_id: task for task in tasks(plan)}
 
 
 def tasks_by_component(plan: plan_pb2.PackingPlan) -> dict[str, list[int]]:
-    """Sorted task ids of every component."""
+    """Return the sorted task ids of every component."""
     result: dict[str, list[int]] = {}
     for task in sorted(tasks(plan), key=lambda task: task.task_id):
         result.setdefault(task.component, []).append(task.task_id)
@@ -48,18 +48,18 @@ def tasks_by_component(plan: plan_pb2.PackingPlan) -> dict[str, list[int]]:
 
 
 def container_ids(plan: plan_pb2.PackingPlan) -> list[int]:
-    """Sorted ids of the containers (without container 0)."""
+    """Return the sorted ids of the containers, without container 0."""
     return sorted(container.id for container in plan.containers)
 
 
 def next_task_id(plan: plan_pb2.PackingPlan) -> int:
-    """The first task id that has never been used."""
+    """Return the lowest task id that has never been used."""
     highest = max((task.task_id for task in tasks(plan)), default=0)
     return max(int(plan.next_task_id), highest + 1)
 
 
 def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology) -> list[str]:
-    """What is wrong with a plan, by itself and compared with its topology; one sentence each."""
+    """Return one sentence for each problem of a plan, by itself and compared with its topology."""
     found = []
     seen: dict[int, str] = {}
     containers: set[int] = set()
@@ -81,7 +81,7 @@ def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology) -> lis
 
 
 def copy_of(plan: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """A copy that may be modified."""
+    """Return a copy that may be modified."""
     result = plan_pb2.PackingPlan()
     result.CopyFrom(plan)
     return result
@@ -118,10 +118,10 @@ class PlanDiff(Struct, frozen=True):
 
 
 def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
-    """What changes from packing plan `old` to `new`."""
+    """Return the changes from packing plan `old` to `new`."""
     before = tasks_by_id(old)
     after = tasks_by_id(new)
-    # The same id with another component is another task, although plans never do that on purpose.
+    # The same id with another component is another task; valid plans never contain that.
     same = {
         task_id for task_id in before.keys() & after.keys() if before[task_id].component == after[task_id].component
     }
@@ -143,7 +143,7 @@ def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
 
 
 def union(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """The packing plan with all tasks of `old` in their place, and the tasks that `new` adds."""
+    """Return a packing plan with all tasks of `old` in their containers, and the tasks that `new` adds."""
     result = copy_of(old)
     result.id = new.id
     result.version = new.version

@@ -12,10 +12,10 @@ from heronpy.proto import plan_pb2, topology_pb2
 
 
 def build_physical_plan(topology: Any, packing: Any, stmgr_records: Iterable[Any], version: int, epoch: int) -> Any:
-    """The PhysicalPlan of a packing plan whose stream managers have all registered.
+    """Build the PhysicalPlan of a packing plan whose stream managers have all registered.
 
-    Raises TopologyError naming the containers without a stream manager. Records of containers that
-    the packing plan does not have are left out.
+    Raises TopologyError with the names of containers that have no stream manager. Records of containers
+    outside the packing plan are ignored.
     """
     by_container = {record.container: record for record in stmgr_records}
     containers = packing_plan.container_ids(packing)
@@ -40,7 +40,7 @@ def build_physical_plan(topology: Any, packing: Any, stmgr_records: Iterable[Any
 
 
 def emitters(plan: plan_pb2.PhysicalPlan) -> dict[int, int]:
-    """The spout tasks that this plan lets emit, each with the epoch of the stream manager of its container."""
+    """Return the spout tasks that may emit in this plan, with the epoch of their container's stream manager."""
     if plan.spouts_held or plan.topology.state != topology_pb2.RUNNING:
         return {}
     restoring = {name for region in plan.regions if not region.started for name in region.components}

@@ -1,7 +1,7 @@
-"""Problems of a topology that its description alone shows. Pure.
+"""Problems of a topology that can be found in its description alone. Pure.
 
-Each problem is one sentence that names the thing and the fix. Problems that depend on another one
-(reachability is meaningless while an input is unknown) are reported only after that is fixed.
+Each problem is one sentence that names the thing and the fix. A problem that depends on another problem
+(reachability is meaningless while an input is unknown) is reported only after the other is fixed.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2
 from heronpy.wire.arrow_values import schema_of, schema_problem
 
-#: More tasks than any single topology can start; a typing error, not a plan.
+#: Number of tasks above which the configuration must be a typing error.
 TASKS_MAX = 100_000
 SYSTEM_COMPONENT = "__system"
 TICK_STREAM = "__tick"
 
 
 def problems(plan: LogicalPlan) -> list[str]:
-    """Everything that is wrong with a plan, one sentence each, the most basic first."""
+    """Return one sentence for each problem of a plan, the most basic first."""
     found = [*_names(plan), *_settings(plan)]
     for component in plan.definitions:
         found += _outputs(component)
         found += _inputs(plan, component)
     found += _size(plan)
-    # The shape of the graph means nothing while names repeat or inputs are unknown.
+    # The graph cannot be checked while names repeat or inputs are unknown.
     if not found:
         found += [*_cycles(plan), *_reach(plan), *windows.problems(plan)]
     return found
 
 
 def validate(plan: LogicalPlan) -> None:
-    """Raise TopologyError that names every problem, one sentence per line."""
+    """Raise a TopologyError with all problems, one sentence per line, if there are any."""
     found = problems(plan)
     if found:
         raise TopologyError("\n".join(found))
 
 
 def warnings(plan: LogicalPlan) -> list[str]:
-    """Possible problems that depend on the user's code, one sentence each; for a plan without certain ones."""
+    """Return possible problems that depend on the user's code, one sentence each, for a plan without `problems`."""
     return [*_cycle_warnings(plan), *windows.warnings(plan)]
 
 
@@ -218,7 +218,7 @@ def _grouping(bolt: ComponentDef, item: InputDef, stream: StreamDef) -> Iterator
 
 
 def _cycles(plan: LogicalPlan) -> Iterator[str]:
-    """Only checkpoints need an acyclic graph: a tuple tree ends when its tuples leave the loop."""
+    """Report cycles if checkpoints are used. Tuple trees allow cycles: a tree ends when its tuples leave the loop."""
     path = plan.cycle() if plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE" else None
     if path is not None:
         yield (
@@ -243,7 +243,7 @@ def _shown(path: list[str]) -> str:
 
 
 def key_group_problems(plan: LogicalPlan, key_groups: int) -> list[str]:
-    """Components with more tasks than an EFFECTIVELY_ONCE topology has key groups.
+    """Return a problem for each component with more tasks than an EFFECTIVELY_ONCE topology has key groups.
 
     A key group belongs to one task, so surplus tasks would never get a key.
     """

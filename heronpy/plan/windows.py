@@ -1,13 +1,13 @@
-"""How long windows keep tuples pending, and whether the limits of the spouts allow for it. Pure.
+"""Computes how long windows keep tuples pending, and whether the limits of the spouts allow it. Pure.
 
-Under at least once, a tuple tree ends when its tuples have left every window that they are in, and the
-window results anchored to them have left the windows downstream. So windows add up along a path. The
-message timeout must be longer than that, or tuples are replayed and counted again in each window: that is refused.
-`topology.max.spout.pending` should allow for all tuples that are pending in that time, or the spouts stall until
-a window ends: that is slow, and leads to a warning, because such topologies run.
+In mode ATLEAST_ONCE, a tuple tree ends when its tuples have left all their windows and the window results anchored to
+them have left the windows downstream. So window times add up along a path. A message timeout below the sum is refused,
+because tuples would be replayed and counted again in each window. `topology.max.spout.pending` should allow for all
+tuples that are pending in that time, or the spouts stall until a window ends; this only leads to a warning, because
+such topologies run, but slowly.
 
-Streamlets anchor the results of a window. A user's own window bolt may or may not, which is not visible here: windows
-downstream of it only lead to a warning, while those of streamlets lead to a refusal.
+Streamlets anchor the results of a window. Whether a user's own window bolt anchors its results is unknown here, so
+windows downstream of it only lead to a warning, while windows of streamlets lead to a refusal.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SECONDS_MIN = 0.001
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PENDING = 100
-#: The time that a timeout needs beyond the windows, because ticks and queues take time; as a share, and at least.
+#: Time that a timeout needs beyond the windows, for ticks and queues: as a share, and the minimum in seconds.
 SLACK_SHARE, SLACK_MIN_S = 0.1, 1.0
-#: A spout task that may emit fewer tuples per second than this during a window practically stalls.
+#: Tuples per second of a spout task below which it practically stalls during a window.
 RATE_MIN = 10
 #: The assumptions of the limit for streamlets: tuples per second of one spout task, and tuples in total.
 DERIVED_RATE, DERIVED_PENDING_MAX = 10_000, 1_000_000
@@ -51,12 +51,12 @@ class Hold(Struct, frozen=True):
     """The longest time that windows keep the tuples of a spout pending."""
 
     seconds: float
-    #: The windows on the slowest path: component, and seconds that it adds.
+    #: The windows on the slowest path, as component and added seconds.
     windows: tuple[tuple[str, float], ...]
 
     @property
     def needs_s(self) -> float:
-        """The minimum message timeout for this hold."""
+        """The minimum message timeout in seconds for this hold."""
         return self.seconds + max(SLACK_MIN_S, SLACK_SHARE * self.seconds)
 
     @property
@@ -71,7 +71,7 @@ class Hold(Struct, frozen=True):
 
 
 def window_s(component: ComponentDef) -> float:
-    """The longest time in seconds that a window bolt keeps a tuple; 0 for other components."""
+    """Return the longest time in seconds that a window bolt keeps a tuple; 0 for other components."""
     config = component.config
     tumbling = _seconds(config.get(TUMBLING_KEY))
     if tumbling:
@@ -81,7 +81,7 @@ def window_s(component: ComponentDef) -> float:
 
 
 def sliding_hold_s(duration_s: float, slide_s: float) -> float:
-    """The longest time in seconds that a sliding window keeps a tuple.
+    """Return the longest time in seconds that a sliding window keeps a tuple.
 
     A tuple leaves at a slide: the first slide after its last window if windows overlap, otherwise the first slide after
     its arrival.
@@ -90,7 +90,7 @@ def sliding_hold_s(duration_s: float, slide_s: float) -> float:
 
 
 def seconds_problem(value: Any) -> str | None:
-    """The problem of a window's duration, to be appended to its name; None if there is none."""
+    """Return the problem of a window's duration, as a clause to follow its name; None if it is valid."""
     try:
         seconds = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -99,7 +99,7 @@ def seconds_problem(value: Any) -> str | None:
 
 
 def duration_problems(component: ComponentDef) -> Iterator[str]:
-    """A sentence for each duration of a window that its bolt would refuse."""
+    """Yield a sentence for each duration of a window that its bolt would refuse."""
     for key in (SLIDING_KEY, SLIDE_KEY, TUMBLING_KEY):
         wrong = seconds_problem(component.config[key]) if key in component.config else None
         if wrong and not component.is_spout:
@@ -107,9 +107,9 @@ def duration_problems(component: ComponentDef) -> Iterator[str]:
 
 
 def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
-    """How long the downstream windows of each spout hold its tuples, for spouts with such windows.
+    """Return how long the downstream windows of each spout hold its tuples, for spouts with such windows.
 
-    `certain` leaves out windows that matter only if a user's own window bolt anchors its results.
+    `certain` excludes windows that count only if a user's own window bolt anchors its results.
     """
     following: dict[str, Hold] = {}
     for group in reversed(plan.groups()):
@@ -126,7 +126,7 @@ def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
 
 
 def limits_for(plan: LogicalPlan) -> dict[str, int]:
-    """The timeout and the pending limit that the windows of a topology need; empty without windows."""
+    """Return the timeout and the pending limit that the windows of a topology need; empty without windows."""
     found = holds(plan, certain=False).values()
     if not found:
         return {}
@@ -137,7 +137,7 @@ def limits_for(plan: LogicalPlan) -> dict[str, int]:
 
 
 def problems(plan: LogicalPlan) -> Iterator[str]:
-    """A sentence for each limit of a spout that its windows certainly exceed."""
+    """Yield a sentence for each limit of a spout that its windows certainly exceed."""
     if not _acking(plan):
         return
     for name, hold in holds(plan, certain=True).items():
@@ -147,7 +147,7 @@ def problems(plan: LogicalPlan) -> Iterator[str]:
 
 
 def warnings(plan: LogicalPlan) -> Iterator[str]:
-    """A sentence for each path that may exceed the message timeout, and for each spout that windows slow down."""
+    """Yield a sentence for each path that may exceed the message timeout, and each spout that windows slow down."""
     if not _acking(plan):
         return
     certain = holds(plan, certain=True)
@@ -178,7 +178,7 @@ def warnings(plan: LogicalPlan) -> Iterator[str]:
 
 
 def _slow(name: str, config: Mapping[str, Any], hold: Hold) -> Iterator[str]:
-    """The warning that a spout may have too few tuples pending to emit at a useful rate."""
+    """Yield a warning if the pending limit of a spout is too low for a useful rate."""
     pending = _number(config.get(TOPOLOGY_MAX_SPOUT_PENDING), DEFAULT_PENDING)
     if pending < hold.pending:
         yield (
@@ -198,7 +198,7 @@ def _anchors(component: ComponentDef) -> bool:
 
 
 def _rate(hold: Hold) -> str:
-    """How the minimum number of pending tuples was computed."""
+    """Explain how the minimum number of pending tuples was computed."""
     if hold.pending == DERIVED_PENDING_MAX:
         return "the most that streamlets get"
     return f"{RATE_MIN:g} tuples a second for {hold.seconds:g} s"
@@ -237,7 +237,7 @@ def _tick_s(config: Mapping[str, Any]) -> float:
 
 
 def _seconds(value: Any) -> float:
-    """The duration of a window; 0 for a duration that its bolt will refuse."""
+    """Return the duration of a window in seconds; 0 for a duration that its bolt will refuse."""
     return 0.0 if seconds_problem(value) else float(value)
 
 

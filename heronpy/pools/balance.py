@@ -1,9 +1,9 @@
-"""Levels the load of slots, in cores and memory, by few moves. Pure.
+"""Levels the load of slots, in cores and memory, with few moves. Pure.
 
-The load of a slot is its share of the slot in the dimension in which that is larger. Levelling begins when a slot is
-more than a tenth away from the mean and ends when all are within half of that; a slot beyond its capacity comes first.
-Invariants: no move takes a slot beyond its capacity; each step lowers the larger of the two loads that it changes as
-far as a move or a swap between the hottest and the coldest slot can; the number of moves never exceeds the budget.
+The load of a slot is the used share of its cores or of its memory, whichever is larger. Levelling begins when a slot is
+more than 10 % away from the mean and ends when all slots are within 5 %; an overloaded slot comes first. Invariants: no
+move overloads a slot; each step is the move or swap between the hottest and the coldest slot that lowers the larger of
+their loads most; the number of moves never exceeds the budget.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from heronpy.pools.shards import Size
 
 BEGIN: Final = 0.10
 END: Final = 0.05
-#: Share of the loaded shards that may move in one round.
+#: Maximum share of the loaded shards that moves in one round.
 BUDGET: Final = 0.05
-#: This number of shards may always move, because a swap moves two.
+#: Number of shards that may move in any case, because a swap moves two.
 BUDGET_MIN: Final = 2
-#: A load below this share of a slot is not worth a restart.
+#: Shards with a load below this share of a slot are not moved, because a move costs a restart.
 WORTH: Final = 0.1
 _ROUNDING: Final = 1e-9
 
 
 class Balanced(NamedTuple):
-    """The moves, and why the slots are not level after them."""
+    """The moves of a round, and the reason why the slots are still not level."""
 
     moves: dict[int, int]
     """Shard to slot."""
     why: str = ""
-    """The part that cannot be levelled, with its bound; "" for none."""
+    """The part that cannot be levelled, with its bound; "" if the slots are level."""
 
 
 class Loads:
-    """The loads of slots of one size while shards are given to them."""
+    """Tracks the loads of slots of equal size while shards are added and removed."""
 
     def __init__(self, slots: Iterable[int], size: Size) -> None:
         self._size = size
         self.shards: dict[int, dict[int, Size]] = {slot: {} for slot in slots}
         self._sums = {slot: Size() for slot in self.shards}
-        #: Slot to the share of it that its load takes.
+        #: Slot to the share of the slot that its load takes.
         self.shares = dict.fromkeys(self.shards, 0.0)
         self._counts = dict.fromkeys(self.shards, 0)
         #: Heaps of slots, by load and by number of shards; outdated entries are skipped.
@@ -49,7 +49,7 @@ class Loads:
         self._few: list[tuple[int, int]] = []
 
     def give(self, shard: int, load: Size | None, slot: int) -> None:
-        """Give a shard to a slot; `load` is None when the shard runs nothing."""
+        """Add a shard to a slot; `load` is None if no container of the shard runs."""
         self._counts[slot] += 1
         if load is not None:
             self.shards[slot][shard] = load
@@ -57,7 +57,7 @@ class Loads:
         self._sort(slot)
 
     def take(self, shard: int, slot: int) -> Size | None:
-        """Take a shard from a slot; returns its load."""
+        """Remove a shard from a slot; returns its load."""
         self._counts[slot] -= 1
         load = self.shards[slot].pop(shard, None)
         # The sum is computed from scratch: the errors of repeated subtraction add up.
@@ -66,13 +66,13 @@ class Loads:
         return load
 
     def place(self, shard: int, load: Size | None) -> int:
-        """Give a shard to the slot with the least load, or, without a load, to the one with the fewest shards."""
+        """Add a shard to the slot with the least load, or, if it has no load, to the slot with the fewest shards."""
         slot = self.coolest() if load is not None else self._emptiest()
         self.give(shard, load, slot)
         return slot
 
     def coolest(self) -> int:
-        """The slot with the least load; of several, the one with the fewest shards."""
+        """Return the slot with the least load; among equal slots, the slot with the fewest shards."""
         if not self._cool:
             self._cool = [self._key(slot) for slot in self.shares]
             heapq.heapify(self._cool)
@@ -95,19 +95,19 @@ class Loads:
         self._sums[slot], self.shares[slot] = load, load.share_of(self._size)
 
     def _sort(self, slot: int) -> None:
-        """In the heaps that there are."""
+        """Push the new values of a slot onto the existing heaps."""
         if self._cool:
             heapq.heappush(self._cool, self._key(slot))
         if self._few:
             heapq.heappush(self._few, (self._counts[slot], slot))
 
     def after(self, slot: int, gone: Size, come: Size) -> float:
-        """The share of a slot if it had one shard less and one more."""
+        """Return the used share of a slot if the load `gone` left it and the load `come` were added."""
         return (self._sums[slot] - gone + come).share_of(self._size)
 
 
 def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterable[int], size: Size) -> Balanced:
-    """The moves of one round; `owners` are the slots of shards that have a load and may be moved."""
+    """Compute the moves of one round; `owners` maps movable shards with a load to their slots."""
     known = Loads(slots, size)
     for shard, slot in owners.items():
         known.give(shard, loads[shard], slot)
@@ -139,7 +139,7 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
 
 
 def best_step(known: Loads, hot: int, cold: int) -> tuple[int | None, int | None]:
-    """The shard to move from the hottest slot to the coldest, and the shard to move back, if any."""
+    """Return the shard to move from the hottest slot to the coldest, and the shard to move back, if any."""
     best = known.shares[hot] - _ROUNDING
     step: tuple[int | None, int | None] = (None, None)
     others: list[tuple[int | None, Size]] = [(None, Size()), *sorted(known.shards[cold].items())]
@@ -152,12 +152,12 @@ def best_step(known: Loads, hot: int, cold: int) -> tuple[int | None, int | None
 
 
 def is_uneven(counts: Mapping[int, int]) -> bool:
-    """Whether a slot has less than half of its part of the shards."""
+    """Whether a slot has less than half of its fair number of shards."""
     return min(counts.values()) < sum(counts.values()) / len(counts) / 2
 
 
 def level_counts(counts: Mapping[int, int], empty: Mapping[int, list[int]]) -> dict[int, int]:
-    """Moves of shards without a load, so that a slot that has less than half of its part gets its part."""
+    """Move shards without a load to slots that have less than half of their fair number, up to that number."""
     if not is_uneven(counts):
         return {}
     mean = sum(counts.values()) / len(counts)

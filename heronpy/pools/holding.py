@@ -1,7 +1,7 @@
-"""The containers that a slot runs, and its permitted answer. Pure.
+"""The containers that a slot should run, and the answer that it may give. Pure.
 
-Invariant: a slot answers the number of a map only when it runs nothing that this map does not give it. So a reader of
-the answer may give the other containers to another slot.
+Invariant: a slot answers the number of a map only when it runs no container that this map assigns elsewhere. So a
+reader of the answer may assign all other containers to other slots.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ class Holding:
         self._answered = 0
 
     def stale(self, found: Map) -> list[int]:
-        """The buckets of specifications to read again before `take`."""
+        """Return the buckets of specifications to read again before `take`."""
         known = self._map.buckets if self._map is not None else (0,) * BUCKETS
         return [bucket for bucket in range(BUCKETS) if found.buckets[bucket] != known[bucket]]
 
     def take(self, found: Map, specs: dict[int, tuple[Spec, ...]]) -> None:
-        """Take a map, and the buckets that were `stale`; a map older than the last is ignored."""
+        """Apply a map and the buckets that were `stale`; a map older than the last one is ignored."""
         if self._map is None or found.number >= self._map.number:
             self._map = found
             self._specs |= specs
 
     @property
     def specs(self) -> Iterable[Spec]:
-        """The specifications of all topologies of the pool."""
+        """Return the specifications of all topologies of the pool."""
         return (spec for bucket in self._specs.values() for spec in bucket)
 
     def runs(self) -> dict[Key, Run]:
-        """The containers that should run in this slot."""
+        """Return the containers that should run in this slot."""
         return runs_of(self._map, self.specs, self.slot, self.epoch) if self._map is not None else {}
 
     def answer(self, running: Collection[Key]) -> int:
-        """The map number to answer while these containers run."""
+        """Return the map number to answer while these containers are running."""
         if self._map is not None and self.runs().keys() >= set(running):
             self._answered = self._map.number
         return self._answered

@@ -1,10 +1,10 @@
 """The decisions of a pool's keeper: which slot gets which shard, and which slot must be ended. Pure.
 
-Everything is level-triggered: a map states the goal, and a slot answers with the number of the newest map that it has
-carried out, so no lost message does harm.
+The protocol is level-triggered: a map states the goal, and a slot answers with the number of the newest map that it has
+carried out, so losing a message is harmless.
 
-Invariants: a shard is given to another slot only after its owner has answered the map that took the shard away, or when
-no process may act for the owner; the number of a map is never used twice.
+Invariants: a shard is assigned to another slot only after its owner has answered the map that took the shard away, or
+when no process can act for the owner; the number of a map is never used twice.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from msgspec.structs import replace
 from heronpy.pools.balance import Loads, balance, is_uneven, level_counts
 from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size
 
-#: A slot that acts carries out a map within this time, or the engine ends it.
+#: Seconds in which an active slot must carry out a map; after them, the engine ends the slot.
 OBEY_S: Final = 60.0
-#: Between two rounds of the balance.
+#: Seconds between two rounds of balancing.
 BALANCE_S: Final = 600.0
-#: No decision for this long means that the keeper was paused: then the silence of slots proves nothing.
+#: After this many seconds without a decision the keeper was paused, so the silence of slots proves nothing.
 OWN_STALL_S: Final = 5.0
 
 
 class SlotView(Struct, frozen=True):
-    """Placement's facts about a slot, and the answer of the slot."""
+    """The state of a slot according to the placement, and the last answer of the slot."""
 
     epoch: int = 0
-    """The epoch in which the slot acts, or is about to act; 0: it does not act."""
+    """The epoch in which the slot is active or about to be; 0 if the slot is not active."""
     over: int = 0
-    """The highest epoch in which no process can act for it."""
+    """The highest epoch in which no process can act for the slot any more."""
     is_silent: bool = False
-    """Nobody knows whether it still acts."""
+    """Whether the slot has been silent for so long that its state is unknown."""
     answer: Answer | None = None
 
     def has_carried_out(self, number: int, epoch: int) -> bool:
-        """Whether it has answered this map, in this epoch."""
+        """Whether the slot has answered this map or a newer one in this epoch."""
         return self.answer is not None and self.answer.epoch == epoch and self.answer.number >= number
 
 
 class Decision(Struct, frozen=True):
-    """What follows."""
+    """The result of one call of `Keeper.decide`."""
 
     map: Map | None = None
-    """The map to write; None: the last one stands."""
+    """The map to write; None if the last map is still right."""
     late: tuple[int, ...] = ()
-    """Slots for the engine to end."""
+    """Slots that the engine must end."""
     notes: tuple[str, ...] = ()
     leaving: frozenset[int] = frozenset()
-    """Shards that move once the topologies in them are `ready` for it."""
+    """Shards that move as soon as the topologies in them are `ready`."""
 
 
 class _Group(Struct):
@@ -59,9 +59,9 @@ class _Group(Struct):
 
     shards: list[int]
     leaving: list[int]
-    """Those that it is to drop."""
+    """Shards that the slot must drop."""
     number: int = 0
-    """Of the newest map that it has to carry out."""
+    """Number of the newest map that the slot must carry out."""
 
 
 def _grouped(owners: Iterable[Owner]) -> dict[tuple[int, int], _Group]:
@@ -78,28 +78,28 @@ def _grouped(owners: Iterable[Owner]) -> dict[tuple[int, int], _Group]:
 
 
 def first_map(pool: Pool) -> Map:
-    """Nobody has anything yet."""
+    """Return the map of a new pool, in which no shard has an owner."""
     return Map(1, (Owner(),) * pool.shards, (0,) * BUCKETS)
 
 
 class Keeper:
-    """Call `decide` at least once a second; write its result before the next call, or never.
+    """Decides about the shards of a pool. Call `decide` at least once a second.
 
-    The cost of a call that changes nothing depends on the number of slots, not of shards: the shards are grouped once
-    for each map.
+    Write the result before the next call, or drop it. A call that changes nothing costs time per slot, not per shard:
+    the shards are grouped once for each map.
     """
 
     def __init__(self, obey_s: float = OBEY_S, balance_s: float = BALANCE_S) -> None:
         self._obey_s, self._balance_s = obey_s, balance_s
-        #: By slot and epoch: the map that it has not carried out yet, and since when.
+        #: Slot and epoch to the last answered map number, and the time since when the slot has made no progress.
         self._owes: dict[tuple[int, int], tuple[int, float]] = {}
         self._balanced_at: float | None = None
         self._last_now: float | None = None
-        #: By shard that is to move with what runs in it: its owner, and the slot that gets it.
+        #: Shard that must move with its running containers, to its owner and its next slot.
         self._leaving: dict[int, tuple[Owner, int]] = {}
-        #: Why the pool is not level; "" when it is.
+        #: Why the pool is not level; "" if it is level.
         self._unlevel = ""
-        #: The owners that were grouped last.
+        #: The owners for which the groups were computed last.
         self._owners: tuple[Owner, ...] = ()
         self._groups: dict[tuple[int, int], _Group] = {}
 
@@ -113,10 +113,10 @@ class Keeper:
         new: frozenset[int] = frozenset(),
         ready: Collection[int] | None = None,
     ) -> Decision:
-        """`loads` by shard; `new`: shards whose containers do not run yet, so they may go to any slot at no
-        cost.
+        """Decide which map to write and which slots to end. `loads` are by shard; shards in `new` run no container
+        yet, so any slot can take them at no cost.
 
-        `ready`: shards that can move without a loss; None means all.
+        `ready` contains the shards that can move without a loss; None means all shards.
         """
         paused = self._last_now is not None and now - self._last_now > OWN_STALL_S
         self._last_now = now
@@ -142,14 +142,14 @@ class Keeper:
         used: Collection[int],
         ready: Collection[int] | None,
     ) -> None:
-        """Let shards with running containers stay in their slots until they are ready to move."""
+        """Keep shards with running containers in their slots until they are ready to move."""
         for shard in self._leaving.keys() | {one for one in used if owners[one] is not known.owners[one]}:
             old, new = known.owners[shard], owners[shard]
             owner, to = self._leaving.pop(shard, (old, 0))
             if owner != old or to not in live:
                 to = new.to
             if not to or old.to or (new.slot, new.epoch) != (old.slot, old.epoch) or shard not in used:
-                continue  # it stays, moves already, has no owner any more, or nothing runs in it
+                continue  # the shard stays, is already moving, has lost its owner, or runs no container
             if ready is None or shard in ready:
                 owners[shard] = replace(old, number=known.number + 1, to=to)
             else:
@@ -165,14 +165,14 @@ class Keeper:
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         slots: Mapping[int, SlotView], loads: Mapping[int, Size], pool: Pool, notes: list[str],
     ) -> None:  # fmt: skip
-        """Give away dropped shards, and shards without an owner."""
+        """Assign shards that were dropped or have no owner to slots."""
         free, lost = list[int](), dict[int, int]()
         for (slot, epoch), group in groups.items():
             view = slots.get(slot)
             if view is None or epoch <= view.over:
                 for shard in group.shards:
                     if view is not None and slot in live and not owners[shard].to:
-                        owners[shard] = Owner(slot, view.epoch, number)  # it is back before anybody has missed it
+                        owners[shard] = Owner(slot, view.epoch, number)  # the slot is back in time
                     else:
                         free.append(shard)
                         lost[slot] = lost.get(slot, 0) + 1
@@ -199,7 +199,7 @@ class Keeper:
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         loads: Mapping[int, Size], pool: Pool,
     ) -> None:  # fmt: skip
-        """Take shards from slots that are drained, or beyond the size of the pool."""
+        """Take shards from slots that are drained or exceed the size of the pool."""
         away = [
             shard
             for (slot, _), group in groups.items()
@@ -216,7 +216,7 @@ class Keeper:
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         loads: Mapping[int, Size], pool: Pool, new: frozenset[int], now: float, notes: list[str],
     ) -> None:  # fmt: skip
-        """Move shards without a load at once, and the others in the rounds of the balance."""
+        """Move shards without a load at once, and other shards in the rounds of balancing."""
         moves, counts = dict[int, int](), _counts(owners, groups, live)
         if new:
             stays = _staying(owners, new, live)
@@ -244,7 +244,7 @@ class Keeper:
     def _late(
         self, groups: Mapping[tuple[int, int], _Group], slots: Mapping[int, SlotView], now: float, paused: bool
     ) -> tuple[int, ...]:
-        """The slots that have not carried out a map in time, and those that are silent."""
+        """Return the slots that have not carried out a map in time or have been silent for too long."""
         owes: dict[tuple[int, int], tuple[int, float]] = {}
         late = []
         for (slot, epoch), group in groups.items():
@@ -252,14 +252,14 @@ class Keeper:
             if view is None or not epoch or epoch <= view.over:
                 continue
             if not view.is_silent and (view.epoch != epoch or view.has_carried_out(number, epoch)):
-                continue  # it is leaving, or owes nothing
+                continue  # the slot has another epoch, or has carried out its map
             answered = view.answer.number if view.answer is not None and view.answer.epoch == epoch else 0
-            # One that is silent has been so for long enough.
+            # The placement calls a slot silent only after a long time, so a silent slot gets no further grace.
             first = answered, now - self._obey_s if view.is_silent else now
             before, since = self._owes.get((slot, epoch), first)
             if not view.is_silent and (paused or answered > before):
-                since = now  # what counts is that it does not get on at all
-            if now - since >= self._obey_s * (1 if answered or view.is_silent else 2):  # it may be starting yet
+                since = now  # only a slot without any progress is late
+            if now - since >= self._obey_s * (1 if answered or view.is_silent else 2):  # it may be starting
                 late.append(slot)
                 since = now
             owes[slot, epoch] = answered, since
@@ -268,13 +268,13 @@ class Keeper:
 
 
 def _staying(owners: Sequence[Owner], shards: Iterable[int], live: frozenset[int]) -> dict[int, int]:
-    """The slots of those of the shards that could be moved."""
+    """Return the slots of the shards that are movable: their slot is live, and they are not moving."""
     found = ((shard, owners[shard]) for shard in shards)
     return {shard: owner.slot for shard, owner in found if owner.slot in live and not owner.to}
 
 
 def _counts(owners: Sequence[Owner], groups: Mapping[tuple[int, int], _Group], live: frozenset[int]) -> dict[int, int]:
-    """How many shards each slot has, or is going to get."""
+    """Return the number of shards of each slot after all pending moves."""
     counts = dict.fromkeys(live, 0)
     for (slot, _), group in groups.items():
         if slot in counts:
@@ -288,7 +288,7 @@ def _counts(owners: Sequence[Owner], groups: Mapping[tuple[int, int], _Group], l
 def _fill(
     owners: Sequence[Owner], live: Collection[int], loads: Mapping[int, Size], pool: Pool, skip: Collection[int] = ()
 ) -> Loads:
-    """What the slots have, and are going to get."""
+    """Return the loads of the slots after all pending moves."""
     found = Loads(live, pool.size)
     for shard, owner in enumerate(owners):
         slot = owner.to or owner.slot
@@ -298,7 +298,7 @@ def _fill(
 
 
 def spread(known: Map, loads: Mapping[int, Size], pool: Pool) -> dict[int, tuple[int, float]]:
-    """For each slot, the number of its shards, and the share of the slot that they use."""
+    """Return the number of shards of each slot, and the share of the slot that they use."""
     found = _fill(known.owners, sorted({owner.slot for owner in known.owners} - {0}), loads, pool)
     counts: dict[int, int] = {}
     for owner in known.owners:

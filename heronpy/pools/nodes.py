@@ -1,4 +1,4 @@
-"""The nodes of a pool in the state manager, as documents. All calls block: a loop makes them in threads."""
+"""The nodes of a pool in the state manager, as documents. All calls block, so an event loop needs threads for them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from heronpy.proto import plan_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
-#: Most tries of a change while other writers are faster.
+#: Maximum number of attempts of a change while other writers are faster.
 TRIES_MAX = 50
 
 
 def read_pool(state: StateManager, name: str) -> Pool | None:
-    """The description of a pool; None without such a pool."""
+    """Read the description of a pool; returns None if the pool does not exist."""
     found = state.get(paths.pool(name))
     return unpack(Pool, found[0], f"pool '{name}'") if found is not None else None
 
 
 def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) -> Pool:
-    """Compare and set the description of a pool; `change` may raise, and is called again if another writer was
+    """Compare and set the description of a pool. `change` may raise; it is called again if another writer was
     faster.
     """
     for _ in range(TRIES_MAX):
@@ -43,13 +43,13 @@ def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) 
 
 
 def read_map(state: StateManager, name: str) -> tuple[Map, int] | None:
-    """The map of a pool and the version of its node; None before the first map."""
+    """Read the map of a pool and the version of its node; returns None before the first map."""
     found = state.get(paths.pool_map(name))
     return (unpack(Map, found[0], f"the map of pool '{name}'"), found[1]) if found is not None else None
 
 
 def read_specs(state: StateManager, name: str, known: Map) -> dict[str, Spec]:
-    """The published specifications by topology id."""
+    """Read the published specifications, by topology id."""
     specs: dict[str, Spec] = {}
     for bucket in (one for one in range(BUCKETS) if known.buckets[one]):
         found = state.get(paths.pool_specs(name, bucket))
@@ -59,7 +59,7 @@ def read_specs(state: StateManager, name: str, known: Map) -> dict[str, Spec]:
 
 
 def read_answer(state: StateManager, name: str, slot: int) -> Answer | None:
-    """The last answer of a slot."""
+    """Read the last answer of a slot; returns None before the first answer."""
     found = state.get(paths.pool_slot(name, slot))
     return unpack(Answer, found[0], f"the answer of slot {slot} of pool '{name}'") if found is not None else None
 
@@ -77,7 +77,7 @@ def remove_pool(state: StateManager, name: str, slots: int) -> None:
 
 
 def plan_of(pool: Pool, version: int) -> plan_pb2.PackingPlan:
-    """The packing plan of a pool: a container for each slot, and no tasks."""
+    """Return the packing plan of a pool: a container for each slot, and no tasks."""
     plan = plan_pb2.PackingPlan(version=version)
     for slot in range(1, pool.slots + 1):
         plan.containers.add(id=slot, required=plan_pb2.Resource(cpu=pool.size.cpu, ram_bytes=pool.size.ram_bytes))
@@ -85,5 +85,5 @@ def plan_of(pool: Pool, version: int) -> plan_pb2.PackingPlan:
 
 
 def reserved(specs: Mapping[str, Spec]) -> Size:
-    """The sum of the reservations of all topologies."""
+    """Return the sum of the reservations of all topologies."""
     return sum((size for spec in specs.values() for size in spec.containers.values()), Size())

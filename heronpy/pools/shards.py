@@ -1,8 +1,8 @@
 """The documents of a pool: its specification, the needs of its topologies, and the slot of each shard. Pure.
 
-The name of a container determines its shard, which never changes; the map assigns a shard to a slot. So a topology that
-comes or goes changes no table. Container 0, the topology master's, is in the shard of container 1. Each document has
-one writer, except `Pool`: its writers compare and set.
+The name of a container determines its shard, which never changes; the map assigns each shard to a slot. So adding or
+removing a topology changes no table. Container 0, which runs the topology master, is in the shard of container 1. Each
+document has one writer, except `Pool`, whose writers compare and set.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from heronpy.common.errors import DamagedStateError
 
-#: Of each slot that a pool was created with.
+#: Number of shards for each slot that the pool had when it was created.
 SHARDS_PER_SLOT: Final = 64
 SLOTS_MAX: Final = 2000
-#: Nodes that the specifications are divided among.
+#: Number of nodes among which the specifications are divided.
 BUCKETS: Final = 64
-#: Bits of an executor's epoch that count its starts in one process of a slot, and those that count these processes.
+#: Bits of an executor's epoch that count its starts in one process of a slot, and bits that count these processes.
 STARTS_BITS: Final = 12
 LIVES_BITS: Final = 4
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Size(Struct, frozen=True):
-    """Room, or a load."""
+    """Cores and memory, as a capacity or as a load."""
 
     cpu: float = 0.0
     ram_bytes: int = 0
@@ -44,7 +44,7 @@ class Size(Struct, frozen=True):
         return Size(self.cpu - other.cpu, self.ram_bytes - other.ram_bytes)
 
     def share_of(self, slot: Size) -> float:
-        """The share of a slot, in the dimension with the larger share."""
+        """Return the share of a slot's cores or of its memory, whichever is larger."""
         return max(self.cpu / slot.cpu, self.ram_bytes / slot.ram_bytes)
 
 
@@ -54,15 +54,15 @@ class Pool(Struct, frozen=True, forbid_unknown_fields=True):
     slots: int
     shards: int
     size: Size
-    """Of each slot."""
+    """The capacity of each slot."""
     drained: tuple[int, ...] = ()
-    """Slots that are to have no shard."""
+    """Slots that must not have a shard."""
     members: dict[str, str] = {}
-    """The topologies that run in it, with their ids."""
+    """Names and ids of the topologies that run in the pool."""
 
 
 class Spec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A slot's information about a topology."""
+    """The information that a slot needs about a topology."""
 
     topology: str
     topology_id: str
@@ -70,12 +70,12 @@ class Spec(Struct, frozen=True, forbid_unknown_fields=True):
     """See `heronpy.plan.launch.Submitted`."""
     containers: dict[int, Size]
     restarts: dict[int, int] = {}
-    """How often a user has asked for the restart of a container."""
+    """Container to the number of restarts that users have requested."""
     package_bytes: int = 0
     package_sha256: bytes = b""
 
     def loads(self, shards: int) -> dict[int, Size]:
-        """The reservations of its containers, by shard."""
+        """Return the reservations of the topology's containers, by shard."""
         found: dict[int, Size] = {}
         for container, size in self.containers.items():
             shard = shard_of((self.topology_id, container), shards)
@@ -84,78 +84,78 @@ class Spec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Owner(Struct, frozen=True, array_like=True):
-    """Who has a shard."""
+    """The owner of a shard."""
 
     slot: int = 0
-    """0: nobody."""
+    """The slot that has the shard; 0 if none."""
     epoch: int = 0
-    """Of the slot's submission."""
+    """Epoch of the slot's submission."""
     number: int = 0
-    """Of the map that gave it the shard, or told it to drop it."""
+    """Number of the map that assigned the shard to the slot, or asked the slot to drop it."""
     to: int = 0
-    """The slot is to drop the shard, which this one gets then; 0: it stays."""
+    """The next slot of the shard, which the current slot must drop; 0 if the shard stays."""
 
 
 class Map(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which slot has which shard."""
+    """The assignment of shards to slots."""
 
     number: int
-    """It grows by one with each map."""
+    """Number of the map; each new map increases it by one."""
     owners: tuple[Owner, ...]
     buckets: tuple[int, ...] = (0,) * BUCKETS
-    """How often each bucket of specifications was written."""
+    """Number of writes of each bucket of specifications."""
 
 
 class Answer(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a slot says."""
+    """The answer of a slot to the newest map that it has carried out."""
 
     epoch: int
     number: int
-    """Of the newest map that it has carried out: nothing runs in it that this map does not give it."""
+    """Number of that map: the slot runs no container that the map does not assign to it."""
     records: dict[str, bytes] = {}
-    """`topology id/container` to its executor (proto ProcessRecord)."""
+    """`topology id/container` to the encoded proto ProcessRecord of its executor."""
     loads: dict[str, Size] = {}
-    """The same to what it has used, where that was measured for long enough."""
+    """`topology id/container` to the used resources, if they were measured for long enough."""
 
 
 class Run(Struct, frozen=True):
-    """A container that a slot is to run."""
+    """A container that a slot must run."""
 
     spec: Spec
     container: int
     number: int
-    """Of the map that gave it."""
+    """Number of the map that assigned the container."""
     restarts: int
 
     @property
     def ram_bytes(self) -> int:
-        """What it asks for."""
+        """The reserved memory of the container."""
         return self.spec.containers[self.container].ram_bytes
 
     def epoch(self, start: int, life: int = 0) -> int:
-        """The epoch of its executor at this start in this process of its slot; it needs no request."""
+        """Compute the executor's epoch for this start in this process of its slot, without asking the state manager."""
         return (self.number << LIVES_BITS | life) << STARTS_BITS | start
 
 
 @lru_cache(maxsize=1 << 16)
 def shard_of(key: Key, shards: int) -> int:
-    """The shard of a container."""
+    """Return the shard of a container."""
     topology_id, container = key
     return int.from_bytes(hashlib.md5(f"{topology_id}/{max(container, 1)}".encode()).digest()) % shards
 
 
 def bucket_of(topology_id: str) -> int:
-    """The bucket of a topology's specification."""
+    """Return the bucket of a topology's specification."""
     return int.from_bytes(hashlib.md5(topology_id.encode()).digest()) % BUCKETS
 
 
 def name_of(key: Key) -> str:
-    """`topology id/container`"""
+    """Return the name of a container: `topology id/container`."""
     return f"{key[0]}/{key[1]}"
 
 
 def runs_of(held: Map, specs: Iterable[Spec], slot: int, epoch: int) -> dict[Key, Run]:
-    """The containers that a slot must run in this epoch."""
+    """Return the containers that a slot must run in this epoch."""
     found: dict[Key, Run] = {}
     for spec in specs:
         for container in spec.containers:
@@ -167,7 +167,7 @@ def runs_of(held: Map, specs: Iterable[Spec], slot: int, epoch: int) -> dict[Key
 
 
 def loads_of(specs: Iterable[Spec], measured: Mapping[str, Size], shards: int) -> dict[int, Size]:
-    """The load of each shard that has one: the measured load, otherwise the reserved one."""
+    """Return the loads by shard: measured loads, or the reservation where none was measured."""
     found: dict[int, Size] = {}
     for spec in specs:
         for container, size in spec.containers.items():
@@ -178,12 +178,12 @@ def loads_of(specs: Iterable[Spec], measured: Mapping[str, Size], shards: int) -
 
 
 def pack(document: Struct | tuple[Spec, ...]) -> bytes:
-    """As it is stored."""
+    """Encode a document for the state manager."""
     return msgspec.msgpack.encode(document)
 
 
 def unpack(kind: type[T], content: bytes, what: str) -> T:
-    """Read `pack`; DamagedStateError when it is damaged or of another release."""
+    """Decode the result of `pack`. Raises DamagedStateError if it is damaged or from another release."""
     try:
         return msgspec.msgpack.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError) as error:

@@ -1,16 +1,16 @@
-"""How many tasks, calls at once and how much memory the components of a job need, and why. Pure.
+"""Decides how many tasks, simultaneous calls and how much memory the components of a job need, and why. Pure.
 
-`history` alone does I/O: it keeps the minutes of a job. The process that scales a job makes these calls:
+Only `history` does I/O: it stores the minutes of a job. The process that scales a job makes these calls:
 
-1. At its start: `times = Times.of(scale.day_s)`, `history = History(file, times)`, and the `State` that it has stored,
-   or a new one. `history.notice` is a sentence when a damaged file was set aside.
-2. Every `times.look_s` seconds: make an `Observation` of the topology master's answers, with the findings of
+1. At its start: `times = Times.of(scale.day_s)`, `history = History(file, times)`, and load the stored `State`, or
+   create a new one. `history.notice` is a sentence if a damaged file was set aside.
+2. Every `times.look_s` seconds: make an `Observation` from the topology master's answers, with the findings of
    `heronpy.health`, the `Figures` of each component, and `past=history.past(components, now)`. Without an answer, make
    an `Observation` without components. `Figures.fixed` says why a component cannot be scaled now, for example because
    layer oncall sets its value.
-3. `outcome = decide(state, look, goal, times)`, where `goal` is made of `slo` and `scale` of the merged document.
+3. `outcome = decide(state, look, goal, times)`, where `goal` comes from `slo` and `scale` of the merged document.
 4. Store `outcome.state` first (`msgspec.json`), then write `outcome.changes` into layer scaler in one compare-and-set.
-   When the write is refused, store `withdrawn(outcome.state)`.
+   If the write is refused, store `withdrawn(outcome.state)`.
 5. Write each of `outcome.decisions` with its `text` into the job's log.
 6. `history.add(now, outcome.rates)`.
 """

@@ -1,12 +1,12 @@
 """Decides which jobs of a pool run, and with how many tasks, when there is not enough room. Pure.
 
 `allot` is called repeatedly, with its previous results. Jobs are served in this order: privileged, higher priority,
-running, older. First each job gets its minimum, then its wish, as far as the pool and the quota of its role allow. So
-the last jobs shrink first, and are stopped only when even their minimum has no room.
+running, older. First each job gets its minimum, then its wish, within the pool and the quota of its role. So the last
+jobs shrink first, and are stopped only if there is no room for their minimum.
 
-Invariants: all jobs together never get more than the pool without its reserve, and the jobs of a role never more than
-its quota. No job lacks room because of a job after it. No job grows into room that another job has not left yet. A job
-that was cut back gets more when there has been room for it for `BACK_S`.
+Invariants: all jobs together never get more than the pool without its reserve, and the jobs of a role never get more
+than its quota. No job lacks room because of a later job. No job grows into room that another job has not left yet. A
+job that was cut back grows again when there has been room for it for `BACK_S`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from heronpy.packing.demand import size_text
 
 #: The share of a pool that is kept free for the containers of a lost slot.
 RESERVE: Final = 0.1
-#: Seconds for which there must be room before a job that was cut back gets it.
+#: Seconds for which room must have been free before a job that was cut back gets it.
 BACK_S: Final = 300.0
-#: Steps of the search for the share of its wish that a job gets.
+#: Number of steps in the search for the share of its wish that a job gets.
 _STEPS: Final = 32
 _ROUNDING: Final = 1 + 1e-9
 
-#: Tasks by component.
+#: Component to its number of tasks.
 Tasks: TypeAlias = Mapping[str, int]
 
 
 class Amount(Struct, frozen=True):
-    """Room."""
+    """An amount of resources."""
 
     cpu: float = 0.0
     ram_bytes: float = 0
@@ -62,11 +62,11 @@ class Allotted(Struct, frozen=True):
     state: Literal["GRANTED", "SHRUNK", "WAITING", "PREEMPTED"] = "GRANTED"
     """WAITING: the job has not run yet. PREEMPTED: it has run, and is stopped until there is room again."""
     limits: dict[str, int] = {}
-    """Tasks of the components that get fewer than they wish."""
+    """Number of tasks of each component that gets fewer tasks than it wants."""
     why: str = ""
     """The reason as a sentence with numbers; "" if the job gets all tasks."""
     fits_since: float | None = None
-    """Since when there has been room for more tasks than it has."""
+    """Time since which there has been room for more tasks; None if there is no room."""
 
     @property
     def runs(self) -> bool:
@@ -83,20 +83,20 @@ class Claim(Struct, frozen=True):
     besides: Amount
     """Room that the job needs in addition to its tasks."""
     least: Tasks
-    """The minimum to run; at most its wish."""
+    """Minimum tasks with which the job runs; at most its wish."""
     wish: Tasks
-    """The wish; empty if the job is leaving the pool."""
+    """Desired tasks; empty if the job is leaving the pool."""
     role: str = ""
     priority: int = 100
     privileged: bool = False
     created: float = 0.0
     held: Tasks = {}
-    """Tasks for which it keeps room now, both old and new ones during a change; empty if it does not run."""
+    """Tasks for which the job keeps room now, during a change both old and new; empty if it does not run."""
     before: Allotted = Allotted()
     """The last result of `allot`."""
 
     def room(self, tasks: Tasks) -> Amount:
-        """The need of the job for these tasks; zero without tasks."""
+        """Return the room that the job needs for these tasks; zero without tasks."""
         return sum(
             (self.each[one].times(n) for one, n in tasks.items() if one in self.each),
             self.besides if tasks else Amount(),
@@ -111,7 +111,7 @@ class _Room:
         self._taken = dict.fromkeys(self._whole, Amount())
 
     def lacks(self, claim: Claim, more: Amount) -> str:
-        """Why a job cannot get this amount in addition; "" if it can."""
+        """Return why a job cannot get this additional amount; "" if it can."""
         for name in self._of(claim):
             whole, taken = self._whole[name], self._taken[name]
             if not (taken + more).fits(whole):
@@ -130,10 +130,10 @@ class _Room:
 def allot(
     slots: Iterable[Amount], quotas: Mapping[str, Amount], claims: Collection[Claim], now: float
 ) -> dict[str, Allotted]:
-    """The allotment of each job, by its name.
+    """Compute the allotment of each job, by name.
 
-    `slots`: the sizes of the slots that are not drained. `quotas`: limits for the jobs of a role together; other roles
-    have no limit. `now`: the same clock for all calls. Whether each container fits into a slot is not checked.
+    `slots` are the sizes of the slots that are not drained. `quotas` limit the jobs of a role together; other roles
+    have no limit. `now` must come from one clock in all calls. Whether each container fits into a slot is not checked.
     """
     whole = sum(slots, Amount())
     room = _Room(whole.times(1 - RESERVE), quotas)
@@ -159,13 +159,13 @@ def allot(
 
 
 def granted(claim: Claim, allotted: Allotted) -> dict[str, int]:
-    """The tasks that a job may have; none if it may not run."""
+    """Return the tasks that a job may have; empty if the job may not run."""
     return {one: allotted.limits.get(one, n) for one, n in claim.wish.items()} if allotted.runs else {}
 
 
 def _widened(claim: Claim, tasks: dict[str, int], room: _Room) -> tuple[dict[str, int], str]:
-    """As much of its wish beyond its minimum as there is room for, with the same share for each component; and why not
-    all.
+    """Extend the minimum of a job towards its wish, by the same share for each component; returns the tasks, and why
+    they are fewer than the wish.
     """
 
     def at(share: float) -> dict[str, int]:
@@ -188,7 +188,7 @@ def _widened(claim: Claim, tasks: dict[str, int], room: _Room) -> tuple[dict[str
 
 
 def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -> Allotted:
-    """The allotment of a job that gets more tasks only after there has been room for them for long enough."""
+    """Return the allotment of a job, which gets more tasks only after room for them has been free for long enough."""
     before = claim.before
     stopped: Allotted = Allotted("PREEMPTED" if claim.held or before.state == "PREEMPTED" else "WAITING", why=why)
     if tasks is None:
@@ -207,8 +207,8 @@ def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -
 
 
 def _moved_in(claim: Claim, allotted: Allotted, free: Amount, now: float) -> tuple[Allotted, Amount]:
-    """The current allotment of a job, and the room left after it. Other jobs may not have left the room that it will
-    get.
+    """Return the current allotment of a job and the room left after it. Other jobs may not have left the room that the
+    job will get.
     """
     tasks, held = granted(claim, allotted), claim.held
     if all(n <= held.get(one, 0) for one, n in tasks.items()):

@@ -17,7 +17,7 @@ ALERTS_MAX = 64
 
 
 class Changed(Struct, frozen=True, tag=True):
-    """A value of layer scaler that is to change, or that should change in mode `advise`: `parallelism`, `concurrency`,
+    """A change of a value of layer scaler, or in mode `advise` a recommended change: `parallelism`, `concurrency` or
     `ram`.
     """
 
@@ -30,7 +30,7 @@ class Changed(Struct, frozen=True, tag=True):
 
 
 class Refused(Struct, frozen=True, tag=True):
-    """A step for a component was refused; reported once, until the reason changes."""
+    """A step for a component was refused; reported again only when the reason changes."""
 
     component: str
     cause: str
@@ -38,7 +38,7 @@ class Refused(Struct, frozen=True, tag=True):
 
 
 class Judged(Struct, frozen=True, tag=True):
-    """The effect of a change, as a share of the plan."""
+    """The effect of a change, as a share of the planned effect."""
 
     component: str
     effect: float
@@ -47,7 +47,7 @@ class Judged(Struct, frozen=True, tag=True):
 
 
 class Alerted(Struct, frozen=True, tag=True):
-    """A problem that scaling does not solve."""
+    """A problem that scaling cannot solve."""
 
     component: str
     cause: str
@@ -66,14 +66,14 @@ Decision: TypeAlias = Changed | Refused | Judged | Alerted | Cleared
 
 
 class Alert(Struct, frozen=True):
-    """A cause that exists, or existed a short time ago."""
+    """A cause that exists or existed a short time ago."""
 
     component: str
     cause: str
     text: str
-    #: Whether nothing is scaled while it is open.
+    #: Whether scaling is suspended while the alert is open.
     vetoes: bool = False
-    #: How long it must have been found before it is reported; it vetoes at once.
+    #: Seconds for which the cause must persist before it is reported; it suspends scaling at once.
     waits_s: float = 0.0
     told: bool = False
     since: float = 0.0
@@ -83,7 +83,7 @@ class Alert(Struct, frozen=True):
 def watched(
     opened: Mapping[str, Alert], found: Iterable[Alert], now: float, clear_s: float
 ) -> tuple[dict[str, Alert], list[Decision]]:
-    """The open alerts after a look, and the decisions to report. An alert that was not seen for `clear_s` is cleared.
+    """Return the open alerts after a look, and the decisions to report. Alerts not seen for `clear_s` are cleared.
 
     The first cause leads to the others, so only the first opens an alert.
     """
@@ -104,12 +104,12 @@ def watched(
 
 
 def rate_text(per_s: float) -> str:
-    """`2,310/s`"""
+    """Format a rate, such as `2,310/s`."""
     return f"{per_s:,.0f}/s" if per_s >= 10 or not per_s else f"{per_s:.1f}/s"
 
 
 def size_text(component: str, key: str, figures: Mapping[str, float], times: Times) -> str:
-    """Why a component needs this number of tasks, or of calls at once.
+    """Explain why a component needs this number of tasks or of simultaneous calls.
 
     Example: `work 3 -> 5 tasks: 2,310/s arrive; a task does 902/s, and is to be 70 % busy`.
     """
@@ -127,6 +127,6 @@ def size_text(component: str, key: str, figures: Mapping[str, float], times: Tim
 
 
 def memory_text(component: str, before: int, after: int, used: float | None) -> str:
-    """Why the limit of memory rises."""
+    """Explain why the memory limit is raised."""
     uses = f": its largest task uses {format_bytes(int(used))}" if used is not None else ""
     return f"{component} {format_bytes(before)} -> {format_bytes(after)} of memory for each task{uses}"

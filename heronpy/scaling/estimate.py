@@ -1,8 +1,8 @@
 """The capacity of one thread, the demand on each component, and the number of tasks for it. Pure.
 
 The formulas are those of Turbine (Mei et al., ICDE 2020). A thread's rate P is its work per busy second. If busy time
-is measured wrongly, the rate of a saturated thread corrects it: the ratio of both is kept. One plan sizes the whole
-graph: the rates of the sources are followed to each bolt by the measured selectivities.
+is measured wrongly, the ratio between the rate of a saturated thread and the measured rate corrects P. One plan sizes
+the whole graph: the rates of the sources are propagated to each bolt by the measured selectivities.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from heronpy.health.trends import BUSY_MIN, FREE_LEAST
 from heronpy.plan.component_config import CONCURRENCY_MAX
 from heronpy.scaling.figures import Figures, Observation
 
-#: Rates of tasks count as even if they deviate from their mean by at most this share.
+#: Maximum deviation from the mean, as a share, with which the rates of tasks count as even.
 EVEN = 0.25
-#: A measured ratio outside of these bounds is an error.
+#: Bounds of a plausible ratio; a measured ratio outside of them is ignored.
 RATIO_MIN, RATIO_MAX = 0.05, 20.0
-#: A thread with a lower rate per second is not doing its work, so its rate is not used.
+#: Minimum tuples per second of a thread; below it, the thread is stuck and its rate is not used.
 RATE_MIN = 1e-3
-#: The lag if nothing is processed.
+#: Lag in seconds that is assumed if no tuples are processed.
 ENDLESS_S = 1e9
 #: Number of looks whose mean is the measured rate.
 _LOOKS = 10
-#: The factor by which the weight of older points of the memory line shrinks with each look.
+#: Factor by which the weight of older points of the memory line shrinks with each look.
 _FADES = 0.99
 
 
@@ -42,15 +42,15 @@ class Line(Struct, frozen=True):
     keys_bytes: float = 0.0
 
     def with_point(self, keys: float, size: float) -> Line:
-        """The line after one more look."""
+        """Return the line with one more point."""
         new = (1.0, keys, size, keys * keys, keys * size)
         old = (self.weight, self.keys, self.bytes, self.keys_keys, self.keys_bytes)
         return Line(*(_FADES * was + now for was, now in zip(old, new, strict=True)))
 
     def bytes_at(self, keys: float) -> float:
-        """Bytes of a task with this number of keys.
+        """Return the bytes of a task with this number of keys.
 
-        While the number of keys was about the same at all looks, all memory counts as memory of keys.
+        If the number of keys was about the same at all looks, all memory is attributed to the keys.
         """
         if not self.weight or not self.keys:
             return 0.0
@@ -61,52 +61,52 @@ class Line(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """The learned figures of a component."""
+    """The figures of a component that were learned from earlier looks."""
 
     #: Measured tuples per second of one busy thread; 0: unknown.
     measured: float = 0.0
-    #: The number of looks behind `measured`, since a user changed the topology.
+    #: Number of looks that contributed to `measured` since a user changed the topology.
     looks: int = 0
     #: The actual rate of a saturated thread as a share of `measured`.
     ratio: float = 1.0
     line: Line = Line()
-    #: Tuples that it gets per tuple that a source has processed.
+    #: Tuples that the component receives per tuple that a source has processed.
     selectivity: dict[str, float] = {}
-    #: The first of the consecutive looks at which it held the spouts back.
+    #: Time of the first of the consecutive looks at which the component held the spouts back.
     full_since: float | None = None
-    #: Times, and numbers of tuples that waited for it, in the last window.
+    #: Times in the last window, and numbers of tuples that were waiting for the component.
     waiting: tuple[tuple[float, float], ...] = ()
 
     @property
     def per_thread(self) -> float:
-        """P."""
+        """The rate P: tuples per second of one busy thread."""
         return self.measured * self.ratio
 
     def believing(self, per_thread: float) -> Known:
-        """A copy with this value of P."""
+        """Return a copy with this value of P."""
         ratio = per_thread / self.measured if self.measured else 1.0
         return replace(self, ratio=min(RATIO_MAX, max(RATIO_MIN, ratio)))
 
 
 def threads(one: Figures) -> int:
-    """n k"""
+    """Return n k: the number of tasks times the simultaneous calls of each."""
     return one.tasks * one.concurrency
 
 
 def is_even(one: Figures) -> bool:
-    """Whether its tasks have about the same rate."""
+    """Whether all tasks of the component have about the same rate."""
     return one.tasks == 1 or (one.spread is not None and one.spread <= EVEN)
 
 
 def used(one: Figures, known: Known) -> float | None:
-    """The used share of its capacity; None: unknown."""
+    """Return the used share of the component's capacity; None if unknown."""
     if one.processed is None or not known.per_thread or not one.tasks:
         return None
     return one.processed / (threads(one) * known.per_thread)
 
 
 def learned(known: Known, one: Figures, look: Observation, in_trouble: bool) -> Known:
-    """The figures after a look. While another problem exists, a full component does not show its capacity."""
+    """Update the figures after a look. While another problem exists, a full component does not show its capacity."""
     sources = look.by_name
     passing = {
         source: rate / done
@@ -135,7 +135,7 @@ def learned(known: Known, one: Figures, look: Observation, in_trouble: bool) -> 
 
 
 def growth(known: Known) -> float:
-    """Tuples per second by which the backlog grows."""
+    """Return the growth of the backlog in tuples per second."""
     if len(known.waiting) < 2:
         return 0.0
     (began, first), (ended, last) = known.waiting[0], known.waiting[-1]
@@ -143,7 +143,7 @@ def growth(known: Known) -> float:
 
 
 def left_s(look: Observation, known: Mapping[str, Known]) -> float | None:
-    """Seconds until the sources have no backlog, if it continues to fall at its rate; None if it does not fall."""
+    """Return the seconds until the backlog of the sources is gone at its current rate; None if it does not shrink."""
     spouts = [one for one in look.components if one.is_spout]
     waits = [one.backlog for one in spouts if one.backlog is not None]
     grows = sum(growth(known[one.name]) for one in spouts)
@@ -151,7 +151,7 @@ def left_s(look: Observation, known: Mapping[str, Known]) -> float | None:
 
 
 def asked_for(look: Observation, known: Mapping[str, Known]) -> dict[str, float] | None:
-    """The demand X on each component; None if a spout does not report its rate."""
+    """Return the demand X on each component; None if a spout does not report its rate."""
     found: dict[str, float] = {}
     for one in look.components:
         if one.is_spout:
@@ -166,7 +166,7 @@ def asked_for(look: Observation, known: Mapping[str, Known]) -> dict[str, float]
 def with_backlog(
     asked: Mapping[str, float], look: Observation, known: Mapping[str, Known], drain_s: float
 ) -> dict[str, float]:
-    """X + (B + X r) / t of each component: the rate at which the backlog is gone after `drain_s`."""
+    """Return X + (B + X r) / t of each component: the rate that clears the backlog within `drain_s`."""
     waits = {one.name: one.backlog or 0.0 for one in look.components}
     comes = {
         one.name: asked[one.name] + (waits[one.name] + asked[one.name] * look.rescale_s) / drain_s
@@ -178,7 +178,7 @@ def with_backlog(
 
 
 def _followed(comes: Mapping[str, float], look: Observation, known: Mapping[str, Known]) -> dict[str, float]:
-    """The rates of the spouts, followed through the graph to a fixed point."""
+    """Propagate the rates of the spouts through the graph up to a fixed point."""
     found = {one.name: comes.get(one.name, 0.0) for one in look.components}
     for _ in found:
         after = {
@@ -194,22 +194,22 @@ def _followed(comes: Mapping[str, float], look: Observation, known: Mapping[str,
 
 
 def tasks_for(rate: float, per_thread: float, concurrency: int) -> int:
-    """n' = ceil(X / (P k 0.7))"""
+    """Return the number of tasks for a rate: n' = ceil(X / (P k 0.7))."""
     return max(1, ceil(rate / (per_thread * concurrency * AIM) - 1e-9))
 
 
 def concurrency_for(rate: float, per_thread: float, tasks: int) -> int:
-    """The number of simultaneous calls of each task."""
+    """Return the number of simultaneous calls that each task needs for a rate."""
     return max(1, min(CONCURRENCY_MAX, ceil(rate / (per_thread * tasks * AIM) - 1e-9)))
 
 
 def tasks_for_memory(one: Figures, known: Known, keys: float, share: float) -> int | None:
-    """The minimum number of tasks whose keys fit into this share of their limit; None if there is no limit, or keys are
-    unknown.
+    """Return the minimum number of tasks whose keys fit into this share of their memory limit; None if the limit or the
+    keys are unknown.
     """
     if one.memory_limit is None or not keys or one.memory_mean is None:
         return None
-    # The largest task has more memory than the mean.
+    # The largest task uses more memory than the mean.
     room = share * one.memory_limit * min(1.0, one.memory_mean / (one.memory_max or one.memory_mean))
     base, each = known.line.bytes_at(0.0), (known.line.bytes_at(keys) - known.line.bytes_at(0.0)) / keys
     if room <= base:
@@ -218,7 +218,7 @@ def tasks_for_memory(one: Figures, known: Known, keys: float, share: float) -> i
 
 
 def lag_of(look: Observation) -> float | None:
-    """Seconds that the topology is behind: the backlog divided by its processing rate, else the reported lag."""
+    """Return the lag in seconds: the backlog divided by the processing rate, else the reported lag."""
     found = []
     for one in look.components:
         if one.lag_s is not None:

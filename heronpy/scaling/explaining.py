@@ -1,4 +1,4 @@
-"""Why each component of a job has its number of tasks: the newest figures, and their consequences. Pure."""
+"""Explains why each component of a job has its number of tasks, with the newest figures. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heronpy.scaling.plan import State
 
 
 class Evidence(Struct, frozen=True):
-    """One component at the newest look; None: unknown."""
+    """One component at the newest look; None means unknown."""
 
     component: str
     tasks: int
@@ -23,17 +23,17 @@ class Evidence(Struct, frozen=True):
     """The rate of one task."""
     busy: float | None
     waits: float | None
-    """Tuples that wait for it."""
+    """Number of tuples that wait for the component."""
     needed: int | None
-    """Tasks by the sizing formula."""
+    """Number of tasks according to the sizing formula."""
     verdict: str
-    """The current decision, and its reason."""
+    """The current decision and its reason."""
     since: float | None = None
     until: float | None = None
 
 
 def explained(state: State, look: Observation, goal: Goal, times: Times) -> list[Evidence]:
-    """The evidence for each component, in the order of the topology."""
+    """Return the evidence for each component, in the order of the topology."""
     asked, drain_s = estimate.asked_for(look, _known(state, look)), times.drain_s(goal)
     wanted = estimate.with_backlog(asked, look, _known(state, look), drain_s) if asked is not None else {}
     found = []
@@ -61,7 +61,7 @@ def _known(state: State, look: Observation) -> dict[str, estimate.Known]:
 def _verdict(
     state: State, one: Figures, needed: int | None, goal: Goal, times: Times
 ) -> tuple[str, float | None, float | None]:
-    """A sentence, the time since which it holds, and the time until which it holds."""
+    """Return a sentence about the decision, and the times since and until which it holds."""
     name, high = one.name, goal.max.get(one.name)
     trial = state.plan.trials.get(name) if state.plan is not None else None
     if state.plan is not None and trial is not None:

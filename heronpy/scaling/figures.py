@@ -1,7 +1,7 @@
-"""The input of the scaler: the figures of a topology at one look, measurements of other days, and its aims. Pure.
+"""The input of the scaler: the figures of a topology at one look, measurements of other days, and the goal. Pure.
 
-A look is taken each minute. Its rates and shares cover a window without any older configuration, like those of
-`heronpy.health`. A figure that was not reported is None, never 0.
+A look is taken each minute. Its rates and shares cover a window that begins after the last change of configuration, as
+in `heronpy.health`. A figure that was not reported is None, never 0.
 """
 
 from __future__ import annotations
@@ -15,66 +15,66 @@ from heronpy.views.findings import Finding
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """One component; figures cover all its tasks unless stated otherwise."""
+    """Figures of one component, over all its tasks unless stated otherwise."""
 
     name: str
     is_spout: bool
     #: Number of running tasks.
     tasks: int
-    #: Simultaneous calls of each task; 1 unless it is asynchronous.
+    #: Simultaneous calls of each task; 1 unless the component is asynchronous.
     concurrency: int = 1
     asynchronous: bool = False
-    #: Tuples per second that it has processed; for a spout, that it has emitted.
+    #: Tuples per second that a bolt has processed or a spout has emitted.
     processed: float | None = None
-    #: Tuples per second that each component has emitted to it, by the component's name.
+    #: Emitting component to the tuples per second that it has emitted to this component.
     inputs: dict[str, float] = {}
-    #: Share of the time in which its threads, or places for calls, were in use, from 0 to 1: the mean of its tasks.
+    #: Share of the time, from 0 to 1, in which threads or call slots were in use: the mean of the tasks.
     busy: float | None = None
-    #: Standard deviation of the rates of its tasks over their mean.
+    #: Standard deviation of the rates of the tasks, divided by their mean.
     spread: float | None = None
-    #: Tuples that wait for it: in the source of a spout, or in the queues of a bolt.
+    #: Number of waiting tuples: in the source of a spout, or in the queues of a bolt.
     backlog: float | None = None
-    #: Age of the tuples that it processes, in seconds; None: derived from `Observation.end_to_end_s` and the backlog.
+    #: Age of the processed tuples in seconds; None: derived from `Observation.end_to_end_s` and the backlog.
     lag_s: float | None = None
-    #: Bytes of a task: the mean, the largest, and the limit of each; None if there is no limit.
+    #: Bytes of memory: mean of the tasks, largest task, and limit of each task (None if there is no limit).
     memory_mean: float | None = None
     memory_max: float | None = None
     memory_limit: int | None = None
-    #: Mean number of keys for which a task holds state.
+    #: Mean number of keys for which a task has state.
     keys: float | None = None
-    #: Whether it has held the spouts back in the window.
+    #: Whether the component has held the spouts back in the window.
     saturated: bool = False
-    #: Why its tasks cannot be changed, as one sentence without a full stop; "" if they can.
+    #: Why the number of tasks cannot be changed, as one sentence without a full stop; "" if it can.
     fixed: str = ""
-    #: Wall time of a busy thread for a tuple in the healthy minutes of a day, seconds.
+    #: Seconds that a busy thread needs for a tuple in the healthy minutes of a day.
     usual_s: float | None = None
 
 
 class Past(Struct, frozen=True):
     """The demand on a component on other days at this clock time, in tuples per second."""
 
-    #: The number of the last 14 days that have minutes in the compared hours.
+    #: Number of days among the last 14 with minutes in the compared hours.
     days: int = 0
-    #: The highest demand in any minute of the next 8 hours on those days, and the keys of all tasks then.
+    #: Highest demand in any minute of the next 8 hours on those days, and the keys of all tasks at that time.
     ahead: float | None = None
     ahead_keys: float | None = None
-    #: The mean of the last half hour on those days, and today.
+    #: Mean demand of the last half hour on those days, and today.
     usual: float | None = None
     recent: float | None = None
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """A topology at one moment; without components if it did not answer."""
+    """A topology at one moment; it has no components if the topology master did not answer."""
 
     topology: str
-    #: Wall time, seconds since 1970.
+    #: Wall time in seconds since 1970.
     at: float
     components: tuple[Figures, ...] = ()
     #: Results of `heronpy.health.diagnose`, most urgent first.
     findings: tuple[Finding, ...] = ()
-    #: The digest of its program, which a deploy changes; "": unknown.
+    #: Digest of the program, which a deploy changes; "": unknown.
     program: str = ""
-    #: Wall time of its last update; None if no update is known.
+    #: Wall time of the last update; None if no update is known.
     updated_at: float | None = None
     #: Seconds covered by rates and shares.
     window_s: float = 300.0
@@ -82,11 +82,11 @@ class Observation(Struct, frozen=True, kw_only=True):
     held: float = 0.0
     #: 99th percentile of the time from a spout to the end of a tuple, in seconds.
     end_to_end_s: float | None = None
-    #: How long the last rescale stopped the tuples, in seconds.
+    #: Seconds for which the last rescale stopped the tuples.
     rescale_s: float = 2.0
     #: Bytes of the smallest slot or host for tasks.
     room_bytes: int | None = None
-    #: By component.
+    #: Component to its past demand.
     past: dict[str, Past] = {}
 
     @property
@@ -96,46 +96,46 @@ class Observation(Struct, frozen=True, kw_only=True):
 
 
 class Goal(Struct, frozen=True):
-    """The promise of a job and the permitted actions, from its document (`slo`, `scale`)."""
+    """The objective of a job and the permitted actions, from its document (`slo`, `scale`)."""
 
-    #: 0: no promise.
+    #: Promised lag in seconds; 0: no promise.
     lag_s: float = 0.0
     mode: Literal["act", "advise", "off"] = "act"
     #: Only components with a maximum are scaled.
     max: dict[str, int] = {}
     min: dict[str, int] = {}
-    #: Seconds within which a backlog must be gone, for a day of 24 hours.
+    #: Seconds within which a backlog must be gone, for a day of 24 h.
     drain_s: float = 1800.0
 
     def clamped(self, component: str, tasks: int) -> int:
-        """The number of tasks that the limits allow."""
+        """Clamp a number of tasks to the limits of the component."""
         return max(self.min.get(component, 1), min(tasks, self.max.get(component, tasks)))
 
 
 class Times(Struct, frozen=True):
-    """All times of decisions, in seconds. A shorter day shortens all of them alike, down to their minimums."""
+    """The times of decisions in seconds. A shorter day shortens all times alike, down to their minimums."""
 
     day_s: float = 86_400.0
     look_s: float = 60.0
     window_s: float = 300.0
     #: Time until the effect of a change can be judged.
     settle_s: float = 180.0
-    #: How long more tasks must have been wanted before they are given.
+    #: Seconds for which more tasks must have been needed before tasks are added.
     sure_s: float = 120.0
-    #: How long fewer tasks must have sufficed, and the minimum time between two reductions.
+    #: Seconds for which fewer tasks must have sufficed, and minimum seconds between two reductions.
     spare_s: float = 3600.0
     shrink_s: float = 12 * 3600.0
-    #: How long a change without effect is not repeated; it doubles each time.
+    #: Seconds for which a change without effect is not repeated; the time doubles with each repetition.
     bar_s: float = 3600.0
-    #: The part of other days that is compared with the present, and the part that predicts the next hours.
+    #: Length of the window that is compared with other days, and of the window that predicts the next hours.
     ahead_s: float = 8 * 3600.0
     recent_s: float = 1800.0
-    #: A change that is not visible after this time was not made.
+    #: Seconds after which a change that is still not visible counts as not made.
     apply_s: float = 600.0
 
     @classmethod
     def of(cls, day_s: float) -> Times:
-        """The times for a day of this length, with minimums: 5 s for a look, 15 s for a window, 10 s to settle."""
+        """Return the times for a day of this length; minimums are 5 s for a look, 15 s for a window, 10 s to settle."""
         day = cls()
         share = day_s / day.day_s
         shared = replace(day, **{name: getattr(day, name) * share for name in day.__struct_fields__})
@@ -152,5 +152,5 @@ class Times(Struct, frozen=True):
         )
 
     def drain_s(self, goal: Goal) -> float:
-        """Seconds within which a backlog must be gone."""
+        """Return the seconds within which a backlog must be gone."""
         return max(self.window_s, goal.drain_s * self.day_s / 86_400.0)

@@ -1,8 +1,8 @@
-"""The minutes of a job in a file of SQLite: the demand on its components in the last 14 days, how its promise was kept,
+"""The minutes of a job in an SQLite file: the demand on its components in the last 14 days, how its promise was kept,
 and all looks of the last day.
 
-The file belongs to the job's name, so it outlives deploys. Only the sizes depend on it: an unreadable file is set
-aside, and a new one is begun.
+The file belongs to the job's name, so it outlives deploys. Losing the file only affects sizing, so an unreadable file
+is set aside and replaced by a new file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heronpy.common.errors import StateError
 from heronpy.scaling.figures import Past, Times
 from heronpy.scaling.patterns import DAYS, Span, past_of
 
-#: Identifies a file as such a history ("hera"), and its version.
+#: Number that identifies the file as a history ("hera"), and version of the format.
 _APPLICATION: Final = 0x68657261
 _VERSION: Final = 1
 COMPONENTS_MAX: Final = 64
@@ -31,12 +31,12 @@ _BETWEEN: Final = (
 
 
 class History:
-    """The minutes of one job, for use in one thread. StateError when the file cannot be read or written now."""
+    """The minutes of one job, for use in one thread. Raises StateError if the file cannot be read or written now."""
 
     def __init__(self, file: Path, times: Times) -> None:
-        #: A sentence if a damaged file was set aside; else "".
+        #: A sentence if a damaged file was set aside, else "".
         self.notice = ""
-        #: Minutes of components beyond `COMPONENTS_MAX`, which are not kept.
+        #: Number of minutes that were dropped because the job has more than `COMPONENTS_MAX` components.
         self.dropped = 0
         self._times = times
         self._pruned_at = 0.0
@@ -48,7 +48,7 @@ class History:
         except sqlite3.DatabaseError as error:
             aside = file.with_suffix(".damaged")
             os.replace(file, aside)
-            remove_history(file)  # auxiliary files of the file that is gone
+            remove_history(file)  # remove the auxiliary files of a file that is gone
             self.notice = (
                 f"the history {file} is damaged ({error}), so a new one is begun; the damaged file is now {aside}"
             )
@@ -82,8 +82,8 @@ class History:
         return database
 
     def look(self, at: float, measured_s: float, broken_s: float, minute: bytes) -> None:
-        """Store a look: for how long since the previous look the lag was known, and for how long it was too high; and
-        all figures.
+        """Store the figures of a look, with the seconds since the previous look in which the lag was known and in which
+        it was too high.
         """
         with self._said():
             row = (at, measured_s, broken_s, zlib.compress(minute))
@@ -91,7 +91,7 @@ class History:
             self._database.execute("INSERT OR REPLACE INTO looks VALUES (?, ?, ?, ?)", row)
 
     def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
-        """Store the demand on each component, and its keys; remove old rows."""
+        """Store the demand on each component and its keys; remove old rows."""
         at = now // self._times.look_s * self._times.look_s
         kept = dict(sorted(rates.items())[:COMPONENTS_MAX])
         self.dropped += len(rates) - len(kept)
@@ -115,7 +115,7 @@ class History:
         self._pruned_at = now
 
     def past(self, components: Collection[str], now: float) -> dict[str, Past]:
-        """The demand on components at this clock time; read once per window."""
+        """Return the demand on components at this time of day on other days; read once per window."""
         with self._said():
             for name in components:
                 if name not in self._pasts or not 0 <= now - self._pasts[name][0] < self._times.window_s:
@@ -124,7 +124,7 @@ class History:
         return {name: past for name, (_, past) in self._pasts.items()}
 
     def kept(self, since: float) -> tuple[float, float]:
-        """How long the lag has been known since that time, and how long it was too high."""
+        """Return for how many seconds since that time the lag was known, and for how many it was too high."""
         with self._said():
             found = self._database.execute("SELECT sum(measured), sum(broken) FROM looks WHERE at >= ?", (since,))
             measured_s, broken_s = found.fetchone()
@@ -147,7 +147,7 @@ class History:
 
 
 def recorded_since(file: Path, since: float) -> Iterator[bytes]:
-    """The looks since that time, oldest first, of a file that may be in use; empty without a file."""
+    """Yield the looks since that time, oldest first, from a file that may be in use; empty without a file."""
     if not file.exists():
         return
     try:

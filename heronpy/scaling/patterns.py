@@ -1,4 +1,4 @@
-"""Two patterns of Turbine: estimates that the tasks have disproved, and days that resemble each other. Pure."""
+"""Two patterns of Turbine: correcting estimates that tasks have disproved, and predicting from similar days. Pure."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from msgspec import Struct
 from heronpy.scaling.estimate import Known, threads
 from heronpy.scaling.figures import Figures, Past, Times
 
-#: Number of past days that are used.
+#: Number of past days that are compared.
 DAYS = 14
-#: Other days are not used if today's last half hour differs from theirs by more than this share.
+#: Maximum difference, as a share, between today's last half hour and that of other days used for prediction.
 UNUSUAL = 0.3
-#: With fewer days, tasks are not reduced to the predicted number at once.
+#: Number of days below which tasks are not reduced to the predicted number in one step.
 DAYS_MIN = 2
-#: A day counts if it has this share of the minutes of the compared hours.
+#: Minimum share of recorded minutes in the compared hours with which a day counts.
 _MINUTES_MIN = 0.5
 
 
 def raised(known: Known, one: Figures) -> Known:
-    """P := X / n if the tasks do more than P allows."""
+    """Raise P to X / n if the tasks process more than P allows."""
     done = (one.processed or 0.0) / threads(one) if one.tasks else 0.0
     return known.believing(done) if known.measured and done > known.per_thread else known
 
 
 def lowered(known: Known, asked: float, threads_before: int) -> Known:
-    """P := (X / n + P) / 2 after fewer threads did not do the work of the former ones."""
+    """Lower P to (X / n + P) / 2 if fewer threads could not handle the load of the previous number."""
     done = asked / threads_before
     return known.believing((done + known.per_thread) / 2) if 0 < done < known.per_thread else known
 
 
 def is_usual(past: Past) -> bool:
-    """Whether other days may predict the demand."""
+    """Whether today resembles the other days, so that they can predict the demand."""
     if past.days < DAYS_MIN or past.ahead is None or past.usual is None or past.recent is None:
         return False
     return abs(past.recent - past.usual) <= UNUSUAL * past.usual
 
 
 class Span(Struct, frozen=True):
-    """Minutes of a component between two times: their number, mean and highest rate, and highest number of keys."""
+    """Summary of a component's minutes between two times: number, mean and highest rate, highest number of keys."""
 
     minutes: int = 0
     mean: float = 0.0
@@ -49,7 +49,7 @@ class Span(Struct, frozen=True):
 
 
 def past_of(between: Callable[[float, float], Span], now: float, times: Times) -> Past:
-    """The past of one component; `between` returns the minutes from one time up to another."""
+    """Return the past demand on one component; `between` summarises the minutes between two times."""
     least = _MINUTES_MIN * times.ahead_s / times.look_s
     ahead, before = [], []
     for days in range(1, DAYS + 1):

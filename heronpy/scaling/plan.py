@@ -1,9 +1,9 @@
-"""Decides after a look what to change for a job, and why. Pure.
+"""Decides after each look what to change for a job, and why. Pure.
 
-Three verdicts of `heronpy.health` lead to changes: too few tasks, too little memory, and more tasks than needed. So
-does a lag above the promise while a component is fully and evenly busy. All other verdicts open an alert. While an
-alert is open whose cause more tasks do not solve, nothing is scaled. Invariants: one plan at a time, and each is judged
-before the next; no value leaves the limits of `scale`; without figures nothing is done.
+Three findings of `heronpy.health` lead to changes: too few tasks, too little memory, and more tasks than needed. A lag
+above the promise also leads to a change while a component is fully and evenly busy. All other findings open an alert.
+Scaling is suspended while an alert is open that more tasks cannot solve. Invariants: one plan at a time, and each plan
+is judged before the next; no value leaves the limits of `scale`; without figures no change is made.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from heronpy.views.findings import CALM, OF_MACHINES, Finding, Verdict
 
 T = TypeVar("T")
 
-#: Findings that may accompany too few tasks, or do not affect the speed of tuples.
+#: Findings that may accompany too few tasks or do not affect the speed of tuples.
 _HARMLESS: Final = CALM | {
     Verdict.UNDER_PROVISIONED, Verdict.CHECKPOINTS, Verdict.PROCESSES, Verdict.DESCRIPTORS, Verdict.LOGGING,
     Verdict.DISK,
 }  # fmt: skip
-#: Causes of the scaler itself, which are not checked while a plan is in progress.
+#: Causes that the scaler itself finds, which are not checked while a plan is in progress.
 _OWN: Final = frozenset({"no maximum", "maximum", "no effect", "memory", "lag"})
-#: Consequences of other causes that were reported.
+#: Findings that are consequences of other reported causes.
 _EFFECTS: Final = frozenset({Verdict.LOSSES})
-#: A dependency is slow if it takes this multiple of its usual time; below that, the code always waits.
+#: Multiple of its usual time above which a dependency is slow; below it, waiting is normal for the code.
 SLOWER: Final = 3.0
-#: A topology keeps up while its lag is at most this, or half of the promise.
+#: Maximum lag in seconds of a topology that keeps up, unless half of the promise is larger.
 LAG_S: Final = 5.0
-#: At most this share of the tasks is removed at once, so two tasks stay two.
+#: Maximum share of the tasks that is removed at once, so two tasks stay two.
 SHRINK_MAX: Final = 0.4
-#: A smaller share of the plan counts as no effect.
+#: Share of the planned effect below which a change counts as having no effect.
 EFFECT_MIN: Final = 0.1
-#: While the usual waiting time of tasks is unknown, a step with this effect lets the next step double them.
+#: Share of the effect after which the next step may double the tasks while their usual waiting time is unknown.
 HELPED: Final = 0.5
-#: A memory limit grows by this factor, up to this share of a slot or host, which may be used up to the last share.
+#: Growth factor of a memory limit, its maximum as a share of a slot or host, and the share that may be used.
 MEMORY_GROWS, MEMORY_SHARE, MEMORY_FULL = 1.5, 0.2, 0.8
 _BARS_MAX: Final = 6
 _GAP_LOOKS: Final = 5
 
 
 class Trial(Struct, frozen=True):
-    """A value that was changed, and the rate of its component before."""
+    """A changed value, and the rate of its component before the change."""
 
     key: str
     before: int
@@ -64,11 +64,11 @@ class Trial(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """Changes that are not judged yet, by component."""
+    """Changes whose effect has not been judged yet, by component."""
 
     at: float
     trials: dict[str, Trial]
-    #: When the changes became visible.
+    #: Time at which the changes became visible; None before.
     seen_at: float | None = None
 
 
@@ -80,22 +80,22 @@ class Bar(Struct, frozen=True):
 
 
 class Shrunk(Struct, frozen=True):
-    """When tasks were removed from a component, and its number of threads before."""
+    """The time at which tasks of a component were removed, and its previous number of threads."""
 
     at: float
     threads: int
 
 
 class State(Struct, frozen=True):
-    """The memory of the scaler between looks; it can be stored as JSON."""
+    """The memory of the scaler between looks, which can be stored as JSON."""
 
     at: float = 0.0
     known: dict[str, Known] = {}
-    #: Condition to the time since when it holds. Example of a condition: a component wants more tasks.
+    #: Condition, such as a component needing more tasks, to the time since which it holds.
     since: dict[str, float] = {}
-    #: When a user last changed the topology.
+    #: Time of the last change of the topology by a user.
     changed_at: float = 0.0
-    #: Its program at the last look, and since when it runs; 0: always, as far as known.
+    #: The program at the last look, and the time since which it runs; 0: since before the first look.
     program: str = ""
     deployed_at: float = 0.0
     plan: Plan | None = None
@@ -103,7 +103,7 @@ class State(Struct, frozen=True):
     bars: dict[str, Bar] = {}
     #: Components whose last step had most of its effect, since a user changed the topology.
     helped: tuple[str, ...] = ()
-    #: The last reason of a refusal, by component.
+    #: Component to the last reason of a refusal.
     said: dict[str, str] = {}
     alerts: dict[str, Alert] = {}
     slo: Attainment = Attainment()
@@ -115,24 +115,24 @@ class Outcome(Struct, frozen=True):
 
     state: State
     decisions: tuple[Decision, ...] = ()
-    #: Values for layer scaler: `parallelism`, `resources`, `concurrency` by component.
+    #: Values for layer scaler: `parallelism`, `resources` and `concurrency` by component.
     changes: dict[str, dict[str, Any]] = {}
-    #: The demand on each component, and the keys of all its tasks, for the history.
+    #: Component to its demand and the keys of all its tasks, for the history.
     rates: dict[str, tuple[float, float | None]] = {}
 
 
 def decide(state: State, look: Observation, goal: Goal, times: Times) -> Outcome:
-    """The decisions after this look, considering all earlier looks."""
+    """Decide after this look, considering all earlier looks."""
     return _Round(state, look, goal, times).outcome()
 
 
 def withdrawn(state: State) -> State:
-    """The state after a failed write of changes: no plan is in progress."""
+    """Return the state after a failed write of changes, without a plan in progress."""
     return replace(state, plan=None)
 
 
 class _Round:
-    """One decision: its findings, and its decisions so far."""
+    """The evaluation of one look: its findings, and the decisions so far."""
 
     def __init__(self, state: State, look: Observation, goal: Goal, times: Times) -> None:
         self.was, self.look, self.goal, self.times, self.now = state, look, goal, times, look.at
@@ -162,7 +162,7 @@ class _Round:
         self.slo = observed(state.slo, self.lag_s, goal.lag_s, self.now, _GAP_LOOKS * times.look_s)
 
     def outcome(self) -> Outcome:
-        """Judge the plan in progress, else decide."""
+        """Judge the plan in progress, or decide about changes."""
         self._check_figures()
         pressed: list[str] = []
         if self.asked is not None:
@@ -186,9 +186,9 @@ class _Round:
     # ---- what is so -----------------------------------------------------------------------
 
     def _kept(self, one: Alert) -> Alert:
-        """An open alert, seen as current if its cause cannot be checked now and nothing has removed it."""
+        """Return an open alert, marked as seen if its cause cannot be checked now and may still exist."""
         if one.cause == Verdict.BAD_UPDATE.value:
-            # Health compares with the hour before; changes of the scaler since then do not remove the cause.
+            # `heronpy.health` compares with the hour before; the scaler's changes since then do not remove the cause.
             updated = self.plan is None and (self.look.updated_at or 0.0) > one.since
             changed, again = updated or self.deployed_at > one.since, self._of(Verdict.BAD_UPDATE, one.component)
             if changed and again is None:
@@ -206,7 +206,7 @@ class _Round:
         return estimate.learned(known, one, self.look, self.vetoed or self.changing)
 
     def _lasting(self, what: str, names: Iterable[str], least_s: float) -> list[str]:
-        """The names for which a condition has held for at least `least_s` seconds."""
+        """Return the names for which a condition has held for at least `least_s` seconds."""
         old = self.was.since if self.fresh else {}
         found = []
         for name in names:
@@ -218,7 +218,7 @@ class _Round:
         return self.verdicts.get((verdict, component))
 
     def _vetoes(self, one: Finding) -> bool:
-        """Whether neither more tasks nor any other change solves it while it lasts."""
+        """Whether scaling must be suspended, because no change by the scaler can solve this finding."""
         if one.verdict is Verdict.MEMORY:
             return "times" in one.figures
         if one.verdict is Verdict.LOSSES:
@@ -228,14 +228,14 @@ class _Round:
         return one.verdict not in _HARMLESS and not self._always_waits(one) and not self._is_beside(one)
 
     def _is_beside(self, one: Finding) -> bool:
-        """Whether a machine is full, but what holds the topology up waits for something else than a CPU."""
+        """Whether a machine is full, but the component that holds the topology up does not wait for a CPU."""
         if one.verdict is not Verdict.MACHINE or one.task or "computes" in one.figures:
             return False
         others = self.look.findings
         return any(other.verdict is Verdict.UNDER_PROVISIONED or self._always_waits(other) for other in others)
 
     def _always_waits(self, one: Finding) -> bool:
-        """Whether a component waits as always, as far as known, so that more tasks wait for more calls at once."""
+        """Whether a component waits no longer than usual, so that more tasks allow more simultaneous calls."""
         part = self.parts.get(one.component)
         if one.verdict is not Verdict.DEPENDENCY or part is None or not part.processed:
             return False
@@ -244,7 +244,7 @@ class _Round:
         return one.figures.get("tuple_s", 0.0) < SLOWER * part.usual_s
 
     def _wants_more(self, one: Figures) -> bool:
-        """Whether a component holds the topology up, and more tasks would help."""
+        """Whether a component holds the topology up and more tasks would help."""
         few = self._of(Verdict.UNDER_PROVISIONED, one.name)
         waits = self._of(Verdict.DEPENDENCY, one.name)
         if (few is not None and "known_in_s" not in few.figures) or (waits is not None and self._always_waits(waits)):
@@ -277,7 +277,7 @@ class _Round:
     # ---- what is done ---------------------------------------------------------------------
 
     def _grow(self, pressed: list[str], asked: dict[str, float]) -> None:
-        """Size the whole graph, if a component has wanted more tasks for long enough and the topology does not catch
+        """Size the whole graph if a component has needed more tasks for long enough and the topology does not catch
         up.
         """
         drain_s = self.times.drain_s(self.goal)
@@ -338,7 +338,7 @@ class _Round:
             needed = max(estimate.tasks_for(rate, known.per_thread, one.concurrency), int(finding.figures["needed"]))
             after = max(needed, ceil((1 - SHRINK_MAX) * one.tasks - 1e-9), self._tasks_by_memory(one, known, past))
             if ahead is None and after < one.tasks:
-                after = one.tasks - (one.tasks - after) // 2  # other days give no prediction
+                after = one.tasks - (one.tasks - after) // 2  # the other days allow no prediction
             after = self.goal.clamped(name, after)
             if after < one.tasks:
                 figures = {"before": one.tasks, "after": after, "asked": asked[name],
@@ -349,14 +349,14 @@ class _Round:
                 )
 
     def _tasks_by_memory(self, one: Figures, known: Known, past: Past) -> int:
-        """The minimum number of tasks that can hold the current keys, and those of other days."""
+        """Return the minimum number of tasks whose memory suffices for the keys of today and of other days."""
         keys = max((one.keys or 0.0) * one.tasks, past.ahead_keys or 0.0)
         if one.memory_limit is None or not keys:
             return 1
         return estimate.tasks_for_memory(one, known, keys, MEMORY_FULL) or one.tasks
 
     def _more_memory(self) -> None:
-        """Give each task more memory, and if that is used up, add tasks that share the keys."""
+        """Raise the memory limit of tasks; if no more memory is available, add tasks that share the keys."""
         for one in self.look.components:
             if self._of(Verdict.MEMORY, one.name) is None:
                 continue
@@ -381,7 +381,7 @@ class _Round:
                 self.found.append(Alert(one.name, "memory", text))
 
     def _may_change(self, one: Figures, wanted: bool, needs: str) -> bool:
-        """Whether a component may be given more tasks; `wanted`: a refusal must be reported."""
+        """Whether a component may get more tasks; if `wanted`, a refusal is reported."""
         bar = self.bars.get(one.name)
         if one.name not in self.goal.max:
             cause, why = "no maximum", f"scale.max.{one.name} is not set; set it"
@@ -417,7 +417,7 @@ class _Round:
     # ---- what it has brought --------------------------------------------------------------
 
     def _judge(self, plan: Plan) -> None:
-        """Judge a plan: when it is visible and has settled, compare it with its effect."""
+        """Judge a plan: when it is visible and has settled, compare its actual effect with the planned effect."""
         if plan.seen_at is None:
             if all(_is_made(trial, self.parts.get(name)) for name, trial in plan.trials.items()):
                 self.plan = replace(plan, seen_at=self.now)
@@ -434,7 +434,7 @@ class _Round:
             if one is None or trial.after < trial.before:
                 continue
             if trial.key == "ram" and self._of(Verdict.MEMORY, name) is not None:
-                continue  # it is not enough yet, and the next step follows
+                continue  # the effect is not sufficient yet, and the next step follows
             if trial.key == "ram" or not self._wants_more(one):
                 effect = 1.0
             else:
@@ -462,7 +462,7 @@ class _Round:
     # ---- what is wrong --------------------------------------------------------------------
 
     def _check_figures(self) -> None:
-        """Open an alert when figures are missing for long, because nothing is done without them."""
+        """Open an alert if figures are missing for a long time, because the scaler does not act without them."""
         missing = [one.name for one in self.look.components if one.processed is None or one.busy is None]
         names = ", ".join(missing) if self.look.components else ""
         unknown = (bool(missing) and not self.changing) or not self.look.components
@@ -471,7 +471,7 @@ class _Round:
             self.found.append(Alert(missing[0] if missing else "", "figures", text))
 
     def _alert(self, pressed: list[str]) -> None:
-        """Find the most urgent cause that scaling does not solve; without one, use the scaler's own causes."""
+        """Find the most urgent cause that scaling cannot solve, or else one of the scaler's own causes."""
         others = [one for one in self.look.findings if one.verdict not in CALM and not self._is_acted_on(one)]
         alerts = []
         full = {host for one in self.look.findings if one.verdict is Verdict.MACHINE for host in one.names}
@@ -485,7 +485,7 @@ class _Round:
             vetoes = one in self.trouble
             text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
             component = "" if one.verdict in OF_MACHINES else one.component
-            # At first, not all tasks of a slow host may be slow.
+            # In the beginning, only some tasks of a slow host may be slow.
             waits_s = self.times.sure_s if one.verdict is Verdict.SLOW_TASK else 0.0
             alerts.append(Alert(component, one.verdict.value, text, vetoes, waits_s))
         self.found = alerts + self.found
@@ -530,7 +530,7 @@ class _Round:
         return Outcome(state, (*said, *self.said), changes, rates)
 
     def _of_parts(self, by_component: dict[str, T]) -> dict[str, T]:
-        """Leave out the components that the topology no longer has."""
+        """Drop entries of components that the topology no longer has."""
         return {name: one for name, one in by_component.items() if not self.parts or name in self.parts}
 
     def _keys(self, name: str) -> float | None:

@@ -21,10 +21,10 @@ def observation_of(
     program: str = "",
     updated_at: float | None = None,
 ) -> Observation:
-    """A look at a topology; without figures, a look without components.
+    """Make the observation of a topology; without a load, an observation without components.
 
-    `asynchronous` names its asynchronous bolts; `fixed` says by component why it may not be changed; `program` is the
-    digest of its program.
+    `asynchronous` names the asynchronous bolts; `fixed` maps components to the reason why they must not be changed;
+    `program` is the digest of the program.
     """
     if load is None or load.window_s is None:
         return Observation(topology=topology, at=now, findings=tuple(findings), program=program)

@@ -1,4 +1,4 @@
-"""Recorded observations of a job: as series for charts, and replayed through the code that decides. Pure."""
+"""Recorded observations of a job, as series for charts and as a replay through the code that decides. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heronpy.views.past import Series, Timeline
 
 
 class Minute(Struct, frozen=True, omit_defaults=True):
-    """A look, the promise at that time, and the memory before it; None: the memory after the previous minute."""
+    """A look, the goal at that time, and the state before it; None: the state after the previous minute."""
 
     look: Observation
     goal: Goal
@@ -24,7 +24,7 @@ class Minute(Struct, frozen=True, omit_defaults=True):
 
 
 def timeline_of(minutes: Iterable[bytes], promised_s: float | None) -> Timeline:
-    """Recorded minutes as lines: tasks of each component and the demand on it, lag and promised lag."""
+    """Convert recorded minutes to lines: tasks and demand of each component, lag and promised lag."""
     seen = [msgspec.json.decode(one, type=Minute) for one in minutes]
     looks, asked = [one.look for one in seen], [_asked(one) for one in seen]
     lags = [lag_of(look) if look.components else None for look in looks]
@@ -45,7 +45,7 @@ def timeline_of(minutes: Iterable[bytes], promised_s: float | None) -> Timeline:
 
 
 def _asked(minute: Minute) -> dict[str, float]:
-    """Tuples per second that each component is asked for; of a component that is not known, what it has processed."""
+    """Return the demand on each component in tuples per second; if it is unknown, the processed rate."""
     known = (minute.state or State()).known
     components = minute.look.components
     found = {one.name: one.processed for one in components if one.processed is not None}
@@ -54,7 +54,7 @@ def _asked(minute: Minute) -> dict[str, float]:
 
 
 def replayed(minutes: Iterable[Minute]) -> Iterator[tuple[float, Decision]]:
-    """The decisions and their times. The memory of the first minute is used, and that of later minutes is ignored."""
+    """Yield the decisions with their times. Only the first minute's state is used; later states are ignored."""
     state = None
     for minute in minutes:
         before = (minute.state or State()) if state is None else state

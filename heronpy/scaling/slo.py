@@ -1,4 +1,4 @@
-"""When a job broke its promise, and for which share of the time it kept it. Pure."""
+"""Records when a job broke its promise, and for which share of the time the promise was kept. Pure."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ INTERVALS_MAX = 100
 
 
 class Attainment(Struct, frozen=True):
-    """How a promise was kept. Times are seconds since 1970."""
+    """Record of how a promise was kept. Times are seconds since 1970."""
 
-    #: Seconds in which the lag was known, and how many of them it was above the promise.
+    #: Seconds in which the lag was known, and seconds in which it was above the promise.
     measured_s: float = 0.0
     broken_s: float = 0.0
-    #: Time of the last look, and its lag; None: the lag was unknown.
+    #: Time and lag of the last look; None: the lag was unknown.
     at: float = 0.0
     lag_s: float | None = None
-    #: Since when the promise is broken; None if it is kept.
+    #: Time since which the promise is broken; None if it is kept.
     since: float | None = None
-    #: Earlier intervals in which it was broken: from, until.
+    #: Earlier intervals in which the promise was broken, as (from, until).
     intervals: tuple[tuple[float, float], ...] = ()
 
     @property
     def share(self) -> float | None:
-        """Share of the measured time in which it was kept; None if nothing was measured."""
+        """Share of the measured time in which the promise was kept; None if the lag was never known."""
         return 1 - self.broken_s / self.measured_s if self.measured_s else None
 
 
 def observed(before: Attainment, lag_s: float | None, promised_s: float, now: float, gap_s: float) -> Attainment:
-    """The result after a look. Between two looks the lag is interpolated; a longer gap between looks counts as not
-    measured.
+    """Update the record after a look. Between two looks the lag is interpolated; a gap longer than `gap_s` counts as
+    not measured.
     """
     if not promised_s and before.since is not None:
         before = replace(before, since=None, intervals=_with(before, before.at))
@@ -63,5 +63,5 @@ def observed(before: Attainment, lag_s: float | None, promised_s: float, now: fl
 
 
 def _with(before: Attainment, until: float) -> tuple[tuple[float, float], ...]:
-    """The intervals with the interval that ends."""
+    """Return the broken intervals, including the interval that ends now."""
     return before.intervals if before.since is None else (*before.intervals, (before.since, until))[-INTERVALS_MAX:]

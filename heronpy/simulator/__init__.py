@@ -1,4 +1,4 @@
-"""Unit tests of topologies: run one in this process, deterministically, and inspect what happened."""
+"""Unit tests of topologies: run a topology in this process, deterministically, and inspect the results."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Tracks which spout tuples are still being processed. Pure.
 
-The stream manager keeps one XOR per spout tuple; here the tree is the plain set of its live edges,
-which is equivalent without random collisions: a tree is complete exactly when no edge is left.
-Invariants: an edge is in a tree from its delivery until it is acked; a tree that completed, failed
-or timed out is removed, and later acks and fails of it are ignored.
+The stream manager keeps one XOR per spout tuple; the simulator keeps the set of live edges of a tree, which is
+equivalent except for random collisions: a tree is complete exactly when no edge is left. Invariants: an edge is in a
+tree from its delivery until its ack; a tree that completed, failed or timed out is removed, and later acks and fails
+for the tree are ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Tree:
 
 
 class AckTracker:
-    """All tracked spout tuples of a simulation. `take_ended` returns those that ended."""
+    """All tracked spout tuples of a simulation. `take_ended` returns the tuples whose trees have ended."""
 
     def __init__(self) -> None:
         self._trees: dict[int, Tree] = {}
@@ -60,19 +60,19 @@ class AckTracker:
             self._pending[tree.owner] -= 1
 
     def add(self, roots: tuple[int, ...], edge: int) -> None:
-        """Add an edge to these trees, because a tuple that belongs to them was delivered."""
+        """Add the edge of a delivered tuple to these trees."""
         for root in roots:
             if (tree := self._trees.get(root)) is not None:
                 tree.live.add(edge)
 
     def seal(self, root: int) -> None:
-        """Mark a tree as completely delivered. A tree without deliveries is complete at once."""
+        """Mark a tree as completely delivered. A tree without deliveries is complete immediately."""
         tree = self._trees.get(root)
         if tree is not None and not tree.live:
             self._end(tree, Outcome.ACKED)
 
     def ack(self, roots: tuple[int, ...], edge: int) -> None:
-        """A bolt acked a tuple."""
+        """Remove the edge of a tuple that a bolt acked."""
         for root in roots:
             tree = self._trees.get(root)
             if tree is not None and edge in tree.live:
@@ -93,7 +93,7 @@ class AckTracker:
             self._end(self._trees[root], Outcome.TIMED_OUT)
 
     def forget_owner(self, owner: int) -> None:
-        """Drop the trees of a spout task that is gone."""
+        """Drop the trees of a spout task that has ended."""
         for root in [root for root, tree in self._trees.items() if tree.owner == owner]:
             del self._trees[root]
         self._pending.pop(owner, None)
@@ -103,13 +103,13 @@ class AckTracker:
         return self._pending.get(owner, 0)
 
     def next_deadline(self) -> float | None:
-        """When the next tree times out; None without deadlines."""
+        """Return the time at which the next tree times out; None without deadlines."""
         while self._deadlines and self._deadlines[0][1] not in self._trees:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def take_ended(self) -> list[tuple[Tree, Outcome]]:
-        """The trees that ended since the last call, in order."""
+        """Return the trees that ended since the last call, in order."""
         ended, self._ended = self._ended, []
         return ended
 

@@ -17,7 +17,7 @@ from heronpy.simulator.tuples import SimulatedTuple
 
 
 class AsyncBoltTask(BoltTask):
-    """Starts a coroutine per tuple while there is room; a step is one start and one turn."""
+    """Starts a coroutine per tuple up to the limit; a step is one start and one turn of the loop."""
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
@@ -71,7 +71,7 @@ class AsyncBoltTask(BoltTask):
         self._start("process_tick", self.call("process_tick", self.user.process_tick, tick), None)
 
     def _start(self, what: str, result: Any, tup: SimulatedTuple | None) -> None:
-        """Run a coroutine; a plain function has already finished."""
+        """Run the result if it is a coroutine; a plain function has already finished."""
         if not inspect.iscoroutine(result):
             if tup is not None:
                 self._executed(tup)
@@ -165,7 +165,7 @@ class AsyncSpoutTask(SpoutTask):
     # -- coroutines ---------------------------------------------------------------------------
 
     def _beside(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a method: if it returns a coroutine, that runs concurrently with all others."""
+        """Wrap a method, so that a coroutine that it returns runs concurrently with all other coroutines."""
 
         def call(*args: Any) -> Any:
             result = method(*args)

@@ -1,5 +1,5 @@
-"""A batch run of a topology in one process, with the stages, units and files of a real run, but without ledger and
-processes.
+"""A batch run of a topology in one process, with the stages, units and files of a real run, but without a ledger and
+without processes.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ class BatchResult:
     _plain: dict[str, dict[int, dict[Any, Any]]] = field(default_factory=dict)
 
     def emitted(self, component: str, stream: str = "default") -> list[list[Any]]:
-        """The values that a component has emitted on a stream, in the order of stages and units."""
+        """Return the values that a component has emitted on a stream, in the order of stages and units."""
         return self._emitted.get((component, stream), [])
 
     def rows(self, sink: str) -> list[list[Any]]:
-        """The values of the rows that a sink gets at the end of the run."""
+        """Return the values of the rows that a sink gets at the end of the run."""
         if sink not in self._rows:
             raise TopologyError(f"component {sink!r} is not a sink of this batch run")
         return self._rows[sink]
 
     def keyed_state(self, component: str, name: str) -> dict[Any, Any]:
-        """The content of a keyed state in the savepoint of the run, over all tasks."""
+        """Return the content of a keyed state in the savepoint of the run, over all tasks."""
         return self._keyed.get(component, {}).get(name, {})
 
     def plain_state(self, component: str, index: int = 0) -> dict[Any, Any]:
-        """The State of a task in the savepoint of the run."""
+        """Return the State of a task in the savepoint of the run."""
         return self._plain.get(component, {}).get(index, {})
 
 
 class BatchRun:
-    """One batch run. `unit_bytes` is the size of a unit of text. `buckets` is their number for a stage for which the
-    data would decide it.
+    """One batch run. `unit_bytes` is the size of a unit of text. `buckets` is the number of buckets of a stage whose
+    number the data would otherwise determine.
     """
 
     def __init__(self, topology: topology_pb2.Topology, unit_bytes: int, buckets: int, records: bool) -> None:
@@ -96,7 +96,7 @@ class BatchRun:
         self._classes = {name: load_class(part.comp.class_name) for name, part in components_of(topology).items()}
 
     def run(self) -> BatchResult:
-        """Run all stages; raises UserCodeError for the first unit that fails."""
+        """Run all stages. Raises UserCodeError for the first unit that fails."""
         with TemporaryDirectory(prefix="heron-batch-") as folder:
             for stage in self._stages:
                 self._run_stage(stage, Path(folder))
@@ -185,7 +185,7 @@ class BatchRun:
 
 
 class _RecordingRows(StageRows):
-    """Keeps what the components emit."""
+    """Hook that records the values that the components emit."""
 
     emitted: dict[tuple[str, str], list[list[Any]]]
 
@@ -201,12 +201,12 @@ class _Recorder(ITaskHook):
         self._component, self._emitted = component, emitted
 
     def emit(self, emit_info: EmitInfo) -> None:
-        """Keep the values."""
+        """Record the values of an emit."""
         self._emitted.setdefault((self._component, emit_info.stream_id), []).append(list(emit_info.values))
 
 
 class _Collected:
-    """Stands in for a sink: keeps its rows."""
+    """Replaces a sink and keeps its rows."""
 
     def __init__(self, rows: list[list[Any]]) -> None:
         self._rows = rows
@@ -219,11 +219,11 @@ class _Collected:
         return {}
 
     def close(self) -> None:
-        """Do nothing; nothing is open."""
+        """Do nothing, because no resource is open."""
 
 
 def _alone(cls: type) -> Any:
-    """An object of a spout's class outside of a task, for `splits`."""
+    """Create an object of a spout's class outside of a task, for `splits`."""
     return cls(delegate=Delegate())
 
 

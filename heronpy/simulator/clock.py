@@ -1,9 +1,9 @@
-"""Virtual time: it stands still while code runs and jumps to the next due event.
+"""Virtual time, which stands still while code runs and jumps to the next due event.
 
-While a simulation runs, the functions of the standard `time` module answer from the virtual clock
-(for the simulating thread only), so windows, rates and time-outs written with `time.time()` are
-deterministic. `time.sleep` costs no real time: only the task sleeps.
-Not covered: `datetime.now()`, and functions imported with `from time import ...` beforehand.
+While a simulation is running, the functions of the standard `time` module use the virtual clock
+(for the simulating thread only), so windows, rates and timeouts based on `time.time()` are
+deterministic. `time.sleep` takes no real time: only the virtual time of the task advances.
+Not covered: `datetime.now()`, and functions imported earlier with `from time import ...`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
 
-# A round time, so that windows aligned to minutes or hours start with the simulation.
+# A full hour, so that windows aligned to minutes or hours start with the simulation.
 EPOCH_S = 1767225600.0  # 2026-01-01T00:00:00Z
 
 _NS = 1_000_000_000
-#: Turns of a loop in which cancelled coroutines may clean up.
+#: Maximum turns of a loop in which cancelled coroutines may clean up.
 _CLEANUP_TURNS = 10
 
 # The real functions, before any simulation replaced them.
@@ -39,19 +39,19 @@ class VirtualClock:
         self.slept = 0.0
 
     def advance_to(self, when: float) -> None:
-        """Advance to `when`; never goes back."""
+        """Advance to `when`, unless it is in the past."""
         self.now = max(self.now, when)
 
     def task_now(self) -> float:
-        """The time that the running task sees: the common time plus its own sleep."""
+        """Return the time for the running task: the common time plus the task's own sleep."""
         return self.now + self.slept
 
     def wall(self) -> float:
-        """The virtual `time.time()`."""
+        """Return the virtual `time.time()`."""
         return EPOCH_S + self.task_now()
 
     def sleep(self, seconds: float) -> None:
-        """The virtual `time.sleep`: only the running task's time advances."""
+        """Advance the running task's time, as the virtual `time.sleep`."""
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         self.slept += seconds
@@ -59,7 +59,7 @@ class VirtualClock:
 
 @contextmanager
 def virtual_time(clock: VirtualClock) -> Iterator[None]:
-    """Let the `time` module answer from the clock in this thread, until the block ends."""
+    """Make the `time` module use the clock in this thread until the block ends."""
     thread = threading.get_ident()
 
     def here(virtual: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,8 +90,8 @@ def virtual_time(clock: VirtualClock) -> Iterator[None]:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """A private event loop per async bolt or spout that never waits: `turn` runs what is ready and returns.
 
-    `asyncio.sleep` and time-outs fire when the virtual clock reaches them, so coroutines interleave the same way in
-    every run. Real I/O inside a coroutine still works, but its timing is not deterministic.
+    `asyncio.sleep` and timeouts fire when the virtual clock reaches them, so coroutines interleave identically in every
+    run. Real I/O inside a coroutine works, but its timing is not deterministic.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -102,7 +102,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__()
 
     def time(self) -> float:
-        """The virtual time, which timers use."""
+        """Return the virtual time, which timers use."""
         return self._virtual_clock.now
 
     def call_soon(  # type: ignore[override]
@@ -115,7 +115,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Like `call_soon`, from a thread that did real work for a coroutine."""
+        """Schedule a callback as `call_soon` does, from a thread that did real work for a coroutine."""
         handle = super().call_soon_threadsafe(callback, *args, context=context)
         self._has_ready = True
         return handle
@@ -123,25 +123,25 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Record when the next turn is due."""
+        """Schedule a callback, and record when the next turn is due."""
         handle = super().call_at(when, callback, *args, context=context)
         self._last_timer += 1
         heapq.heappush(self._timers, (when, self._last_timer, handle))
         return handle
 
     def has_work(self) -> bool:
-        """Whether a turn would run something now."""
+        """Whether a turn would run a callback now."""
         when = self.next_timer()
         return self._has_ready or (when is not None and when <= self.time())
 
     def next_timer(self) -> float | None:
-        """When the next timer is due."""
+        """Time at which the next timer is due; None without timers."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def end(self) -> None:
-        """Cancel what is running and close the loop. A second call does nothing."""
+        """Cancel all running coroutines and close the loop. A second call has no effect."""
         if self.is_closed():
             return
         for task in asyncio.all_tasks(self):
@@ -153,7 +153,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.close()
 
     def turn(self) -> None:
-        """Run everything that is ready once, without waiting for anything."""
+        """Run all ready callbacks once, without waiting."""
         now = self.time()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)

@@ -39,9 +39,9 @@ class ValueCodec:
         self.kind = codec.USER if self.serialize else codec.MSGPACK
 
     def decode(self, payload: bytes, kind: int) -> list[Any]:
-        """A fresh copy of the values."""
+        """Decode a new copy of the values."""
         if kind == codec.ARROW:
-            # The simulator represents such a tuple by the values of its row.
+            # The simulator represents an Arrow tuple by the values of its row.
             return self._decode_arrow(payload, codec.MSGPACK)
         return self._decode(payload, kind)
 
@@ -99,12 +99,12 @@ class Outputs:
             custom.prepare(context, self._component, stream, list(tasks))
 
     def targets(self, values: Sequence[Any], stream: str, direct_task: int | None) -> list[int]:
-        """The tasks that get a tuple, one entry for each copy."""
+        """Return the tasks that get a tuple, one entry for each copy."""
         self.check(values, stream)
         return self._rules.targets(stream, self._streams[stream].choosers, values, direct_task)
 
     def encode(self, values: Sequence[Any], stream: str) -> bytes:
-        """The payload of one tuple, after `check`; raises if it is too large or cannot be serialized."""
+        """Encode one tuple, after `check`. Raises an error if it is too large or cannot be serialized."""
         return codec.encode(self._rules.freeze(stream, values, type(values) is ArrowRow)[0])
 
     def check(self, values: Sequence[Any], stream: str) -> None:
@@ -117,7 +117,7 @@ class Outputs:
     def rows(
         self, stream: str, columns: Any, rows: Any, what: str, count: int | None, direct_task: int | None, hooked: bool
     ) -> Sequence[list[Any]]:
-        """The values of each tuple of an emit_batch. `count` of the tuples have an anchor or id (`what`)."""
+        """Return the values of each tuple of an emit_batch. `count` is the number of given anchors or ids (`what`)."""
         out = self._streams.get(stream)
         if out is None:
             raise self._rules.undeclared(stream, self._streams)

@@ -1,10 +1,10 @@
 """The records of a simulation for the assertions of a test: tuples, and the metrics of user code. Pure.
 
-Values are kept encoded and decoded on each read, so a test sees them as they were emitted or received, even if user
+Values are stored encoded and decoded on each read, so a test sees them as they were emitted or received, even if user
 code changed its objects afterwards. Each list keeps the newest `limit` entries.
 
-`get_value_and_reset` of a metric returns each update once. Counts are added up here and other values kept, so reading
-twice gives the same answer.
+`get_value_and_reset` of a metric returns each update once. The collector adds up counts and keeps other values, so
+reading twice gives the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class MetricsCollector:
         self._totals: dict[str, Any] = {}
 
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
-        """Register a metric; a second one of the same name is an error, as in the runtime."""
+        """Register a metric. A second metric of the same name is an error, as in the runtime."""
         if name in self._metrics:
             raise ValueError(f"metric {name!r} is already registered; give each metric a different name")
         self._metrics[name] = metric
@@ -37,7 +37,7 @@ class MetricsCollector:
         return "Count" in type(self._metrics[name]).__name__
 
     def values(self) -> dict[str, Any]:
-        """Totals of counts, last reported values of all others; a dict for a multi-key metric."""
+        """Return totals of counts and last values of other metrics; a dict for a multi-key metric."""
         for name, metric in self._metrics.items():
             value = metric.get_value_and_reset()
             if value is None:
@@ -53,7 +53,7 @@ class MetricsCollector:
 
 
 def merged(known: dict[Any, Any], new: dict[Any, Any], adds: bool) -> dict[Any, Any]:
-    """The values per key of two readings: either the sums, or the newer values where there are some."""
+    """Merge the values per key of two readings: with `adds` by sums, otherwise newer values replace older ones."""
     result = dict(known)
     for key, value in new.items():
         if value is not None:
@@ -62,7 +62,7 @@ def merged(known: dict[Any, Any], new: dict[Any, Any], adds: bool) -> dict[Any, 
 
 
 def combined(tasks: list[MetricsCollector]) -> dict[str, Any]:
-    """The metrics of all tasks of a component: counts are added, others are a list by task."""
+    """Combine the metrics of all tasks of a component: counts are added, other values become a list by task."""
     result: dict[str, Any] = {}
     for collector in tasks:
         for name, value in collector.values().items():
@@ -93,22 +93,22 @@ class Records:
         self._rows_of: Counter[tuple[str, int]] = Counter()
 
     def emit(self, component: str, stream: str, task: int, payload: bytes, kind: int) -> None:
-        """A task emitted a tuple."""
+        """Record a tuple that a task emitted."""
         self.emitted[component, stream].append((task, payload, kind))
         self.count(task, f"__emit-count/{stream}")
 
     def execute(self, component: str, task: int, delivery: Delivery) -> None:
-        """A bolt was given a tuple."""
+        """Record a tuple that was passed to a bolt."""
         self.executed[component].append((task, delivery))
         self._count_input(task, "__execute-count", delivery.component, delivery.stream)
 
     def row(self, component: str, task: int, row: dict[str, Any]) -> None:
-        """A sink took a row."""
+        """Record a row that a sink took."""
         self.rows[component].append((task, row))
         self._rows_of[component, task] += 1
 
     def rows_of(self, component: str, task: int) -> int:
-        """Number of rows a task of a sink has taken."""
+        """Return the number of rows that a task of a sink has taken."""
         return self._rows_of[component, task]
 
     def keep_rows(self, component: str, task: int, count: int) -> None:
@@ -126,11 +126,11 @@ class Records:
         rows.extend(reversed(kept))
 
     def bolt_ack(self, task: int, component: str, stream: str) -> None:
-        """A bolt acked a tuple of this source."""
+        """Count an ack by a bolt for a tuple of this source."""
         self._count_input(task, "__ack-count", component, stream)
 
     def bolt_fail(self, task: int, component: str, stream: str) -> None:
-        """A bolt failed a tuple of this source."""
+        """Count a fail by a bolt for a tuple of this source."""
         self._count_input(task, "__fail-count", component, stream)
 
     def spout_end(self, component: str, task: int, tup_id: Any, outcome: Outcome) -> None:

@@ -1,8 +1,8 @@
 """Chooses the task that takes the next step, and advances the clock. Pure.
 
-A step takes `step_s` of virtual time. Among the tasks that can take one, the seeded generator
-chooses; when none can, the clock jumps to the next moment at which something is due. The same
-topology and seed therefore give the same run.
+A step takes `step_s` of virtual time. The seeded generator chooses among the tasks that can take a
+step; if no task can, the clock jumps to the next due event. So the same topology and seed give the
+same run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heronpy.simulator.tasks import SimTask, SpoutTask
 from heronpy.simulator.tuples import Injection
 from heronpy.simulator.world import World
 
-# How long coroutines may wait for external events, in real time.
+# Seconds of real time for which coroutines may wait for external events.
 _OUTSIDE_MAX_S = 30.0
 _OUTSIDE_GRACE_S = 0.05
 _OUTSIDE_POLL_S = 0.001
@@ -41,13 +41,13 @@ class StepScheduler:
         self._world = world
         self._step_s = step_s
         self._unfinished: list[str] | None = None
-        # Spouts whose external event did not come in time, and may never come.
+        # Spouts whose external event did not occur in time and may never occur.
         self._in_vain: set[int] = set()
         self.steps = 0
         self.is_finished = False
 
     def run(self, until: float | None, until_idle: bool, max_steps: int) -> Reason:
-        """Take steps until one of the limits is reached or nothing is left to do."""
+        """Take steps until a limit is reached or no work is left."""
         world = self._world
         limit = self.steps + max_steps
         self._in_vain.clear()
@@ -74,7 +74,7 @@ class StepScheduler:
             self._unfinished = [name for name in order if name in self._world.plan.bolts()]
 
     def reopen(self) -> None:
-        """Reopen the input, because tasks have gone back to a time before its end."""
+        """Reopen the input, because tasks have gone back to a checkpoint before its end."""
         self._unfinished, self.is_finished = None, False
 
     def _step(self, task: SimTask) -> None:
@@ -84,7 +84,7 @@ class StepScheduler:
         clock.advance_to(clock.now + self._step_s)
 
     def _settle(self) -> None:
-        """Time out old trees and notify the owners of all that ended."""
+        """Time out old trees, and notify the owners of all ended trees."""
         world = self._world
         world.tracker.expire(world.clock.now)
         owners = {spout.task_id: spout for spout in world.spouts}
@@ -95,7 +95,7 @@ class StepScheduler:
                 owners[tree.owner].end(tree, outcome)
 
     def _rest(self, until: float | None, until_idle: bool) -> Reason | None:
-        """Called when no task can run now: ends the input, ends the run, or lets time pass."""
+        """End the input, end the run or advance the time, because no task can run now."""
         if self._is_drained():
             if self.is_finished:
                 return Reason.FINISHED
@@ -116,7 +116,7 @@ class StepScheduler:
         return None
 
     def _is_drained(self) -> bool:
-        """Whether no tuple is queued and no tracked one is pending."""
+        """Whether no tuple is queued and no tracked tuple is pending."""
         world = self._world
         if any(bolt.is_busy() for bolt in world.bolts):
             return False
@@ -140,7 +140,7 @@ class StepScheduler:
         return min((when for when in times if when is not None), default=None)
 
     def _work_off(self, limit: int) -> None:
-        """At the end of a run: process due ticks and everything queued in bolts.
+        """Process due ticks and all tuples queued in bolts, at the end of a run.
 
         Afterwards the results of the last window have arrived, and bolts have executed every emitted tuple.
         """
@@ -159,7 +159,7 @@ class StepScheduler:
         waiting = self._waiting_for_outside()
         if not waiting:
             return False
-        # A busy task must end, or be woken by a tick or another tuple; a source may be silent forever.
+        # A busy task must end or be woken by a tick or another tuple, but a source may be silent forever.
         bound = [task for task in waiting if task.is_busy()]
         patience_s = _OUTSIDE_MAX_S if bound and self._next_event() is None else _OUTSIDE_GRACE_S
         deadline = real_monotonic() + patience_s

@@ -27,8 +27,8 @@ from heronpy.simulator.records import MetricsCollector, Records
 from heronpy.simulator.sinks import CollectingSink
 from heronpy.simulator.tuples import Delivery
 
-# Spouts pause while more tuples than this are queued in bolts: the simulator's backpressure. In a topology that drops
-# tuples instead, a task is full at this number of tuples.
+# Number of tuples queued in bolts above which spouts pause (backpressure). In a topology that drops tuples instead,
+# a task with this number of tuples is full.
 QUEUED_MAX = 1000
 
 
@@ -59,7 +59,7 @@ class Shared:
         self._settings = resolve("simulator", (), self.plan.config, components, ())
         self.frame_max_bytes: int = settings_for(self._settings, StmgrSettings).frame_max_bytes
         groups: int = settings_for(self._settings, CheckpointSettings).key_groups
-        # Like the runtime: fields groupings follow the key groups of keyed state if that is saved.
+        # As in the runtime, fields groupings follow the key groups of keyed state if the state is saved.
         self.key_groups = groups if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0
         times_out = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
         timeout_s = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
@@ -85,13 +85,13 @@ class Shared:
         return self.drops is None and self.queued > QUEUED_MAX
 
     def class_of(self, message: Any) -> type[Any]:
-        """The class of a component's objects: the user's, or the stand-in for a Spark sink."""
+        """Return the class of a component's objects: the user's class, or the replacement of a Spark sink."""
         if message.comp.name in self._sinks:
             return CollectingSink
         return load_class(message.comp.class_name)
 
     def next_edge(self) -> int:
-        """A number for one copy of one tuple."""
+        """Return a new number for one copy of one tuple."""
         self._last_edge += 1
         return self._last_edge
 

@@ -46,7 +46,7 @@ _DRAIN_MAX_S = 600.0
 class RunResult:
     """How a run ended: "finished", "idle", "seconds", "max_steps" or "stalled".
 
-    `rewinds` says, a sentence each, what went back to a checkpoint since the last run, and why.
+    `rewinds` has a sentence for each part that went back to a checkpoint since the last run, with the reason.
     """
 
     reason: str
@@ -60,9 +60,9 @@ class Simulator:
 
     `topology` is a TopologyBuilder, a Topology subclass or a topology message. `seed` decides the
     order in which tasks take steps (user code that uses random numbers must seed them itself). With
-    `run_spouts=False` spouts emit nothing until `activate`, so that a test can feed bolts alone with
-    `inject`. With `sinks="collect"` the rows of each SparkSink are kept for `rows` instead of being handed
-    to Spark; "run" (default) starts them unchanged, which needs a submitted topology.
+    `run_spouts=False` spouts emit nothing until `activate`, so that a test can feed only bolts with
+    `inject`. With `sinks="collect"` the rows of each SparkSink are kept for `rows` instead of being passed
+    to Spark; "run" (default) starts the sinks unchanged, which needs a submitted topology.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class Simulator:
         """Run a topology as a batch, with the stages, units and files of a real batch run.
 
         A unit has the lines of about `unit_bytes` of a text file, or one split. `buckets` is the number of buckets of a
-        stage if the data would decide it. With `records=False` the result has nothing in `emitted`, and the run takes
-        the same paths as a real one. Raises UserCodeError for the first unit that fails.
+        stage if the data would decide it. With `records=False` the result has no `emitted` values, and the run takes
+        the same code paths as a real run. Raises UserCodeError for the first unit that fails.
         """
         from heronpy.simulator.batch import BatchRun
 
@@ -117,10 +117,10 @@ class Simulator:
     ) -> RunResult:
         """Continue from where the last run stopped.
 
-        Without limits it runs until the topology has finished (all spouts called `end_of_input` and
-        bolts their `finish`) or is idle: nothing queued, nothing pending, and the spouts silent. A
-        topology that never becomes idle is then an error. `seconds` limits the virtual time of the run,
-        idle time is skipped; `max_steps` limits its steps.
+        Without limits the run ends when the topology has finished (all spouts have called `end_of_input`, and
+        `finish` of all bolts was called) or is idle: no tuple is queued or pending, and the spouts are silent.
+        Without limits, a topology that never becomes idle is an error. `seconds` limits the virtual time of the
+        run (idle time is skipped), `max_steps` the number of steps.
         """
         self._check_open()
         until = None if seconds is None else self.now + _not_negative(seconds)
@@ -137,13 +137,13 @@ class Simulator:
         return RunResult(reason.value, self._scheduler.steps - steps, self.now, rewinds)
 
     def finish(self) -> RunResult:
-        """End the input now: bolts process what is queued, then get their `finish`."""
+        """End the input now: bolts process queued tuples, then their `finish` is called."""
         self.deactivate()
         self._scheduler.finish()
         return self.run()
 
     def activate(self) -> None:
-        """Let spouts emit (again)."""
+        """Start or resume the spouts."""
         self._set_active(True)
 
     def deactivate(self) -> None:
@@ -161,8 +161,8 @@ class Simulator:
     ) -> Injection:
         """Queue a tuple for a bolt as if its input had emitted it; `run` processes it.
 
-        `source` and `stream` select the input if the bolt has several; `index` is the task
-        that gets the tuple, else the grouping decides. The result says whether it was acked.
+        `source` and `stream` select the input if the bolt has several inputs; `index` selects the task
+        that gets the tuple, otherwise the grouping decides. The result tells whether the tuple was acked.
         """
         self._check_open()
         origin, name = self._input(component, source, stream)
@@ -189,18 +189,18 @@ class Simulator:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the input has ended and every bolt has had its `finish`."""
+        """Whether the input has ended and `finish` of every bolt was called."""
         return self._scheduler.is_finished
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Component to tuples that topology.droptuples.upon.backpressure has discarded because one of its tasks was
-        full.
+        """Return for each component the number of tuples that topology.droptuples.upon.backpressure discarded because a
+        task was full.
         """
         return dict(self._world.dropped)
 
     def emitted(self, component: str, stream: str = "default") -> list[list[Any]]:
-        """The values that a component emitted on a stream, once per emit, in order."""
+        """Return the values that a component emitted on a stream, once per emit, in order."""
         plan_component = self._world.plan.component(component)
         if plan_component.stream(stream) is None:
             declared = ", ".join(repr(out.name) for out in plan_component.outputs) or "none"
@@ -210,7 +210,7 @@ class Simulator:
         return [tasks[task].codec.decode(payload, kind) for task, payload, kind in entries]
 
     def executed(self, component: str) -> list[SimulatedTuple]:
-        """The tuples that a bolt received, in order."""
+        """Return the tuples that a bolt received, in order."""
         tasks = {task.task_id: task for task in self._world.tasks_named(component)}
         return [
             SimulatedTuple(tasks[task].codec.decode(d.payload, d.codec), d, 0.0)
@@ -218,7 +218,7 @@ class Simulator:
         ]
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
-        """The rows that a SparkSink took, column to value, in order; needs `sinks="collect"`."""
+        """Return the rows that a SparkSink took, as column to value, in order; needs `sinks="collect"`."""
         tasks = self._world.tasks_named(sink)
         if not isinstance(tasks[0].user, CollectingSink):
             why = "is not a SparkSink" if self._world.collects else 'is not collected; give Simulator(sinks="collect")'
@@ -226,34 +226,34 @@ class Simulator:
         return [dict(row) for _, row in self._world.records.rows.get(sink, ())]
 
     def acked(self, spout: str) -> list[Any]:
-        """The ids of the tuples that were reported to a spout as acked, in order."""
+        """Return the ids of the tuples that were reported to a spout as acked, in order."""
         self._world.plan.component(spout)
         return list(self._world.records.acked.get(spout, ()))
 
     def failed(self, spout: str) -> list[Any]:
-        """The ids of the tuples that were reported to a spout as failed or timed out."""
+        """Return the ids of the tuples that were reported to a spout as failed or timed out."""
         self._world.plan.component(spout)
         return list(self._world.records.failed.get(spout, ()))
 
     def pending(self, spout: str) -> int:
-        """Number of tracked tuples of a spout that are in flight."""
+        """Return the number of tracked tuples of a spout that are in flight."""
         tasks = self._world.tasks_named(spout)
         return sum(self._world.tracker.pending(task.task_id) for task in tasks)
 
     def task(self, component: str, index: int = 0) -> Any:
-        """The user's object of a task."""
+        """Return the user's object of a task."""
         return self._world.task_at(component, index).user
 
     def task_ids(self, component: str) -> list[int]:
-        """The task ids of a component, as `get_component_tasks` gives them."""
+        """Return the task ids of a component, as `get_component_tasks` does."""
         self._world.plan.component(component)
         return list(self._world.tasks_of[component])
 
     def metrics(self, component: str) -> dict[str, Any]:
-        """The counters of a component and the metrics that its tasks registered.
+        """Return the counters of a component and the metrics that its tasks registered.
 
-        Counts are summed over the tasks. Any other metric is its last value, or the list of its
-        values by task if there are several. Counters of the system are "__execute-count/stream" etc.
+        Counts are summed over the tasks. Another metric is its last value, or the list of values by task
+        if the component has several tasks. Counters of the system are "__execute-count/stream" etc.
         """
         tasks = self._world.tasks_named(component)
         result: dict[str, Any] = {}
@@ -267,18 +267,18 @@ class Simulator:
         return result
 
     def global_metrics(self) -> dict[str, Any]:
-        """The counters of heronpy.api.global_metrics that user code incremented, by key."""
+        """Return the counters of heronpy.api.global_metrics that user code incremented, by key."""
         values: dict[str, Any] = self._world.global_metrics.values().get(root_name, {})
         return values
 
     # -- failures and checkpoints -------------------------------------------------------------
 
     def kill_task(self, component: str, index: int = 0) -> None:
-        """Kill a task and restart it: its object and its queue are lost.
+        """Kill a task and restart it: the task's object and queue are lost.
 
-        Under ATLEAST_ONCE the tuples that it had not acked time out, and the new task begins with an empty state. Under
-        EFFECTIVELY_ONCE all components that are connected with it by streams go back to the last `checkpoint`, or to
-        their beginning if there is none; `RunResult.rewinds` lists this.
+        Under ATLEAST_ONCE the tuples that the task had not acked time out, and the new task begins with an empty state.
+        Under EFFECTIVELY_ONCE all components that streams connect with the task go back to the last `checkpoint`, or to
+        their beginning if there is no checkpoint; `RunResult.rewinds` lists this.
         """
         self._check_open()
         world = self._world
@@ -331,7 +331,7 @@ class Simulator:
                 self._replace(task_id, self._saved[task_id], self._saved_in)
 
     def close(self) -> None:
-        """Close spouts, let hooks clean up, release event loops. A second call does nothing."""
+        """Close spouts, clean up hooks and release event loops. A second call has no effect."""
         if self._is_closed:
             return
         self._is_closed = True

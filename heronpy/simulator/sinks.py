@@ -16,10 +16,10 @@ _STATE = "simulator.rows"
 
 
 class CollectingSink(Bolt, StatefulComponent):
-    """Stands in for a SparkSink: acks the rows that it keeps, and fails the rows that the sink would reject.
+    """Replaces a SparkSink: acks the rows that it keeps, and fails the rows that the sink would reject.
 
-    A row that does not fit the sink's schema is detected only if pyarrow is installed. A restore removes the rows since
-    the checkpoint, as it would from the table.
+    A row that does not fit the sink's schema is only detected if pyarrow is installed. A restore removes the rows since
+    the checkpoint, as a real restore does from the table.
     """
 
     def init_state(self, state: Any) -> None:
@@ -46,7 +46,7 @@ class CollectingSink(Bolt, StatefulComponent):
         self.ack(tup)
 
     def _misfit(self, values: list[Any]) -> str:
-        """Why these values are not a row of the sink; "" when they are one."""
+        """Return why these values are not a valid row of the sink; "" if they are valid."""
         if len(values) != len(self._fields):
             return f"it has {len(values)} values and the sink has {len(self._fields)} columns"
         misfits = self._shape.table([values])[1] if self._shape is not None else []

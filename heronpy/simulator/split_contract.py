@@ -1,4 +1,4 @@
-"""The contract of every `SplitSpout`, as a function for the tests of its author."""
+"""The contract of every `SplitSpout`, as a function for tests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.common.units import counted
 from heronpy.simulator.simulator import Simulator
 
-#: Numbers of tasks of the streams that are compared.
+#: Numbers of tasks with which a stream is compared.
 _TASKS = (1, 3)
 
 
 def check_split_spout(kind: type[SplitSpout], config: dict[str, Any] | None = None) -> None:
-    """Check that a spout gives the same tuples from the same splits, as a stream of one or three tasks and as a batch.
+    """Check that a spout emits the same tuples from the same splits, as a stream of one or three tasks and as a batch.
 
     Raises AssertionError with the first difference, and ConfigError for invalid splits.
     """

@@ -1,7 +1,7 @@
 """One simulated task: the user's object, its delegate, and its single steps.
 
 A step is one call into user code: one next_tuple, one ack or fail, one tuple, one tick. Between steps
-the task does not run. What a task emits in a step is delivered at once, in order.
+the task does not run. Tuples emitted in a step are delivered immediately, in order.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from heronpy.simulator.tuples import Delivery, SimulatedTuple, is_tuple, roots_o
 from heronpy.wire.codec import ARROW
 
 _NS = 1_000_000_000
-# The pause after which a spout that emitted nothing is called again. It grows while the spout emits nothing.
+# First and maximum pause in seconds after a call of a spout that emits nothing; the pause grows with each such call.
 _IDLE_MIN_S = 50e-6
 _IDLE_MAX_S = 0.05
-# After this number of silent calls a spout counts as idle.
+# Number of calls without an emit after which a spout counts as idle.
 _IDLE_CALLS = 3
 
 
@@ -97,7 +97,7 @@ class SimTask:
             for key, value, expires in entries:
                 self.keyed.restored(name, partitioned).load(key, value, expires)
         if isinstance(user, SlidingWindowBolt | TumblingWindowBolt):
-            # Window bolts keep a clock of their own, which does not follow time.time.
+            # Window bolts have a separate clock, which does not follow time.time.
             user.clock = self.world.clock.wall
         if isinstance(user, StatefulComponent):
             self.state = HashMapState() if state is None else state
@@ -109,7 +109,7 @@ class SimTask:
         self.call("a custom grouping", self.outputs.prepare_customs, self.context)
 
     def save(self, checkpoint: int) -> bytes:
-        """The task's complete state."""
+        """Return the task's complete state."""
         if isinstance(self.user, StatefulComponent):
             self.call("pre_save", call_pre_save, self.user, str(checkpoint))
         states = self.keyed.states.items()
@@ -118,12 +118,12 @@ class SimTask:
         return saved
 
     def commit(self, checkpoint: int) -> None:
-        """Tell the user's object that the checkpoint is complete."""
+        """Notify the user's object that the checkpoint is complete."""
         if isinstance(self.user, TwoPhaseStatefulComponent):
             self.call("post_save", self.user.post_save, str(checkpoint))
 
     def close(self) -> None:
-        """Let hooks clean up."""
+        """Call the clean-up of hooks."""
         self.call("a task hook", self.context.invoke_hook_cleanup)
 
     def is_runnable(self, now: float) -> bool:
@@ -135,7 +135,7 @@ class SimTask:
         raise NotImplementedError(f"{type(self).__name__} must define step")
 
     def wake_time(self, now: float) -> float | None:
-        """When the passing of time alone may make the task runnable."""
+        """Return when the task may become runnable without another event; None if never."""
         raise NotImplementedError(f"{type(self).__name__} must define wake_time")
 
     # -- calls into user code -----------------------------------------------------------------
@@ -151,12 +151,12 @@ class SimTask:
         except (Exception, SystemExit) as error:
             raise self.failure(what, error) from error
         finally:
-            # A task that slept is not runnable until it wakes; the other tasks continue meanwhile.
+            # A task that sleeps is not runnable until it wakes; other tasks continue.
             self.wake_at = max(self.wake_at, clock.now + clock.slept)
             clock.slept = 0.0
 
     def failure(self, what: str, error: BaseException) -> SimulationError:
-        """The error that names this task; raise it from the original one."""
+        """Return the error that names this task, to be raised from the original error."""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return SimulationError(f"{self.name} failed in {what}: {text}", self.name)
 
@@ -171,7 +171,7 @@ class SimTask:
         self.logger.error("%s: %s", type(error).__name__, error)
 
     def wait_outside(self, outage: str, pause_s: float) -> None:
-        """Raise at once: nothing outside changes while virtual time passes."""
+        """Raise immediately, because external conditions do not change while virtual time passes."""
         if outage:
             raise RetryableError(outage)
 
@@ -182,7 +182,7 @@ class SimTask:
         direct_task: int | None,
         roots: tuple[int, ...],
     ) -> list[int]:
-        """Check, route and deliver one tuple; returns the tasks that got it."""
+        """Check, route and deliver one tuple; returns the receiving tasks."""
         tasks = self.outputs.targets(values, stream, direct_task)
         payload = self.outputs.encode(values, stream)
         kind = ARROW if type(values) is ArrowRow else self.codec.kind
@@ -222,7 +222,7 @@ class SpoutTask(SimTask):
         super().close()
 
     def set_active(self, active: bool) -> None:
-        """Pause or resume, and tell the user's spout."""
+        """Pause or resume, and notify the user's spout."""
         if active != self.is_active:
             self.is_active = active
             if active:
@@ -262,11 +262,11 @@ class SpoutTask(SimTask):
         return bool(self.outcomes)
 
     def waits_for_outside(self) -> bool:
-        """Whether it is waiting for an event outside the simulation."""
+        """Whether the task is waiting for an event outside the simulation."""
         return not self.outcomes and self._may_emit() and self._waits_for_fd()
 
     def poll(self) -> None:
-        """Poll for external events; here `is_runnable` does."""
+        """Do nothing, because `is_runnable` polls for external events."""
 
     def _is_due(self, now: float) -> bool:
         """Whether next_tuple is due by time, or its descriptor can be read."""
@@ -282,12 +282,12 @@ class SpoutTask(SimTask):
         return not poller.poll(0)
 
     def end(self, tree: Tree, outcome: Outcome) -> None:
-        """Record that a tracked tuple ended; a later step tells the user's spout."""
+        """Record that a tracked tuple ended; a later step notifies the user's spout."""
         self.outcomes.append((tree.tup_id, outcome, tree.opened_at))
 
     def step(self) -> None:
         if self.outcomes:
-            # The task may have something to emit now, such as a replay.
+            # The task may now have a tuple to emit, such as a replay.
             if self._call_on is not None:
                 self._call_at = self._call_on = None
             self._report(*self.outcomes.popleft())
@@ -352,7 +352,7 @@ class SpoutTask(SimTask):
         for root in roots:
             world.tracker.seal(root)
         if tup_id is not None and not roots:
-            # Nothing is tracked in this mode: the tuple counts as done once it is emitted.
+            # Tuples are not tracked in this mode: a tuple counts as acked once it is emitted.
             self.outcomes.append((tup_id, Outcome.ACKED, world.clock.now))
         return tasks if need_task_ids else None
 
@@ -425,7 +425,7 @@ class BoltTask(SimTask):
         self._process_tick(TupleHelper.make_tick_tuple())
 
     def finish(self) -> None:
-        """Call the bolt's `finish`, after its input has ended and is processed."""
+        """Call the bolt's `finish`, after all of its input is processed."""
         self.call("finish", self.user.finish)
 
     def _take(self) -> SimulatedTuple:
@@ -471,7 +471,7 @@ class BoltTask(SimTask):
             self.emit(row, stream, anchor, direct_task)
 
     def ack(self, tup: Any) -> None:
-        """Record that the user's bolt acked a tuple, or several. Acks of ticks and second acks do nothing."""
+        """Record that the user's bolt acked one or several tuples. Acks of ticks and repeated acks have no effect."""
         for one in several(tup, "ack"):
             if self._end(one):
                 self.world.tracker.ack(one.roots, one.edge)
@@ -480,7 +480,7 @@ class BoltTask(SimTask):
                     self.context.invoke_hook_bolt_ack(one, self._age_ns(one))
 
     def fail(self, tup: Any) -> None:
-        """The user's bolt failed a tuple, or several."""
+        """Record that the user's bolt failed one or several tuples."""
         for one in several(tup, "fail"):
             if self._end(one):
                 self.world.tracker.fail(one.roots)
@@ -489,7 +489,7 @@ class BoltTask(SimTask):
                     self.context.invoke_hook_bolt_fail(one, self._age_ns(one))
 
     def end_of_input(self) -> None:
-        """Refuses: only spouts have external input."""
+        """Raise an error, because only spouts have external input."""
         raise TopologyError(f"end_of_input() is for spouts; {self.component} is a bolt")
 
     def _end(self, tup: Any) -> bool:

@@ -1,7 +1,7 @@
 """Tuples in flight and as bolts see them. Pure.
 
-A delivery holds the encoded values, so every receiver decodes its own copy. Changing an object after its emit has the
-same effect in a test as between processes.
+A delivery contains the encoded values, so every receiver decodes its own copy. Changing an object after its emit has
+the same effect in a test as between processes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SimulatedTuple:
 
 
 class Injection:
-    """A tuple that a test fed in; `state` is "pending", "acked", "failed" or "timed out"."""
+    """A tuple that a test injected; `state` is "pending", "acked", "failed" or "timed out"."""
 
     __slots__ = ("component", "state", "values")
 
@@ -87,7 +87,7 @@ def is_tuple(value: Any) -> bool:
 
 
 def roots_of(anchors: Any) -> tuple[int, ...]:
-    """The distinct spout tuples from which the anchors derive."""
+    """Return the distinct spout tuples from which the anchors derive."""
     several = [anchors] if isinstance(anchors, SimulatedTuple) else anchors
     roots: dict[int, None] = {}
     for anchor in several:
@@ -96,7 +96,7 @@ def roots_of(anchors: Any) -> tuple[int, ...]:
 
 
 def several(tup: Any, what: str) -> list[Any]:
-    """The tuples that user code gave to `ack` or `fail`: one tuple, or an iterable of tuples."""
+    """Return the tuples that user code passed to `ack` or `fail`: one tuple, or an iterable of tuples."""
     tuples = [tup] if is_tuple(tup) or not isinstance(tup, Iterable) else list(tup)
     for one in tuples:
         if not is_tuple(one):

@@ -1,4 +1,4 @@
-"""The tasks of one simulation, and how they are made."""
+"""Creates and keeps the tasks of one simulation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SimulatedBatch(Batch):
         flat: list[Any] | None,
         of: tuple[Batch, list[int]] | None = None,
     ) -> None:
-        # Only a part taken by user code can be empty.
+        # Only a part selected by user code can be empty.
         component, stream, task = (tuples[0].component, tuples[0].stream, tuples[0].task) if tuples else ("", "", 0)
         super().__init__(component, stream, task, fields, flat, len(tuples), of)
         self._made = tuples
@@ -83,7 +83,7 @@ class World(Shared):
         return [task for task in self.tasks.values() if isinstance(task, BoltTask)]
 
     def tasks_named(self, component: str) -> list[SimTask]:
-        """The tasks of a component, by index; TopologyError for an unknown name."""
+        """Return the tasks of a component by index. Raises TopologyError for an unknown name."""
         self.plan.component(component)
         return [self.tasks[task_id] for task_id in self.tasks_of[component]]
 
@@ -109,7 +109,7 @@ class World(Shared):
         return task
 
     def drop_task(self, task_id: int) -> None:
-        """Drop a task with everything in it, as when its process dies."""
+        """Drop a task with its object and queue, as if its process had died."""
         task = self.tasks[task_id]
         if isinstance(task, BoltTask):
             self.queued -= len(task.queue)

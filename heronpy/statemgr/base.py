@@ -1,13 +1,13 @@
 """The contract of all state managers.
 
-A node is a path ("topologies/word_count") with bytes and a version.  Parents need not exist.  The
+A node has a path ("topologies/word_count"), bytes and a version.  Parents need not exist.  The
 version of a new node is 1 and grows by one with each write.  An ephemeral node exists as long as
 the process that created it; afterwards no reader sees it, and any process may create it again.
 
 Invariants: a reader sees the old or the new value of a node, never a mixture, even if the writer
 dies; of two writers with the same version exactly one succeeds; a counter never returns a number
 twice; after a change a watch fires at least once, and several changes may share one call.  Errors
-of the store are a `StateError` that names the node or file.
+of the store raise a `StateError` that names the node or file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from heronpy.common.errors import NoNodeError, VersionMismatchError
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Largest value of a node."""
+"""Maximum size of the value of a node."""
 
 
 class Watch(Protocol):
@@ -36,24 +36,24 @@ class StateManager(Protocol):
     """Versioned nodes with ephemerals, watches, counters and locks; safe to use from any thread."""
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        """Create a node with version 1; NodeExistsError if it exists."""
+        """Create a node with version 1. Raises NodeExistsError if the node exists."""
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node, None if it does not exist."""
+        """Return data and version of a node; None if it does not exist."""
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
         """Write a node and return its new version.
 
-        Without `version` the write is unconditional and creates a missing node. With `version` the node
-        must have that version (0: must not exist), else VersionMismatchError; NoNodeError if it
-        is missing. An ephemeral node stays ephemeral, with the same owner.
+        Without `version` the write is unconditional and creates a missing node. Raises VersionMismatchError
+        if the node does not have `version` (0: must not exist), and NoNodeError if it is missing.
+        An ephemeral node stays ephemeral, with the same owner.
         """
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Remove a node; NoNodeError if it is missing, VersionMismatchError as in `set`."""
+        """Remove a node. Raises NoNodeError if it is missing, and VersionMismatchError as `set` does."""
 
     def children(self, path: str) -> list[str]:
-        """Sorted names one level below the path that are nodes or have nodes below; "" is the root."""
+        """Return the sorted names one level below the path that are or contain nodes; "" is the root."""
 
     def exists(self, path: str) -> bool:
         """Whether the node exists."""
@@ -66,10 +66,10 @@ class StateManager(Protocol):
         """
 
     def counter(self, path: str) -> int:
-        """The next number of a counter: 1, 2, 3, ..."""
+        """Increment a counter and return it: 1, 2, 3, ..."""
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
-        """Hold a lock that ends with its holder's process; DeadlineError after the timeout.
+        """Hold a lock, which ends with the process of its holder. Raises DeadlineError after the timeout.
 
         Locks are not re-entrant and are not nodes: `get` and `children` do not see them.
         """
@@ -79,7 +79,7 @@ class StateManager(Protocol):
 
 
 def check_version(path: str, actual: int, expected: int | None) -> None:
-    """Raise if a node does not have the version that its writer expects; version 0 means that it does not exist."""
+    """Raise if a node does not have the version that its writer expects; version 0 means a missing node."""
     if expected is None or actual == expected:
         return
     if actual == 0:
@@ -88,24 +88,24 @@ def check_version(path: str, actual: int, expected: int | None) -> None:
 
 
 class Forked(Protocol):
-    """A state manager that a fork copies."""
+    """A state manager with resources that a fork copies."""
 
     def close(self) -> None: ...
 
     def close_in_child(self) -> None:
-        """Called in the child after a fork: what the manager holds belongs to the parent."""
+        """Drop the manager's resources in the child after a fork, because they belong to the parent."""
 
 
 _open_managers: Final[weakref.WeakSet[Forked]] = weakref.WeakSet()
 
 
 def note_open(manager: Forked) -> None:
-    """Call `close_in_child` of this manager in each later child of this process."""
+    """Make each later child of this process call `close_in_child` of this manager."""
     _open_managers.add(manager)
 
 
 def close_at_exit(manager: Forked) -> Callable[[], None]:
-    """Close this manager at the end of the process, unless the returned function is called before."""
+    """Close this manager at the end of the process; calling the returned function cancels that."""
     reference = weakref.ref(manager)
 
     def close() -> None:

@@ -1,8 +1,8 @@
 """Locks on files, which a process holds until it releases them or dies, and the record of their host.
 
-The root of a state in files records the host that uses it. Another host is refused on a file system that several hosts
-can reach, because both could use the state at the same time. On any other file system the record is changed, because
-the disk was moved or the container was created again.
+The root of a state in files records the host that uses it. If several hosts can reach the file system, another host is
+refused, because both could use the state at the same time. On any other file system the record is replaced, because the
+disk was moved or the container was recreated.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from heronpy.common.host import Host, this_host
 
 
 def try_lock(file: Path) -> int:
-    """Descriptor of the lock, or -1 if it is taken.
+    """Try to take the lock; returns its descriptor, or -1 if the lock is taken.
 
-    If the disk is so full that no file can be created, the folder of the locks is locked instead: all other
-    processes that want this lock do the same.
+    If the disk is too full to create a file, the folder of the locks is locked instead, as it is by all other
+    processes that want this lock.
     """
     try:
         descriptor = lock_file(file)
@@ -33,7 +33,7 @@ def try_lock(file: Path) -> int:
             raise
     else:
         if descriptor >= 0:
-            with suppress(OSError):  # a full disk: the holder stays unknown
+            with suppress(OSError):  # on a full disk, the holder stays unknown
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         return descriptor
@@ -45,12 +45,12 @@ def try_lock(file: Path) -> int:
 
 
 def is_directory(descriptor: int) -> bool:
-    """Whether the lock is on a folder, which remains when the lock is released."""
+    """Whether the lock is on a folder, which must not be removed at the release."""
     return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
 def holder(file: Path) -> str:
-    """The holder of a lock, for messages."""
+    """Describe the holder of a lock, for messages."""
     with suppress(OSError, ValueError):
         return f"process {int(file.read_text())}"
     return "another process"
@@ -71,7 +71,7 @@ class OtherHostError(ConfigError):
 
 
 def claim_root(root: Path) -> None:
-    """Record that this host uses the state below a folder; OtherHostError when another host does."""
+    """Record that this host uses the state below a folder. Raises OtherHostError if another host uses it."""
     file, mine = root / FILE, this_host()
     if _recorded(file) is None:
         _record(file, mine, os.link)  # the first of two hosts wins
@@ -113,7 +113,7 @@ def _record(file: Path, host: Host, put: Callable[[Path, Path], None]) -> None:
 
 
 def file_system_of(folder: Path) -> str:
-    """The type of the file system that holds a folder; "" when the kernel does not say."""
+    """Return the type of the file system of a folder; "" if the kernel does not report it."""
     path = os.path.realpath(folder)
     found, length = "", -1
     try:
@@ -124,7 +124,7 @@ def file_system_of(folder: Path) -> str:
                 if len(parts) < 5 or not after:
                     continue
                 point = _unescaped(parts[4])
-                # The last of several mounts at one point is on top.
+                # If several file systems are mounted at one point, the last one is visible.
                 if len(point) >= length and os.path.commonpath((path, point)) == point:
                     found, length = after.split()[0], len(point)
     except OSError:
@@ -133,7 +133,7 @@ def file_system_of(folder: Path) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """A path of the mounts, where some characters are octal."""
+    """Decode a path of the mount table, in which some characters are octal escapes."""
     for code in ("\\040", "\\011", "\\012", "\\134"):
         text = text.replace(code, chr(int(code[1:], 8)))
     return text

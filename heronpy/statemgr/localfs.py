@@ -56,7 +56,7 @@ _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """Delay an interrupt until the end of the block, so that it leaves no files that only this process knows."""
+    """Delay an interrupt until the end of the block, so that no files are left that only this process knows."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
@@ -75,7 +75,7 @@ class LocalStateManager:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = absolute(root)
-        #: Makes writes possible on a full disk: stopping a topology must still work.
+        #: Reserved space for writes on a full disk, because stopping a topology must still work.
         self._reserve = Reserve(self._root / ".reserve")
         self._mutex = threading.Lock()
         self._owner = ""
@@ -119,7 +119,7 @@ class LocalStateManager:
         with self._writing():
             node = self._read(file)
             if node is None:
-                # its owner is dead: a file with a name that is never used again must not remain
+                # remove the node of a dead owner, because its name may never be used again
                 file.unlink(missing_ok=True)
                 raise NoNodeError(f"state node {path!r} does not exist")
             check_version(path, node.version, version)
@@ -146,8 +146,8 @@ class LocalStateManager:
         return self._read(self._file(path)) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> FileWatch:
-        """Call back from a thread after each change of the node."""
-        from heronpy.statemgr.watcher import Watcher  # it loads ctypes, and most commands never watch
+        """Call `callback` in a thread after each change of the node."""
+        from heronpy.statemgr.watcher import Watcher  # the module loads ctypes, and most commands never watch
 
         file = self._file(path)
         with self._trouble(), self._mutex:
@@ -188,7 +188,7 @@ class LocalStateManager:
                         time.sleep(0.01)
             yield
         finally:
-            if descriptor in self._held:  # not in a child that was forked meanwhile
+            if descriptor in self._held:  # false in a child that was forked in the meantime
                 self._held.discard(descriptor)
                 if not is_directory(descriptor):
                     file.unlink(missing_ok=True)
@@ -233,7 +233,7 @@ class LocalStateManager:
             raise StateError(self._closed)
 
     def _file(self, path: str, data: bytes = b"") -> Path:
-        """The file of a node; checks the caller's arguments."""
+        """Return the file of a node, after checking the caller's arguments."""
         self._check_open()
         if len(data) > MAX_BYTES:
             raise StateError(f"value of state node {path!r} exceeds {MAX_BYTES} bytes")
@@ -245,7 +245,7 @@ class LocalStateManager:
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
-        """Turn an error of the file system into one that names the folder to check."""
+        """Turn an error of the file system into a StateError that names the folder to check."""
         try:
             yield
         except OSError as error:
@@ -292,11 +292,11 @@ class LocalStateManager:
             self._mutex.release()
 
     def _own(self) -> str:
-        """Name of this manager's owner file, which is locked from its first moment."""
+        """Return the name of this manager's owner file, which is locked from its creation on."""
         directory = self._root / ".owners"
         if self._owner_descriptor >= 0 and (directory / self._owner).exists():
             return self._owner
-        if self._owner_descriptor >= 0:  # the state was removed while this process ran
+        if self._owner_descriptor >= 0:  # the state was removed while this process was running
             os.close(self._owner_descriptor)
         for entry in self._list(directory):
             if not self._alive(entry):
@@ -309,7 +309,7 @@ class LocalStateManager:
         return self._owner
 
     def _alive(self, owner: str) -> bool:
-        """Whether the process of an owner file lives."""
+        """Whether the process of an owner file is alive."""
         if owner == "-" or (owner == self._owner and self._owner_descriptor >= 0):
             return True
         try:
@@ -322,7 +322,7 @@ class LocalStateManager:
             os.close(descriptor)
 
     def _read(self, file: Path) -> _Node | None:
-        """The node in a file; None without a node, or if its owner is dead."""
+        """Read the node in a file; None if there is no node, or if its owner is dead."""
         with self._trouble():
             try:
                 with open(file, "rb", buffering=0) as opened:
@@ -364,7 +364,7 @@ class LocalStateManager:
                 os.replace(temporary, file)
             except OSError as error:
                 with contextlib.suppress(OSError):
-                    temporary.unlink(missing_ok=True)  # it may be filling the disk
+                    temporary.unlink(missing_ok=True)  # the file may be what fills the disk
                 raise OSError(error.errno, error.strerror, str(file)) from error
 
         self._reserve.during(replace, len(header) + len(node.data))
@@ -372,7 +372,7 @@ class LocalStateManager:
         sync_path(file.parent)
 
     def _names(self, directory: Path, prefix: str) -> Iterator[str]:
-        """First path segments after the prefix of the live nodes in a directory."""
+        """Yield the first path segments after the prefix, for the live nodes in a directory."""
         found: set[str] = set()
         for entry in self._list(directory):
             if entry.startswith(prefix) and entry.endswith(_NODE) and entry[0] != ".":
@@ -389,7 +389,7 @@ class LocalStateManager:
                 return []
 
     def _fingerprint(self, path: str) -> Hashable:
-        """A value that differs after each change of the node; None while it does not exist."""
+        """Return a value that differs after each change of the node; None while the node does not exist."""
         return self._fingerprint_of(self._file(path))
 
     def _fingerprint_of(self, file: Path) -> Hashable:
@@ -420,7 +420,7 @@ def _encode(name: str) -> str:
 
 
 def _encode_directory(name: str) -> str:
-    """A first segment encoded as the name of a directory, which must not look like a node."""
+    """Encode a first segment as the name of a directory, which must not look like a node."""
     encoded = _encode(name)
     return encoded.removesuffix(_NODE) + "%2Enode" if encoded.endswith(_NODE) else encoded
 

@@ -13,7 +13,7 @@ PATH_MAX_BYTES = 200
 
 
 def check_path(path: str) -> tuple[str, ...]:
-    """The segments of a node path; StateError if the path is malformed."""
+    """Return the segments of a node path. Raises StateError if the path is malformed."""
     if not isinstance(path, str) or not path:
         raise StateError(f"{path!r} is not the path of a state node")
     segments = tuple(path.split("/"))
@@ -66,17 +66,17 @@ def update_intent(name: str) -> str:
 
 
 def tmaster(name: str) -> str:
-    """Ephemeral: where the topology master listens (proto TmasterLocation)."""
+    """Ephemeral: the address of the topology master (proto TmasterLocation)."""
     return _path("tmasters", name)
 
 
 def scheduler(name: str) -> str:
-    """Ephemeral: where the scheduler listens (proto SchedulerLocation)."""
+    """Ephemeral: the address of the scheduler (proto SchedulerLocation)."""
     return _path("schedulers", name)
 
 
 def placement(name: str) -> str:
-    """The submissions of its containers by a scheduler (proto PlacementLedger); only with an engine."""
+    """The submissions of the topology's containers to an engine (proto PlacementLedger); only with an engine."""
     return _path("placements", name)
 
 
@@ -86,12 +86,12 @@ def execution_state(name: str) -> str:
 
 
 def launch(name: str) -> str:
-    """The launch, for hosts without its launch file (JSON, `heronpy.plan.launch`)."""
+    """The launch data, for hosts without a launch file (JSON, `heronpy.plan.launch`)."""
     return _path("launches", name)
 
 
 def submission(name: str) -> str:
-    """Ephemeral: a submit that has reserved the name before its scheduler runs."""
+    """Ephemeral: reserves the name for a submit until its scheduler runs."""
     return _path("submissions", name)
 
 
@@ -101,7 +101,7 @@ def ephemerals(name: str) -> str:
 
 
 def operation(name: str) -> str:
-    """Ephemeral: one word, for people, on the command that holds the topology's `operations` lock."""
+    """Ephemeral: one word for people about the command that holds the topology's `operations` lock."""
     return _path("operations", name)
 
 

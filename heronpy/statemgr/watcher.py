@@ -1,8 +1,8 @@
 """Watches files for the local state manager: with inotify if the system has it, else by polling.
 
-One thread per manager compares a fingerprint of each watched node with the last one and
-calls back on a difference; inotify only tells it when to check.  Invariant: if inotify is exhausted,
-misses a change or does not exist, the change is still noticed within the polling interval.
+One thread per manager compares a fingerprint of each watched node with the last fingerprint and calls
+back on a difference; inotify only triggers the checks.  Invariant: if inotify is exhausted, misses a
+change or does not exist, the change is still noticed within the polling interval.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EVENT: Final = struct.Struct("iIII")
 
 
 class _Inotify:
-    """The three system calls of inotify, for directories only."""
+    """Wraps the three system calls of inotify, for directories only."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +49,7 @@ class _Inotify:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def names(self) -> set[str] | None:
-        """Names of the files that changed since the last call; None when events were lost."""
+        """Return the names of the files that changed since the last call; None if events were lost."""
         found: set[str] = set()
         while True:
             try:
@@ -110,7 +110,7 @@ class Watcher:
                     self._directories.add(file.parent)
                 except OSError as error:
                     self._poll_more(error)
-            # After the directory is watched, so that no change is missed in between.
+            # Read after the directory is watched, so that no change is missed in between.
             watch = FileWatch(path, file, callback, self._look(path), self)
             self._watches.append(watch)
         self._wake()
@@ -141,7 +141,7 @@ class Watcher:
         self._interval_s = _POLL_S
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # it has been woken already, or has ended
+        with contextlib.suppress(OSError):  # the thread has already been woken, or has ended
             os.write(self._wake_write, b"x")
 
     def _run(self) -> None:
@@ -160,7 +160,7 @@ class Watcher:
         self._close_descriptors()
 
     def _wait(self, timeout_s: float | None) -> tuple[bool, bool]:
-        """Wait for a reason to check; returns whether watched files, and whether owner files, changed."""
+        """Wait until a check is due; returns whether watched files changed, and whether owner files changed."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         if self._inotify:

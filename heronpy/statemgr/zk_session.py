@@ -1,18 +1,18 @@
 """One session with ZooKeeper: connecting, waiting, retrying, readable errors; watches, and owners of ephemerals.
 
-Invariants: no call waits longer than its timeout, and a call from an event loop's thread only a moment,
-so an outage never blocks a loop; a write whose answer was lost is repeated only once it is known not
-to have been done. Losing the connection is not losing the session: until ZooKeeper says that the
-session is over, everything that belongs to it stays.
+Invariants: no call waits longer than its timeout, and a call from an event loop's thread waits only briefly,
+so an outage never blocks a loop; a write whose answer was lost is only repeated when it is known to have
+failed. A lost connection does not end the session: the ephemerals and watches of a session stay until
+ZooKeeper reports that the session is over.
 
 Watches continue after each change, after an outage and in a new session. ZooKeeper's watches fire once and end with the
-connection, so each event and each new connection triggers another read, and a difference to the last one triggers a
-call. Invariants: only `add` waits for ZooKeeper, and not for long; callbacks run one after another in kazoo's callback
-thread; changes that come faster than the callback share a call.
+connection, so each event and each new connection triggers another read, and a changed value triggers a call.
+Invariants: only `add` waits for ZooKeeper, and only briefly; callbacks run one after another in kazoo's callback
+thread; changes that arrive faster than the callback runs share a call.
 
 The owner of an ephemeral is a process, identified by machine, pid and start time. ZooKeeper notices a killed process
-when its session ends, seconds later. A process on the same machine knows it immediately. Invariant: a process counts as
-dead only if the kernel of this machine says so; processes of other machines never do.
+when its session ends, seconds later; a process on the same machine notices it immediately. Invariant: a process counts
+as dead only if the kernel of this machine says so, so processes of other machines never count as dead.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from heronpy.common.setting_types import StatemgrSettings
 from heronpy.statemgr import znode
 
 log = logging.getLogger("heronpy.statemgr.zookeeper")
-#: kazoo logs every failed attempt; this module logs once what the failures mean.
+#: kazoo's own logger; this module logs failures once instead of once per attempt.
 _kazoo_log = logging.getLogger("heronpy.statemgr.kazoo")
 _kazoo_log.setLevel(logging.CRITICAL)
 
 PATIENCE_S: Final = 10.0
-#: For a caller whose thread runs an event loop, which blocks everything else in its process: the timeouts
-#: of an answer, and of a new connection.
+#: Timeouts in seconds of an answer and of a new connection, for callers in the thread of an event loop, which
+#: block all other work of their process.
 PATIENCE_OF_LOOP_S: Final = 2.0
 PATIENCE_OF_LOOP_AWAY_S: Final = 0.1
 _LOOK_CLOSED_S: Final = 0.1
@@ -69,16 +69,16 @@ _STOP_MAX_S: Final = 3.0
 _RECONNECT_MAX_S: Final = 0.5
 _LARGE_BYTES: Final = 64 * 1024
 
-#: Answers about the node, which the caller can interpret.
+#: Errors about the state of the node, which the caller handles.
 _ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
 Start = Callable[[KazooClient], Any]
-"""Begins an operation and gives its asynchronous result."""
+"""Function that begins an operation and returns its asynchronous result."""
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Limits the wait for a server that accepts connections and does not answer, for example while it starts.
+    """Limits the wait for a server that accepts connections but does not answer, for example while it starts.
 
-    kazoo would wait for a whole session, and the session would expire. This handler tries another connection in time.
+    kazoo would wait for the whole session timeout, and the session would expire. This handler reconnects in time.
     """
 
     def __init__(self, answer_max_s: float) -> None:
@@ -90,7 +90,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().create_connection(*arguments, **options)
 
     def select(self, reads: Any, writes: Any, errors: Any, timeout: float | None = None) -> Any:
-        # On one socket kazoo waits for an expected answer; on two for any event.
+        # kazoo waits on one socket for an expected answer, and on two sockets for any event.
         if len(reads) == 1 and timeout is not None:
             timeout = min(timeout, self._answer_max_s)
         return super().select(reads, writes, errors, timeout)
@@ -125,7 +125,7 @@ class Session:
 
     @property
     def number(self) -> int:
-        """The number of the session as in a znode's ephemeralOwner; 0 without a session."""
+        """The id of the session, as in a znode's ephemeralOwner; 0 without a session."""
         found = self.client.client_id
         return int(found[0]) if found else 0
 
@@ -134,8 +134,8 @@ class Session:
     ) -> Any:
         """Perform one operation at a znode and return its result.
 
-        An interrupted operation is repeated. A write needs `done`, which is called before the repetition: it gets a
-        function that performs operations, and returns the result if the write has succeeded.
+        An interrupted operation is repeated. A write needs `done`, which is called before the repetition with a
+        function that performs operations; it returns the result if the write has succeeded.
         """
         self.check_open()
         patience_s = self.patience()
@@ -178,7 +178,7 @@ class Session:
             raise StateError(f"ZooKeeper at {self.hosts} cannot serve {where}: {reason}") from error
 
     def patience(self) -> float:
-        """The longest duration of a call from this thread."""
+        """Maximum duration in seconds of a call from this thread."""
         asyncio = sys.modules.get("asyncio")
         if asyncio is None or asyncio._get_running_loop() is None:
             return PATIENCE_S
@@ -190,18 +190,18 @@ class Session:
             raise StateError(self._refusal)
 
     def close(self, in_callback: bool = False) -> None:
-        """End the session, together with everything that belongs to it."""
+        """End the session, with its ephemerals and watches."""
         if self._refusal:
             return
         self._refusal = "this state manager is closed"
-        # In a thread, because it takes long without a server, and a callback cannot wait for itself.
+        # Close in a thread: without a server this takes long, and a callback cannot wait for itself.
         stopper = threading.Thread(target=self._stop, name="state-close", daemon=True)
         stopper.start()
         if not in_callback:
             stopper.join(_STOP_MAX_S)
 
     def close_in_child(self) -> None:
-        """After a fork: drop the parent's connection without telling ZooKeeper."""
+        """Drop the parent's connection after a fork, without notifying ZooKeeper."""
         if self._refusal:
             return
         self._refusal = "this state manager was opened before a fork; open a new one"
@@ -212,7 +212,7 @@ class Session:
                 sock.close()
 
     def _stop(self) -> None:
-        # An unreachable server gets no message; it ends the session itself after the timeout.
+        # An unreachable server gets no message, and ends the session itself after the timeout.
         with contextlib.suppress(Exception):
             self.client.stop()
         with contextlib.suppress(Exception):
@@ -250,7 +250,7 @@ class Session:
 
 
 def read_login(file: str) -> str:
-    """The one line `user:password` of a file that only its owner may read."""
+    """Read the line `user:password` of a file that only its owner may read."""
     path = os.path.expanduser(file)
     if not os.path.isabs(path):
         raise ConfigError(f"{file} (heron.statemgr.auth_file) must be an absolute path or begin with ~")
@@ -283,7 +283,7 @@ class NodeWatch:
     owner: Watches
     seen: object = _NEVER
     overdue: bool = False
-    """The first read was so late that earlier changes are reported too."""
+    """Whether the first read was so late that earlier changes are reported, too."""
     queued: bool = False
     active: bool = True
     armed: threading.Event = field(default_factory=threading.Event)
@@ -301,7 +301,7 @@ class _Place:
     watches: list[NodeWatch] = field(default_factory=list)
 
     def on_event(self, event: Any) -> None:
-        # The end of the connection is an event of type NONE; a new connection triggers a new read.
+        # Ignore events of type NONE, which report the end of the connection: a new connection triggers a new read.
         if event.type != EventType.NONE and self.watches:
             self.owner.look(self)
 
@@ -317,7 +317,7 @@ class Watches:
         session.on_connected.append(self._on_connected)
 
     def add(self, path: str, znode: str, callback: Callable[[str], None]) -> NodeWatch:
-        """Watch a znode; changes after the return are reported, even changes during an outage."""
+        """Watch a znode; all changes after the return are reported, even during an outage."""
         with self._mutex:
             place = self._places.get(znode)
             if place is None:
@@ -347,11 +347,11 @@ class Watches:
             self._places.clear()
 
     def is_callback(self) -> bool:
-        """Whether the caller is a callback."""
+        """Whether the caller is running in a callback."""
         return self._delivering == threading.get_ident()
 
     def look(self, place: _Place) -> None:
-        """Request the current state of a znode and notification of its next change."""
+        """Request the current state of a znode and a notification of its next change."""
         result = self._session.client.exists_async(place.znode, watch=place.on_event)
         result.rawlink(partial(self._looked, place))
 
@@ -395,13 +395,13 @@ class Watches:
 
 
 def own_token() -> str:
-    """This process as text, for `is_dead`."""
+    """Return a text that identifies this process, for `is_dead`."""
     pid = os.getpid()
     return f"{_machine()}:{pid}:{started_at(pid)}"
 
 
 def is_dead(token: str) -> bool:
-    """Whether the process ran on this machine and has ended."""
+    """Whether the process of this token ran on this machine and has ended."""
     machine, _, process = token.partition(":")
     if machine != _machine():
         return False
@@ -416,7 +416,7 @@ def is_dead(token: str) -> bool:
 
 
 def describe(token: str) -> str:
-    """The owner, for messages."""
+    """Describe the process of this token, for messages."""
     machine, _, process = token.partition(":")
     where = "" if machine == _machine() else " of another machine"
     return f"process {process.partition(':')[0]}{where}"
@@ -424,8 +424,8 @@ def describe(token: str) -> str:
 
 @cache
 def _machine() -> str:
-    """Id of this boot of this machine and, in a container, of its pid namespace."""
+    """Return the id of this boot of the machine and, in a container, of the pid namespace."""
     boot, numbers = this_host().boot, pid_namespace()
-    # Without them a unique name, so that no process counts as dead.
+    # Without these ids, return a unique name, so that no process counts as dead.
     known = f"{boot} {numbers}" if boot and numbers else os.urandom(16).hex()
     return hashlib.sha256(known.encode()).hexdigest()[:16]

@@ -1,11 +1,11 @@
 """The layout of state in ZooKeeper: names of znodes and the bytes of their values. Pure.
 
-Node "epochs/word_count/tmaster" is the znode `<chroot>/epochs/word_count%2Ftmaster`: two levels,
-because any node may have nodes below it, but a ZooKeeper ephemeral cannot have children. A value is
-one header line (a unique number of the write, the kind, the owner of an ephemeral)
-and the data, or for large data the list of its pieces. Invariants: every znode of ours has a
-header, so foreign ones are detected; reserved names begin with "%" and a lower-case letter, which no
-encoded name does.
+Node "epochs/word_count/tmaster" is the znode `<chroot>/epochs/word_count%2Ftmaster`. There are two levels, because
+any node may have nodes below it, but a ZooKeeper ephemeral cannot have children. A value is one header line (a
+unique number of the write, the kind, the owner of an ephemeral) and the data, or the list of pieces of large data.
+Invariants: every znode of heronpy has a header, so foreign znodes are detected; reserved names begin with "%" and a
+lower-case letter, which no encoded name does.
+
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heronpy.statemgr.base import MAX_BYTES
 from heronpy.statemgr.paths import check_path
 
 PIECE_BYTES: Final = 512 * 1024
-"""Largest data in one znode: half of a server's default limit (jute.maxbuffer)."""
+"""Maximum data in one znode: half of a server's default limit (jute.maxbuffer)."""
 
 DEFAULT_CHROOT: Final = "/heron"
 _HEADER: Final = re.compile(rb"heronzk1 ([0-9a-f]{32}) (whole|pieces) (-|[0-9a-f]+:\d+:\d+)\n")
@@ -46,7 +46,7 @@ class Value:
     """The content of a znode."""
 
     write: str
-    """Identifies this write, even if the answer to it was lost."""
+    """Unique number of this write, which identifies it even if its answer was lost."""
     data: bytes
     owner: str = "-"
     pieces: Pieces | None = None
@@ -60,7 +60,7 @@ class Value:
         return f"heronzk1 {self.write} {kind} {self.owner}\n".encode() + body
 
     def whole(self, pieces: list[bytes]) -> bytes | None:
-        """The data assembled from its pieces; None if they do not match."""
+        """Assemble the data from its pieces; returns None if they do not match."""
         data = b"".join(pieces)
         at = self.pieces
         if at is None or len(data) != at.length or zlib.crc32(data) != at.checksum:
@@ -69,7 +69,7 @@ class Value:
 
 
 def parse(znode: str, content: bytes) -> Value:
-    """The value in a znode."""
+    """Decode the value in a znode."""
     match = _HEADER.match(content[:_HEADER_MAX])
     if match:
         write, body, owner = match[1].decode(), content[match.end() :], match[3].decode()
@@ -83,7 +83,7 @@ def parse(znode: str, content: bytes) -> Value:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Data cut into pieces that fit into a znode."""
+    """Cut data into pieces that fit into a znode."""
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
 
 
@@ -124,13 +124,13 @@ def parent(znode: str) -> str:
 
 
 def folder_and_prefix(path: str) -> tuple[str, str]:
-    """The location of the nodes below a path: a znode, and the prefix of their names there."""
+    """Return the location of the nodes below a path: a znode, and the prefix of their names in it."""
     first, *rest = check_path(path)
     return f"/{_encode(first)}", _encode("/".join(rest)) + "%2F" if rest else ""
 
 
 def names_below(entries: list[str], prefix: str) -> list[str]:
-    """First segments after the prefix, sorted."""
+    """Return the first segments after the prefix, sorted."""
     below = {entry[len(prefix) :].split("%2F")[0] for entry in entries if entry.startswith(prefix)}
     return sorted(unquote(name) for name in below)
 
@@ -141,7 +141,7 @@ def is_reserved(entry: str) -> bool:
 
 
 def parse_root(root: str) -> tuple[str, str]:
-    """Hosts and chroot of `host:port,host:port/chroot`."""
+    """Split `host:port,host:port/chroot` into hosts and chroot."""
     hosts, _, chroot = root.partition("/")
     named = [host.strip() for host in hosts.split(",")]
     good = all(re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?", host) for host in named)

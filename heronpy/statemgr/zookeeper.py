@@ -1,14 +1,14 @@
 """State in ZooKeeper: for the processes of several machines.
 
-Invariants: a value of many pieces becomes visible in one transaction that names its new pieces, and pieces are removed
-only when they can no longer be named, so a reader sees the complete old or new value; every write has a unique number,
-so a write whose answer was lost is recognised, and neither repeated nor mistaken for another one.
+Invariants: a value of several pieces becomes visible in one transaction that names its new pieces, and pieces are
+removed only when no value can name them any more, so a reader sees the complete old or new value; every write has a
+unique number, so a write whose answer was lost is recognised, and neither repeated nor mistaken for another write.
 
 Ephemerals belong to the session, which outlives a lost connection. Three rules make them live as long as the
-process: a process that closes its manager ends its session; the ephemeral of a killed process
-counts as gone immediately on the same machine (on another machine when the session has expired); and a
-process whose session has expired restores its ephemerals, unless another process has them now. A lock
-is not restored: its holder gets a warning.
+process: a process that closes its manager ends its session; the ephemeral of a killed process counts as
+gone immediately on the same machine, and after the session expires on other machines; and a process whose
+session has expired restores its ephemerals, unless another process now owns them. A lock is not restored:
+its holder gets a warning.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from heronpy.statemgr.znode import Value
 log = logging.getLogger("heronpy.statemgr.zookeeper")
 
 _RACES_MAX: Final = 1000
-"""Attempts at one write that other writers overtake. Each time one of the other writes has succeeded."""
+"""Maximum attempts at one write. An attempt fails only if another write has succeeded."""
 _READS_MAX: Final = 20
-"""Attempts to read one large value that is being replaced."""
+"""Maximum attempts to read one large value that is being replaced."""
 _LOOK_AT_HOLDER_S: Final = 0.25
-"""Interval at which a process that waits for a lock checks whether the holder is alive."""
+"""Interval in seconds at which a process that waits for a lock checks whether the holder is alive."""
 _NOBODY: Final = "-"
 
 Run = Callable[[Start], Any]
@@ -136,7 +136,7 @@ class ZooKeeperStateManager:
         raise _too_busy(path)
 
     def children(self, path: str) -> list[str]:
-        """Names one level below the path; they include an ephemeral until its session has ended."""
+        """Return the names one level below the path, including ephemerals until their session has ended."""
         self.session.check_open()
         if path:
             folder, prefix = znode.folder_and_prefix(path)
@@ -150,7 +150,7 @@ class ZooKeeperStateManager:
         return self._read(self._znode(path)) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> NodeWatch:
-        """Call back from a thread after each change of the node."""
+        """Call `callback` in a thread after each change of the node."""
         return self._watches.add(path, self._znode(path), callback)
 
     def counter(self, path: str) -> int:
@@ -186,7 +186,7 @@ class ZooKeeperStateManager:
         self.session.close(in_callback=self._watches.is_callback())
 
     def close_in_child(self) -> None:
-        """After a fork: the session belongs to the parent."""
+        """Drop the session after a fork, because it belongs to the parent."""
         self.session.close_in_child()
 
     # ---- reading ----------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class ZooKeeperStateManager:
         return self._base + znode.pieces_of(path)
 
     def _read(self, at: str) -> tuple[Value, Any] | None:
-        """Content and status of a znode; the ephemeral of a dead process is removed."""
+        """Read content and status of a znode; removes the ephemeral of a dead process."""
         while True:
             try:
                 content, status = self._content(at)
@@ -214,7 +214,7 @@ class ZooKeeperStateManager:
                 return None  # this process has read access only
 
     def _join(self, path: str, value: Value) -> bytes | None:
-        """The data of a large value; None if it is being replaced."""
+        """Read the data of a large value; returns None if the value is being replaced."""
         assert value.pieces is not None
         folder = f"{self._pieces(path)}/{value.pieces.folder}"
         pieces = []
@@ -258,7 +258,7 @@ class ZooKeeperStateManager:
         return 1 if version is None else version + 2
 
     def _commit(self, at: str, value: Value, version: int | None, ephemeral: bool = False, folder: str = "") -> None:
-        """Write one znode if it still has the version (None: does not exist) and its pieces exist."""
+        """Write one znode if it still has the version (None: must not exist) and its pieces exist."""
         content = value.to_bytes()
 
         def start(client: KazooClient) -> Any:
@@ -294,7 +294,7 @@ class ZooKeeperStateManager:
             raise _OvertakenError from None
 
     def _store(self, path: str, write: str, data: bytes) -> znode.Pieces:
-        """Write the pieces of a large value, which are not visible yet."""
+        """Write the pieces of a large value, which stay invisible until a value names them."""
         folder = f"{self._pieces(path)}/{write}"
         for number, piece in enumerate((b"", *znode.split(data))):
             at = f"{folder}/{number - 1}" if number else folder
@@ -302,13 +302,13 @@ class ZooKeeperStateManager:
             try:
                 self.session.call(start, at, size=len(piece))
             except NodeExistsError:
-                continue  # a piece of this process, from an attempt whose answer was lost
+                continue  # this process wrote the piece in an attempt whose answer was lost
             except NoNodeError:
-                raise _OvertakenError from None  # another process sweeps
+                raise _OvertakenError from None  # another process is sweeping
         return znode.describe_pieces(write, data)
 
     def _sweep(self, path: str, at: str, keep: str = "", only: str = "") -> None:
-        """Remove pieces that no value names; a failure is tried again next time."""
+        """Remove pieces that no value names; after a failure the next sweep retries."""
         above = self._pieces(path)
         with contextlib.suppress(StateError, NoNodeError, NotEmptyError):
             folders = [only] if only else [folder for folder in self._list(above) if folder != keep]
@@ -319,7 +319,7 @@ class ZooKeeperStateManager:
 
     def _drop(self, at: str, folder: str) -> None:
         """Remove a folder of pieces unless the value at a znode names it."""
-        # This makes a write fail that has yet to name the folder, so a folder without a name now will never have one.
+        # A write that has yet to name the folder fails now, so a folder that no value names will never be named.
         with contextlib.suppress(NoNodeError):
             self.session.call(lambda client: client.set_async(folder, b""), folder)
         with contextlib.suppress(NoNodeError):
@@ -331,7 +331,7 @@ class ZooKeeperStateManager:
                 self.session.call(partial(KazooClient.delete_async, path=target), target)
 
     def _remove(self, at: str, status: Any) -> bool:
-        """Delete a znode if it has not changed; False if it has."""
+        """Delete a znode if it has not changed; returns False if it has changed."""
 
         def done(run: Run) -> Any:
             now = run(lambda client: client.exists_async(at))

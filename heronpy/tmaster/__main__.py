@@ -37,7 +37,7 @@ async def _run(shell: Shell) -> int:
 
 
 def _endpoint(launch: LaunchSpec, name: str) -> str:
-    """An endpoint unique to this process; a standby has no epoch yet."""
+    """Return an endpoint that is unique to this process, because a standby has no epoch yet."""
     remove_stale(launch.sockets_dir, name)
     return endpoint_of(launch, f"{name}.{os.getpid():x}.control")
 

@@ -20,7 +20,7 @@ from heronpy.tmaster.events import Failed, Prune, Written
 
 log = logging.getLogger("heronpy.tmaster")
 
-#: Number of metadata messages cached in memory.
+#: Maximum number of metadata messages cached in memory.
 CACHED_MAX = 64
 
 
@@ -62,10 +62,10 @@ class Archive:
         done(Written(location))
 
     def prune(self, wanted: Prune, done: Callable[[Failed | None], None] = _ignore) -> None:
-        """Delete checkpoints, and the files that no kept checkpoint needs; mark the abandoned checkpoints. The first
-        call sweeps.
+        """Delete checkpoints, delete files that no kept checkpoint needs, and mark abandoned checkpoints. The first
+        call also sweeps the folders.
 
-        `done` is called in another thread, with None when all of their files are deleted.
+        `done` is called in another thread, with None when all files of the checkpoints are deleted.
         """
         self._cleaner.submit(self._prune, wanted, done)
 
@@ -99,7 +99,7 @@ class Archive:
         sweeps = self.failures > 0 or not self._swept
         before = max(keep, default=0) + 1
         for store, numbers in zip(homes, there, strict=True):
-            # A checkpoint and all of its files are in one store; if its store is unknown, it may be any.
+            # A checkpoint and all of its files are in one store; if its store is unknown, search all stores.
             kept = self._load(store, [n for n in keep if n in numbers or lost])
             dropped = None if sweeps else self._load(store, [n for n in delete if n in numbers])
             if isinstance(kept, HeronError) or not isinstance(dropped, list):
@@ -115,7 +115,7 @@ class Archive:
         self._swept, self.failures = True, 0
 
     def _load(self, store: CheckpointStore, numbers: Iterable[int]) -> list[checkpoint_pb2.Metadata] | HeronError:
-        """The metadata of checkpoints, or the error of the first one that cannot be read."""
+        """Read the metadata of checkpoints; returns the first error if one cannot be read."""
         found = []
         for number in numbers:
             metadata = self._cache.get(number)
@@ -139,14 +139,14 @@ class Archive:
         return self._opened
 
     def _leave(self) -> None:
-        """After a failed write, try another store."""
+        """Switch to another store after a failed write."""
         try:
             self._stores().failed()
         except (HeronError, OSError) as error:
             log.warning("no other checkpoint store takes over: %s", error)
 
     def close(self) -> None:
-        """Start no more jobs; running ones end on their own."""
+        """Stop starting jobs; running jobs are completed."""
         self._writer.shutdown(wait=False, cancel_futures=True)
         self._cleaner.shutdown(wait=False, cancel_futures=True)
 

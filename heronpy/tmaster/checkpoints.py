@@ -1,8 +1,8 @@
 """The checkpoints of the topology master (mode EFFECTIVELY_ONCE). Pure.
 
-Connects the coordinator (which checkpoints exist) with the restorer (which tasks run, and from which
-checkpoint) and with the shared state, and turns their decisions into effects. Invariants: a number, a
-record and a deletion are in the stored log before any process learns of them; every request is answered once.
+Connects the coordinator (which checkpoints exist), the restorer (which tasks run, and from which checkpoint) and
+the shared state, and turns their decisions into effects. Invariants: numbers, records and deletions are in the
+stored log before any process learns of them; every request is answered once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from heronpy.tmaster.input import Finisher
 from heronpy.tmaster.restorer import Restorer
 from heronpy.tmaster.shared_state import SharedState
 
-#: Token of the checkpoint that ends a topology; requests of clients have positive ones.
+#: Token of the checkpoint that ends a topology; tokens of client requests are positive.
 _SEAL = 0
 #: Interval at which CheckpointComplete of the last checkpoint is repeated to tasks that have not handled it.
 ANNOUNCE_AGAIN_S = 1.0
-#: The largest number of awaited tasks that a reply names.
+#: Maximum number of awaited tasks that a reply names.
 NAMES_MAX = 100
 
 
@@ -50,19 +50,19 @@ class Checkpoints:
         self.restorer = Restorer(shared, settings, self.coordinator, previous, finisher, self._perform)
         #: A checkpoint that a predecessor may have left incomplete; 0: none.
         self._orphan = 0
-        #: The checkpoint that ends the topology is this one or a later one; 0: none requested.
+        #: Lowest number that the checkpoint ending the topology can have; 0: not requested.
         self._seal_from = 0
         self._seal_asked = False
         self._announce_at = float("-inf")
         #: Whether the last check found tasks that have not handled that checkpoint. No check runs during an operation
         #: or a restore.
         self._seal_waits = False
-        #: Outcomes for operations of this master, by token.
+        #: Token to the outcome of a checkpoint that an operation of this master requested.
         self._outcomes: dict[int, words.Answer] = {}
         self._tokens = 0
 
     def begin(self, now: float) -> None:
-        """Read the records of the predecessor; the first plan follows."""
+        """Read the records of the predecessor, before the first plan is published."""
         log = self.coordinator.log
         source = number_in(log.restore_from)
         log.next_checkpoint = max(1, log.next_checkpoint, source + 1)
@@ -203,7 +203,7 @@ class Checkpoints:
 
     @property
     def _quiet(self) -> bool:
-        """Whether nothing is left to save."""
+        """Whether no data is left that a checkpoint would have to save."""
         return self._finisher.done and self.coordinator.pending is None
 
     def advance(self, now: float, *, updating: bool, switching: bool) -> None:
@@ -219,13 +219,13 @@ class Checkpoints:
         self._perform()
 
     def deadline(self) -> float:
-        """When `advance` should be called at the latest."""
+        """The latest time for the next call of `advance`."""
         coordinator = self.coordinator
         if self._quiet:
             return float("inf")
         due = coordinator.deadline
         if coordinator.pending is None and not self.restorer.ready:
-            # No checkpoint can begin; the event that changes this leads to another call.
+            # No checkpoint can begin now; the event that changes this leads to another call.
             due = coordinator.expiry
         if self._seal_waits:
             due = min(due, self._announce_at)
@@ -301,7 +301,7 @@ class Checkpoints:
     # ---- questions --------------------------------------------------------------------------
 
     def reply(self, now: float) -> control_pb2.CheckpointsReply:
-        """The answer about checkpoints, for clients."""
+        """Build the reply to a client's request for the checkpoints."""
         coordinator, restorer = self.coordinator, self.restorer
         reply = control_pb2.CheckpointsReply(
             complete=coordinator.log.complete,

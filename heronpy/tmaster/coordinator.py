@@ -1,6 +1,6 @@
 """Decides when checkpoints are taken, which events they wait for, and which can be restored. Pure.
 
-Each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is reserved in the log
+Each call gets the time, and returns a value or adds to `effects`. Invariants (F23): a number is reserved in the log
 before it is announced and is never used twice; one checkpoint runs at a time; an answer counts once per task, and only
 if it comes from the process and attempt with which the checkpoint began; a checkpoint is complete when its metadata is
 written, and is in the log before it is announced; every started checkpoint ends as completed, aborted or failed, and is
@@ -22,14 +22,14 @@ from heronpy.tmaster.events import Failed, Node, Note, Persist, Prune, WriteMeta
 
 #: Version of the metadata format.
 METADATA_VERSION = 1
-#: Most requested checkpoints that may wait for their turn.
+#: Maximum number of requested checkpoints that wait for their turn.
 REQUESTS_MAX = 100
 #: Pause before an incomplete checkpoint is retried, if a checkpoint is still wanted.
 RETRY_S = 1.0
 
 
 class UnknownCheckpointError(InvalidRpcError):
-    """There is no complete checkpoint of this number."""
+    """No complete checkpoint has this number."""
 
     def __init__(self, checkpoint: int) -> None:
         super().__init__(checkpoint)
@@ -42,7 +42,7 @@ class UnknownCheckpointError(InvalidRpcError):
 class WithdrawnCheckpointError(InvalidRpcError):
     """The topology was restored from an older checkpoint, and its sinks may have withdrawn the output of this one.
 
-    That includes an attempt with a damaged checkpoint, because the first sink that restored has withdrawn its output.
+    A failed restore from a damaged checkpoint counts, too: the first sink that restored has withdrawn its output.
     """
 
     def __init__(self, checkpoint: int) -> None:
@@ -77,20 +77,20 @@ class Trigger(Struct, frozen=True):
 
 
 class Announce(Struct, frozen=True):
-    """Tell every task that the checkpoint is complete."""
+    """Notify every task that the checkpoint is complete."""
 
     checkpoint: int
 
 
 class Abort(Struct, frozen=True):
-    """Tell every task that the checkpoint will not complete."""
+    """Notify every task that the checkpoint will not complete."""
 
     checkpoint: int
     reason: str
 
 
 class Answer(Struct, frozen=True):
-    """A requested checkpoint is complete, or failed; with a RetryableError a retry will probably succeed."""
+    """The outcome of a requested checkpoint; after a RetryableError a retry will probably succeed."""
 
     token: int
     outcome: checkpoint_pb2.CheckpointRecord | HeronError
@@ -100,7 +100,7 @@ Decision = Persist | Note | Trigger | WriteMetadata | Announce | Abort | Prune |
 
 
 class Roster(Protocol):
-    """The tasks that take part in a checkpoint now; None while a region is not running."""
+    """Returns the tasks that take part in a checkpoint now; None while a region is not running."""
 
     def __call__(self) -> Mapping[int, Incarnation] | None: ...
 
@@ -112,7 +112,7 @@ class Pending(Struct):
     savepoint: bool
     began: float
     deadline: float
-    #: When it becomes unaligned, if tasks still wait for barriers.
+    #: Time at which the checkpoint becomes unaligned if tasks still wait for barriers.
     overtake: float
     roster: Mapping[int, Incarnation]
     waiting: set[int]
@@ -129,7 +129,7 @@ class _Request(Struct, frozen=True):
 
 
 class Coordinator:
-    """See the module. After each call, take the effects and perform them in order."""
+    """See the module. After each call, `take` the effects and perform them in order."""
 
     def __init__(
         self,
@@ -139,13 +139,13 @@ class Coordinator:
     ) -> None:
         self._settings = settings
         self.log = log
-        #: Fills in the fields that do not come from the tasks.
+        #: Fills in the fields of the metadata that do not come from the tasks.
         self._describe = describe
         self.pending: Pending | None = None
         self._requests: list[_Request] = []
-        #: When the next periodic checkpoint is due, and the earliest time for any checkpoint.
+        #: Time of the next periodic checkpoint, and the earliest time for any checkpoint.
         self._due = self._not_before = float("-inf")
-        #: A checkpoint is due and cannot begin, until an event that leads to another call of `advance`.
+        #: Whether a due checkpoint cannot begin until an event leads to another call of `advance`.
         self._stalled = False
         #: Whether checkpoints are taken without a request.
         self.periodic = True
@@ -159,7 +159,7 @@ class Coordinator:
     # ---- beginning --------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Start the clock: the first checkpoint is due after one interval."""
+        """Schedule the first checkpoint after one interval."""
         self._due, self._not_before = now + self._settings.interval_s, now
 
     @property
@@ -172,7 +172,7 @@ class Coordinator:
 
     @property
     def expiry(self) -> float:
-        """When the first request expires."""
+        """Time at which the first request expires."""
         return min((r.expires for r in self._requests), default=float("inf"))
 
     def _next_start(self) -> float:
@@ -181,7 +181,7 @@ class Coordinator:
         return max(self._due, self._not_before) if self.periodic else float("inf")
 
     def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> None:
-        """Take a checkpoint soon; RetryableRpcError when too many requests wait."""
+        """Request a checkpoint. Raises RetryableRpcError if too many requests are waiting."""
         if len(self._requests) >= REQUESTS_MAX:
             raise RetryableRpcError("too many requests for checkpoints are waiting; try again when one is done")
         self._requests.append(_Request(token, savepoint, aligned or savepoint, now + self._limit_s(savepoint)))
@@ -190,7 +190,7 @@ class Coordinator:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
 
     def advance(self, now: float, roster: Roster) -> None:
-        """Abort a checkpoint that takes too long, let its barriers overtake the tuples, or begin a checkpoint that is
+        """Abort a checkpoint that takes too long, make a slow checkpoint unaligned, or begin a checkpoint that is
         due.
         """
         self._expire(now)
@@ -245,7 +245,7 @@ class Coordinator:
     # ---- answers ----------------------------------------------------------------------------
 
     def answered(self, message: control_pb2.TaskCheckpoint, now: float) -> bool:
-        """A task has saved its state, or declined; False when the answer is ignored."""
+        """Handle the answer of a task that has saved its state or declined; returns False if the answer is ignored."""
         pending = self.pending
         member = pending.roster.get(message.task_id) if pending is not None else None
         if (
@@ -286,10 +286,10 @@ class Coordinator:
         return metadata
 
     def written(self, metadata: checkpoint_pb2.Metadata, outcome: Written | Failed, now: float) -> None:
-        """Handle the end of the write of the metadata."""
+        """Handle the outcome of writing the metadata."""
         pending = self.pending
         if pending is None or pending.checkpoint != metadata.checkpoint:
-            # Aborted in the meantime: it must not be found.
+            # The checkpoint was aborted in the meantime, so a restore must not find it.
             if isinstance(outcome, Written):
                 self.effects.append(self.prune((metadata.checkpoint,)))
             return
@@ -321,7 +321,7 @@ class Coordinator:
             self.effects.append(self.prune(tuple(delete)))
 
     def _retire(self) -> list[int]:
-        """Remove checkpoints beyond the retained ones from the log; savepoints stay."""
+        """Remove checkpoints beyond the retained number from the log, except savepoints; returns their numbers."""
         gone = to_drop(self.log.complete, self._settings.retained)
         self._drop(set(gone))
         return gone
@@ -333,7 +333,7 @@ class Coordinator:
         self.log.complete.extend(records)
 
     def prune(self, delete: tuple[int, ...] = (), token: int = 0) -> Prune:
-        """The effect that brings the files in line with the log."""
+        """Return the effect that deletes the files of checkpoints that are not in the log."""
         kept = tuple(record.checkpoint for record in self.log.complete)
         abandoned = tuple(record.checkpoint for record in self.log.complete if record.abandoned)
         return Prune(delete, kept, abandoned, token)
@@ -370,15 +370,15 @@ class Coordinator:
     # ---- restoring --------------------------------------------------------------------------
 
     def newest(self) -> checkpoint_pb2.CheckpointRecord | None:
-        """The checkpoint from which a restore should start; None if all are damaged."""
+        """Return the checkpoint from which a restore should start; None if all are damaged."""
         return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
 
     def back_to(self, checkpoint: int) -> None:
         """Make this checkpoint the newest and abandon the later ones.
 
-        UnknownCheckpointError when it is not complete, WithdrawnCheckpointError when output that belongs to it is
-        gone. Marks of damage are cleared: an unreachable store may be back, and real damage is found again by the
-        next restore.
+        Raises UnknownCheckpointError if it is not complete, and WithdrawnCheckpointError if output that belongs to it
+        is gone. Marks of damage are cleared: an unreachable store may be back, and the next restore finds real damage
+        again.
         """
         self._require(checkpoint)
         for record in self.log.complete:
@@ -401,13 +401,13 @@ class Coordinator:
     def delete(self, checkpoints: list[int], token: int) -> None:
         """Forget complete checkpoints and delete their files.
 
-        UnknownCheckpointError if one of them is not complete, RpcError if no checkpoint would be left.
+        Raises UnknownCheckpointError if one of them is not complete, and RpcError if no checkpoint would be left.
         """
         doomed = set(checkpoints)
         for number in sorted(doomed):
             self._require(number)
         if doomed and len(doomed) == len(self.log.complete):
-            # Without a record the topology would look as if it never had state, and start empty (F23).
+            # Without a record, the topology would appear to have no state, and would start empty (F23).
             raise RpcError("the last checkpoint of a running topology cannot be deleted; kill the topology first")
         self._drop(doomed)
         self._save()
@@ -418,16 +418,16 @@ class Coordinator:
             raise UnknownCheckpointError(checkpoint)
 
     def damaged(self, checkpoint: int, what: str) -> None:
-        """A task found that a checkpoint cannot be restored (F23)."""
+        """Mark a checkpoint that a task could not restore as damaged (F23)."""
         for record in self.log.complete:
             if record.checkpoint == checkpoint and not record.damaged:
                 record.damaged, record.damage = True, what
                 self._save()
 
     def reserve_attempt(self, start: int) -> int:
-        """The number of the next attempt, which starts from this checkpoint (0: none); no number is used twice.
+        """Reserve the number of the next attempt, which starts from this checkpoint (0: none); no number is used twice.
 
-        Its sinks withdraw output that was published after the checkpoint, so later checkpoints are abandoned.
+        The sinks of the attempt withdraw output published after the checkpoint, so later checkpoints are abandoned.
         """
         passed_over = self._abandon_after(start)
         attempt = max(1, self.log.next_attempt)
@@ -443,7 +443,7 @@ class Coordinator:
         self.effects.append(Persist(Node.CHECKPOINTS, copy))
 
     def take(self) -> list[Decision]:
-        """Empty the list of effects."""
+        """Return the pending effects and clear the list."""
         effects, self.effects = self.effects, []
         return effects
 
@@ -461,10 +461,10 @@ class Coordinator:
 
 
 def to_drop(records: Sequence[CheckpointRecord], retained: int) -> list[int]:
-    """Ids of the checkpoints to remove when the newest `retained` undamaged ones are kept.
+    """Return the ids of the checkpoints to remove if the newest `retained` undamaged checkpoints are kept.
 
-    Savepoints stay, and so does everything newer than the oldest kept checkpoint: running tasks
-    build upon the newest one, even if it is damaged.
+    Savepoints are kept, and so is everything newer than the oldest kept checkpoint: running tasks
+    build upon the newest checkpoint, even if it is damaged.
     """
     plain = sorted((r for r in records if r.kind != SAVEPOINT), key=lambda record: record.checkpoint)
     sound = [record.checkpoint for record in plain if not (record.damaged or record.abandoned)]

@@ -3,8 +3,8 @@
 `peer` is the ZeroMQ identity of the sender, to which answers and later messages are sent.
 `request` is the shell's token of an open request; the machine answers each token exactly once.
 
-The shell performs effects strictly in order, and a `Persist` is on disk before the next effect
-begins; so no process ever acts on a plan that a successor of this master would not find.
+The shell performs effects strictly in order, and a `Persist` is stored before the next effect
+begins. So no process ever acts on a plan that a successor of this master would not find.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class ExecutorBeat(Struct, frozen=True):
 
 
 class ExceptionsReported(Struct, frozen=True):
-    """User code raised."""
+    """A process reports exceptions of user code."""
 
     reports: tuple[control_pb2.ExceptionReport, ...]
 
 
 class OutageReported(Struct, frozen=True):
-    """A process waits for an external condition, such as space on a full disk; `why` is empty when the wait is over."""
+    """A process waits for an external condition, such as free disk space; an empty `why` ends the wait."""
 
     process: str
     why: str
@@ -67,7 +67,7 @@ class StateRequested(Struct, frozen=True):
     request: int
     active: bool
     end_input: bool = False
-    """Permanently inactive: the bolts must finish."""
+    """Whether the topology becomes inactive permanently, so that the bolts must finish."""
 
 
 class RestartRequested(Struct, frozen=True):
@@ -78,7 +78,7 @@ class RestartRequested(Struct, frozen=True):
     task_id: int
     component: str = ""
     moved: tuple[int, ...] = ()
-    """Only these containers. After the answer, the sender ends them and starts them elsewhere."""
+    """Containers that the sender ends after the answer and starts elsewhere; if set, only they restart."""
 
 
 class UpdateRequested(Struct, frozen=True):
@@ -108,25 +108,25 @@ class RestoreFailed(Struct, frozen=True):
 
 
 class DataLost(Struct, frozen=True):
-    """A stream manager had to give up frames."""
+    """A stream manager has dropped frames that it could not deliver."""
 
     message: control_pb2.DataLost
 
 
 class Written(Struct, frozen=True):
-    """The metadata of a checkpoint is on disk."""
+    """The metadata of a checkpoint is stored."""
 
     location: str
 
 
 class Failed(Struct, frozen=True):
-    """Files could not be written or deleted; `reason` is only for people."""
+    """Files could not be written or deleted; `reason` is a text for people."""
 
     reason: str
 
 
 class MetadataWritten(Struct, frozen=True):
-    """The end of the write of a checkpoint's metadata."""
+    """The write of a checkpoint's metadata has succeeded or failed."""
 
     metadata: checkpoint_pb2.Metadata
     outcome: Written | Failed
@@ -154,14 +154,14 @@ class DeleteRequested(Struct, frozen=True):
 
 
 class CheckpointsDeleted(Struct, frozen=True):
-    """The files of deleted checkpoints are deleted, unless some are left because of a failure."""
+    """The deletion of checkpoint files has ended; a failure may have left some of them."""
 
     request: int
     failure: Failed | None = None
 
 
 class SendFailed(Struct, frozen=True):
-    """A message could not be delivered to its peer; the part that sent it sends it again."""
+    """A message could not be delivered; the part of the machine that sent it must send it again."""
 
     peer: bytes
     body: Message
@@ -196,7 +196,7 @@ Event = (
 
 
 class Node(Enum):
-    """The nodes of the state manager that the topology master writes."""
+    """The nodes in the state manager that the topology master writes."""
 
     TOPOLOGY = "topology"
     PACKING_PLAN = "packing plan"
@@ -211,7 +211,7 @@ class Node(Enum):
 
 
 class Persist(Struct, frozen=True):
-    """Write a node of the state manager, or remove it when there is no value."""
+    """Write a node of the state manager, or remove it if the value is None."""
 
     node: Node
     value: Message | None
@@ -240,7 +240,7 @@ class Note(Struct, frozen=True):
 
 
 class WriteMetadata(Struct, frozen=True):
-    """Every task has answered: write this metadata, then call `written`."""
+    """Write the metadata of a checkpoint that every task has answered; the outcome is a `MetadataWritten`."""
 
     metadata: checkpoint_pb2.Metadata
 
@@ -250,11 +250,11 @@ class Prune(Struct, frozen=True):
 
     delete: tuple[int, ...]
     keep: tuple[int, ...]
-    #: Kept checkpoints that the topology has abandoned. These are marked on disk.
+    #: Kept checkpoints that the topology has abandoned, to be marked on disk.
     abandoned: tuple[int, ...] = ()
     #: The request that waits for the deletion; 0 for none.
     token: int = 0
 
 
-#: The last two run in the background; the outcome of a `WriteMetadata` comes back as an event.
+#: `WriteMetadata` and `Prune` run in the background; the outcome of a `WriteMetadata` becomes an event.
 Effect = Persist | Reply | Send | Note | WriteMetadata | Prune

@@ -1,8 +1,8 @@
 """The exceptions of user code that the topology master keeps. Pure.
 
-Equal exceptions of one task (type, message and traceback) share one entry with a count. Exceptions of one type without
-a traceback also share an entry, with the last message. At most `limit` entries are kept: the least recently seen entry
-is evicted, and its occurrences are counted as discarded.
+Exceptions of one task with equal type, message and traceback share one entry with a count. Exceptions of one type
+without a traceback also share an entry, with the last message. At most `limit` entries are kept: the least recently
+seen entry is evicted, and its occurrences are counted as discarded.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class ExceptionStore:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        #: Least recently seen first.
+        #: The entries, least recently seen first.
         self._entries: OrderedDict[_Key, control_pb2.ExceptionReport] = OrderedDict()
         self._startup: dict[int, _Key] = {}
-        #: Occurrences in evicted entries.
+        #: Number of occurrences in evicted entries.
         self.discarded = 0
-        #: All occurrences since this topology master started.
+        #: Number of all occurrences since this topology master started.
         self.seen = 0
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class ExceptionStore:
         kept.traceback = _clip(kept.traceback, TRACEBACK_MAX_CHARS)
         kept.count = max(1, kept.count)
         self.seen = min(self.seen + kept.count, COUNT_MAX)
-        # Without a traceback the report is about the end of a process, with a message whose numbers differ each time.
+        # A report without a traceback is about the end of a process; the numbers in its message differ each time.
         message = kept.message if kept.traceback else ""
         key = (kept.process, kept.task_id, kept.type, message, kept.traceback)
         known = self._entries.get(key)
@@ -67,7 +67,7 @@ class ExceptionStore:
                 del self._startup[oldest[1]]
 
     def select(self, component: str = "", task_id: int = 0) -> list[control_pb2.ExceptionReport]:
-        """The reports, newest first; empty component and task 0 select everything."""
+        """Return the reports, newest first; an empty component and task 0 select everything."""
         return [
             entry
             for entry in reversed(self._entries.values())
@@ -75,12 +75,12 @@ class ExceptionStore:
         ]
 
     def startup_of(self, task_id: int) -> control_pb2.ExceptionReport | None:
-        """The last exception that a task raised before it was initialised."""
+        """Return the last exception that a task raised before it was initialised; None without one."""
         key = self._startup.get(task_id)
         return self._entries[key] if key is not None else None
 
     def startup_tasks(self) -> list[int]:
-        """The tasks for which `startup_of` has an exception."""
+        """Return the tasks for which `startup_of` finds an exception."""
         return sorted(self._startup)
 
     def validate(self) -> None:
@@ -90,7 +90,7 @@ class ExceptionStore:
 
 
 def last_line(report: control_pb2.ExceptionReport) -> str:
-    """The last line that Python prints: the type and the message."""
+    """Return the last line that Python prints for the exception: the type and the message."""
     lines = [line for line in report.traceback.splitlines() if line.strip()]
     if lines and report.type.rpartition(".")[2] in lines[-1]:
         return lines[-1].strip()

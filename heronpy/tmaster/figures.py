@@ -1,7 +1,7 @@
 """The figures of a topology by component, current and by minute, for any number of viewers. Pure.
 
-`take` gets the metrics reports; the rest comes from the registry. One reply serves all viewers within
-`SHARED_S`, so viewers cost nothing. A minute is closed by the first report after its end; a minute without any report
+`take` receives the metrics reports; other figures come from the registry. All viewers within `SHARED_S` share one
+reply, so more viewers cost nothing. The first report after the end of a minute closes it; a minute without any report
 stays unknown.
 """
 
@@ -29,7 +29,7 @@ from heronpy.views.past import metric_name
 
 SHARED_S = 0.45
 CULPRITS_MAX = 10
-#: Counters are u64 on the wire, whatever a broken process reports.
+#: Largest counter: counters are u64 on the wire, even if a broken process reports more.
 _MOST = (1 << 64) - 1
 #: The series of a component, and the field of its row from which each is taken.
 _OF_COMPONENT = [(name, metric_name(name)) for name in NAMES if metric_name(name) in ComponentLoad.__struct_fields__]
@@ -54,7 +54,7 @@ class Figures:
         self._number: int | None = None
         self._shared: LoadAnswer | None = None
         self._shared_at = float("-inf")
-        #: Per process: the incarnation of its executor, and its restarts as last reported.
+        #: Process to the incarnation of its executor and the last reported number of restarts.
         self._seen: dict[str, tuple[int, int]] = {}
         self._restarts: defaultdict[str, int] = defaultdict(int)
         #: Restarts, dead letters and losses of each component when the last minute was closed.
@@ -84,7 +84,7 @@ class Figures:
         return True
 
     def end(self, now: float) -> None:
-        """Close the minute that has begun, because the topology master ends."""
+        """Close the current minute, because the topology master ends."""
         if self._number is not None:
             self._close(self._number, now)
 
@@ -97,7 +97,7 @@ class Figures:
     # ---- answers ----------------------------------------------------------------------------
 
     def reply(self, plan_version: int, now: float) -> LoadAnswer:
-        """The figures without findings, with the plan if it is newer than this version."""
+        """Return the figures without findings, and the plan if it is newer than this version."""
         if self._shared is None or not 0 <= now - self._shared_at < SHARED_S:
             self._shared, self._shared_at = self._look(now), now
         book = self._machine.shared.book
@@ -147,8 +147,8 @@ class Figures:
         )
 
     def _edges(self, parts: dict[str, Part]) -> list[EdgeLoad]:
-        # For the source, which counts a tuple once per receiving component: the tuples that leave a component are those
-        # that it emits, in one window.
+        # Number of receivers of each stream: the source counts an emitted tuple once per receiving component, and both
+        # figures refer to the same window.
         bolts = self._machine.shared.book.topology.bolts
         inputs = [{(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in bolts]
         receivers = Counter(stream for streams in inputs for stream in streams)
@@ -165,7 +165,7 @@ class Figures:
     # ---- parts ------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, Part]:
-        """The components in the registry, spouts first, in the order of the topology."""
+        """Return the components in the registry, spouts first, in the order of the topology."""
         topology, registry = self._machine.shared.book.topology, self._machine.shared.registry
         sources = {given.stream.component_name for bolt in topology.bolts for given in bolt.inputs}
         parts = {
@@ -176,7 +176,7 @@ class Figures:
         for task, place in registry.places.items():
             part = parts.get(place.component)
             if part is None:
-                continue  # an update is adding or removing it
+                continue  # an update is adding or removing the task
             row = part.row
             row.tasks += 1
             status = registry.tasks.get(task)
@@ -276,7 +276,7 @@ def _cap(rows: list[ComponentLoad], age_s: float) -> None:
 
 
 def _slowest(rows: list[ComponentLoad]) -> dict[str, Any]:
-    """The latencies of the whole topology."""
+    """Return the latencies of the whole topology."""
     ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s, one.end_to_end_at_least) for one in rows]
     if not any(p99 is not None for _, p99, _ in ends):
         ends = [(one.complete_p50_s, one.complete_p99_s, one.complete_at_least) for one in rows]

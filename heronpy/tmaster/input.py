@@ -1,12 +1,12 @@
 """Decides when spouts are first asked for tuples, and when a topology whose input has ended is finished. Pure.
 
-When every spout task is exhausted and all queues are empty, the bolts are told to finish,
-component by component in the order of the streams, so that the bolts downstream still process what a
-bolt emits when it finishes. A bolt that emits on every tick would never let the queues drain, so once
-every spout is exhausted the bolts are told to hold their ticks; a bolt that still gets a tuple ticks again
-and is told again. None of this is stored: after a restart of the topology master the same conditions
-lead to the same state, since finished tasks keep reporting it. FinishTasks is idempotent, so it is
-repeated to tasks that restarted or did not get it.
+When every spout task is exhausted and all queues are empty, the bolts get FinishTasks, component by component in
+the order of the streams, so that downstream bolts still process the tuples that a bolt emits when it finishes. A
+bolt that emits on every tick would keep the queues from draining. So once every spout is exhausted, the bolts get
+the order to hold their ticks; a bolt that still receives a tuple resumes its ticks and gets the order again.
+Nothing of this is stored: finished tasks keep reporting that they are finished, so a restarted topology master
+comes to the same state. FinishTasks is idempotent, so it is repeated to tasks that restarted or did not get it.
+
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster.shared_state import SharedState
 
 RESEND_S = 10.0
-#: A tuple makes a bolt resume its ticks; after this many seconds it is told again to hold them.
+#: Seconds after which a bolt that resumed its ticks because of a tuple is asked again to hold them.
 HOLD_TICKS_S = 1.0
 
 
 class Readiness:
-    """Decides when spouts are first asked for tuples: once each bolt task has initialised and its `is_ready` is true.
+    """Decides when spouts are first asked for tuples: when each bolt task has initialised and its `is_ready` is true.
 
-    The plan records that the spouts are held, so a successor of this master and a restarted task know it.
-    The hold ends once per run and returns only when all tasks restart (`hold`): when a sink restarts alone,
+    The plan records that the spouts are held, for a successor of this master and for restarted tasks. The hold
+    ends once per run, and begins again only when all tasks restart (`hold`): when a sink restarts alone,
     backpressure stops the spouts instead.
     """
 
     def __init__(self, shared: SharedState) -> None:
         self._shared = shared
-        #: Reports of processes up to these epochs are ignored: they are about to be replaced.
+        #: Task to the epoch up to which reports are ignored, because those processes are about to be replaced.
         self._replaced: dict[int, int] = {}
 
     def hold(self, now: float, waits_for: Collection[str]) -> None:
-        """All tasks restart: hold the spouts until the new tasks of these components are ready. Without components, do
-        not hold them.
+        """Hold the spouts while all tasks restart, until the new tasks of these components are ready. Without
+        components, do not hold them.
         """
         shared = self._shared
         if waits_for:
@@ -50,7 +50,7 @@ class Readiness:
             shared.change_plan(now)
 
     def advance(self, now: float) -> None:
-        """Let the spouts start when every bolt is ready."""
+        """Release the spouts if every bolt is ready."""
         shared = self._shared
         if not shared.book.spouts_held or not shared.started or shared.publish_at is not None or self._missing():
             return
@@ -61,7 +61,7 @@ class Readiness:
         shared.publish_if_due(now)
 
     def cause(self, now: float) -> str:
-        """Why the spouts wait, and how long they have been waiting."""
+        """Explain why the spouts wait, and how long they have been waiting."""
         registry = self._shared.registry
         since: dict[str, float] = {}
         for task in self._tasks():
@@ -76,7 +76,7 @@ class Readiness:
         return [task for task, place in self._shared.registry.places.items() if place.component in bolts]
 
     def _missing(self) -> list[str]:
-        """Tasks that have not reported that they are ready."""
+        """Return the tasks that have not reported that they are ready."""
         registry = self._shared.registry
         return [
             registry.name_of(task)
@@ -97,14 +97,14 @@ class Finisher:
         self._stage = 0
         self._asked: dict[int, tuple[int, int, float]] = {}
         self._finished_at: float | None = None
-        #: When the last spout task became exhausted; infinite while a spout task is not exhausted.
+        #: Time at which the last spout task became exhausted; infinite while a spout task is not exhausted.
         self._exhausted_at = float("inf")
         self._next_look = self._next_hold = float("-inf")
-        #: Called at the very end: whether the last results are safe.
+        #: Called when all bolts are finished: returns whether the last results are safe.
         self.sealed: Callable[[float], bool] | None = None
         self.done = False
-        #: The topology was deactivated to end it: paused spouts count as exhausted. Not stored; the command that waits
-        #: for the end repeats it to the next topology master.
+        #: Whether the topology was deactivated to end it, so paused spouts count as exhausted. Not stored: the command
+        #: that waits for the end repeats its request to the next topology master.
         self.input_ended = False
 
     @property
@@ -118,7 +118,7 @@ class Finisher:
         return self._next_look
 
     def advance(self, now: float) -> None:
-        """Take the next step if it is possible."""
+        """Take the next step of finishing, if its condition holds."""
         if self.done or now < self._next_look:
             return
         registry = self._shared.registry
@@ -142,7 +142,7 @@ class Finisher:
             self._ask(now)
 
     def begin_again(self) -> None:
-        """Tasks went back to a checkpoint, so no task counts as finished now."""
+        """Start over after tasks went back to a checkpoint, so that no task counts as finished."""
         if self._stages is not None:
             self._shared.note(f"{self._shared.book.topology.name} finishes again after a restore")
         self._stages, self._stage, self._finished_at = None, 0, None
@@ -160,7 +160,7 @@ class Finisher:
                 self._asked[task] = (*asked[:2], asked[2] - RESEND_S + 1.0)
 
     def _hold_ticks(self, now: float) -> None:
-        """Make every unfinished bolt hold its ticks, so that only tuples are work."""
+        """Make every unfinished bolt hold its ticks, so that only tuples cause work."""
         shared = self._shared
         if now < self._next_hold or not shared.started or not (shared.book.active or self.input_ended):
             return
@@ -202,7 +202,7 @@ class Finisher:
             self._shared.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
 
     def _should_ask(self, task: int, now: float) -> bool:
-        """Whether this incarnation of the task has not been asked recently; records that it is asked now."""
+        """Whether this incarnation of the task was not asked recently; records that the task is asked now."""
         registry = self._shared.registry
         status = registry.tasks.get(task)
         if status is None or status.state not in UP_STATES:

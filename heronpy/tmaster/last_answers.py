@@ -1,7 +1,7 @@
 """The topology master's last answers, for requests after its end. Pure.
 
-Once a topology has finished, all its rates are 0. So its figures are kept as they were when it began to finish.
-Exceptions, tasks and minutes are left out, or cut, if they exceed their limits.
+All rates of a finished topology are 0, so its figures are kept as they were when it began to finish. Exceptions,
+tasks and minutes beyond their limits are omitted or cut.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from heronpy.tmaster.observatory import Observatory
 from heronpy.views.load import TASK_METRICS, LoadAnswer
 
 EXCEPTIONS_BYTES_MAX, TASKS_BYTES_MAX, MINUTES_BYTES_MAX = 256 << 10, 1 << 20, 1 << 20
-#: Window of the figures of tasks, in seconds.
+#: Window in seconds for the figures of tasks.
 WINDOW_S = 10.0
 _FINISHING = (control_pb2.LIFE_FINISHING, control_pb2.LIFE_FINISHED)
 _ENDING = (*_FINISHING, control_pb2.LIFE_FAILED)
@@ -27,20 +27,20 @@ class LastAnswers:
     def __init__(self, machine: TopologyMaster, observatory: Observatory) -> None:
         self._machine = machine
         self._observatory = observatory
-        #: The last event that was handled, and the lifecycle state after it.
+        #: The last handled event, and the lifecycle state after it.
         self._event, self._life = 0, control_pb2.LIFE_STARTING
         self._ends = 0
-        #: The figures from when the topology began to finish.
+        #: The figures at the time when the topology began to finish; None before.
         self._figures: tuple[LoadAnswer, control_pb2.MetricsReply] | None = None
 
     @property
     def changes(self) -> int:
-        """Grows with each exception, and when the topology begins to end."""
+        """A number that grows with each exception, and when the topology begins to end."""
         return self._machine.shared.exceptions.seen + self._ends
 
     @property
     def growth(self) -> int:
-        """Grows when tasks have worked on units. Their reports are lost with them if all processes are killed."""
+        """A number that grows when tasks have worked on units, because their reports are lost if all processes die."""
         return self._observatory.metrics.units
 
     def look(self, now: float) -> None:
@@ -57,7 +57,7 @@ class LastAnswers:
             self._figures = self._figures_now(now)
 
     def message(self, now: float, at_end: bool) -> control_pb2.LastAnswers:
-        """The complete message. `at_end`, when no more reports are taken, it includes the minutes."""
+        """Build the message; `at_end`, when no more reports are taken, it includes the minutes."""
         machine, metrics = self._machine, self._observatory.metrics
         load, tasks = self._figures or self._figures_now(now)
         counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, *CPU_METRICS)), now)
@@ -84,7 +84,7 @@ class LastAnswers:
         return self._observatory.last_load(now), self._observatory.metrics.query(asked, now)
 
     def _exceptions(self) -> control_pb2.ExceptionsReply:
-        """The newest exceptions up to `EXCEPTIONS_BYTES_MAX`; the others count as discarded."""
+        """Return the newest exceptions up to `EXCEPTIONS_BYTES_MAX`; other exceptions count as discarded."""
         store = self._machine.shared.exceptions
         reply, size = control_pb2.ExceptionsReply(discarded=store.discarded), 0
         for one in store.select():

@@ -1,7 +1,7 @@
 """The lifecycle state of the topology, and its cause in one sentence. Pure.
 
-Stateless: everything is derived from plan and registry, so a restarted topology master comes
-to the same result once it has heard from all processes. The order of the checks in
+The module is stateless: it derives everything from the plan and the registry, so a restarted topology
+master comes to the same result after all processes have reported. The order of the checks in
 `decide_lifecycle` is the order of precedence.
 """
 
@@ -25,7 +25,7 @@ DETAIL_MAX = 200
 
 
 def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher: Finisher) -> control_pb2.Lifecycle:
-    """The lifecycle state of the topology."""
+    """Derive the lifecycle state of the topology."""
     if shared.registry.failed_processes or _failed_tasks(shared) or shared.failure is not None:
         return control_pb2.LIFE_FAILED
     if finisher.done:
@@ -45,9 +45,9 @@ def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher:
 
 
 def _failed_tasks(shared: SharedState) -> list[int]:
-    """Tasks that report that they cannot start and that are not restarted.
+    """Return the tasks that report that they cannot start and that will not be restarted.
 
-    Once all tasks have run, the executor restarts such a task, and only the executor knows when it gives up.
+    Once all tasks have run, the executor restarts such a task, and only the executor knows when to give up.
     """
     return [] if shared.has_run else sorted(t for t in shared.registry.failed_tasks if not shared.registry.rests(t))
 
@@ -55,7 +55,7 @@ def _failed_tasks(shared: SharedState) -> list[int]:
 def derive_cause(
     shared: SharedState, operation: Operation | None, lifecycle: control_pb2.Lifecycle, age_s: float, now: float
 ) -> str:
-    """The cause of the state: a failure, something awaited, or lost processes; empty if there is no problem."""
+    """Explain the state: a failure, an awaited condition, or lost processes; empty if there is no problem."""
     if lifecycle == control_pb2.LIFE_FAILED:
         return derive_failure(shared)
     if lifecycle == control_pb2.LIFE_STARTING:
@@ -68,7 +68,7 @@ def derive_cause(
 
 
 def derive_failure(shared: SharedState) -> str:
-    """The permanent failure with its reason; empty if there is none."""
+    """Describe the permanent failure with its reason; empty if there is none."""
     registry = shared.registry
     failures: dict[str, str] = {}
     for task in _failed_tasks(shared):
@@ -86,12 +86,12 @@ def derive_failure(shared: SharedState) -> str:
 
 
 def startup_exceptions(shared: SharedState) -> list[control_pb2.ExceptionReport]:
-    """The exceptions that currently keep tasks from starting."""
+    """Return the exceptions that currently keep tasks from starting."""
     found, registry = [], shared.registry
     for task in shared.exceptions.startup_tasks():
         report = shared.exceptions.startup_of(task)
         stopped = not task or (task in registry.places and not registry.is_up(task, 0))
-        if task and shared.has_run:  # then the executor retries until it gives up
+        if task and shared.has_run:  # the executor retries until it gives up
             stopped = stopped and registry.name_of(task) in registry.failed_processes
         if report is not None and stopped:
             found.append(report)
@@ -136,7 +136,7 @@ def _restoring_or_down(shared: SharedState, now: float) -> str:
 
 
 def outages(shared: SharedState) -> list[str]:
-    """Sentences on external causes for which processes wait."""
+    """Return sentences about the external conditions for which processes wait."""
     return [f"{process} waits: {why[:DETAIL_MAX]}" for process, why in sorted(shared.outages.items())]
 
 
@@ -146,10 +146,10 @@ def _lost(shared: SharedState) -> str:
 
 
 def _down(shared: SharedState, now: float) -> list[str]:
-    """A sentence for each component with tasks that are down, and for each other process that is down."""
+    """Return a sentence for each component with tasks that are down, and for each other process that is down."""
     registry = shared.registry
     tasks: dict[str, list[int]] = {}
-    #: Tasks with reports to this topology master's predecessor, and perhaps none since.
+    #: Tasks that have reported to this topology master's predecessor, perhaps not to this one.
     news: dict[str, list[int]] = {}
     names = {name for found in registry.resting.values() for name in found}
     for task, place in registry.places.items():
@@ -176,7 +176,7 @@ def _tasks(some: int, all_of_it: int, component: str, one: str = "is", several: 
 
 
 def _restart(shared: SharedState, names: set[str], now: float) -> str:
-    """The restarts of the process closest to its limit, and the time of the next restart of any of these processes."""
+    """Describe the restarts of the process closest to its limit, and the next restart of any of these processes."""
     registry = shared.registry
     found: list[tuple[control_pb2.ProcessRecord, float]] = []
     left = []
@@ -197,25 +197,25 @@ def _restart(shared: SharedState, names: set[str], now: float) -> str:
 
 
 def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
-    """Why the process ended last, or the common part of its ends, as the end of a sentence."""
+    """Return the end of a sentence: why the process ended last, or the common part of the reasons."""
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
-    # The first line has the exception's name; its message may have several.
+    # The first line contains the exception's name; its message may span several lines.
     words, times = lines[0], ""
     mine = [one for one in shared.exceptions.select(task_id=process.task_id) if one.process == process.name]
     hot = raised_by(mine, HotSpots())
     if common := hot.in_common(words):
-        # In the words of the doctor.
+        # Use the words of `heron doctor`.
         words, times = common, f" ({hot.alike_times} of {hot.raised_times} times)"
     return f": {words[:DETAIL_MAX]}{times}" if words else ""
 
 
 def _state_of(registry: Registry, tasks: list[int]) -> str:
-    """The state of tasks whose processes have not ended."""
+    """Describe the state of tasks whose processes have not ended."""
     errors = [registry.tasks[task].error for task in tasks if task in registry.tasks and registry.tasks[task].error]
     return f": {errors[0].strip().splitlines()[-1]}" if errors else " and starting"
 
 
 def _span(seconds: float) -> str:
-    """Whole seconds, or minutes for long times."""
+    """Format a duration in whole seconds, or in minutes if it is long."""
     whole = math.ceil(seconds)
     return f"{whole} s" if whole < 120 else f"{round(whole / 60)} min"

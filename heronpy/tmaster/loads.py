@@ -1,10 +1,10 @@
 """Rates, shares and quantiles by component and stream, from the metrics reports of all processes. Pure.
 
-A process reports totals. The total at the last report, minus the total at an earlier report (a *mark*), divided by the
-time between them, is a rate. Totals continue over restarts of the process. There are two windows: the recent one,
-marked every `MARK_S` per process, covers the last `MARK_S` to `2 * MARK_S` seconds; the minute covers the time since
-the last call of `turn`. A figure that no task has reported is None, never 0. Invariants: no rate is negative; shares of
-a component are between 0 and 1; the memory used is bounded by the processes of the plan.
+A process reports totals. A rate is the total at the last report, minus the total at an earlier report (a *mark*),
+divided by the time between them. Totals continue over restarts of the process. There are two windows: the recent
+window, marked every `MARK_S` per process, covers the last `MARK_S` to `2 * MARK_S` seconds; the minute covers the time
+since the last call of `turn`. A figure that no task has reported is None, never 0. Invariants: no rate is negative;
+shares of a component are between 0 and 1; the memory used is bounded by the number of processes in the plan.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from heronpy.proto import control_pb2
 from heronpy.views.load import ComponentLoad
 
 MARK_S = 5.0
-#: A process that has not reported for this long does not count in the recent window, unless it has announced a pause.
+#: Seconds of silence after which a process does not count in the recent window, unless it has announced a pause.
 SILENT_S = 5.0
-#: A process that has not reported for this long is dropped.
+#: Seconds of silence after which the figures of a process are dropped.
 FORGOTTEN_S = 600.0
-#: The shortest time over which a rate is measured, seconds.
+#: Shortest time in seconds over which a rate is measured.
 SHORTEST_S = 0.9
 #: Maximum number of streams of one task that are counted separately.
 STREAMS_MAX = 256
@@ -79,7 +79,7 @@ _Layout = tuple[int, list[tuple[int, str, str, int]]]
 
 
 class Counts(Struct):
-    """Upper bounds of buckets, the number of values in each bucket (not cumulative), and the sum of all values."""
+    """A histogram: upper bounds of buckets, number of values per bucket (not cumulative), and sum of all values."""
 
     bounds: tuple[float, ...]
     each: list[float]
@@ -87,11 +87,11 @@ class Counts(Struct):
 
 
 class _Totals(Struct):
-    """The counts of a process at one moment."""
+    """The counts of a process at one point in time."""
 
     at: float
     values: list[float]
-    #: The columns that were reported, as bits.
+    #: Bit set of the reported columns.
     told: int
     #: Tuples emitted per stream; a tuple counts once per component that receives it.
     streams: dict[str, float]
@@ -100,25 +100,25 @@ class _Totals(Struct):
 
 class _Process(Struct):
     name: str
-    #: The task's component; empty for a stream manager or the Spark gateway.
+    #: Component of the task; empty for a stream manager or the Spark gateway.
     component: str
     epoch: int
     latest: _Totals
     #: Counts of the earlier incarnations.
     before: _Totals
-    #: Marks of the recent window, with the older one first, and the mark of the minute.
+    #: The two marks of the recent window, the older first, and the mark of the minute.
     older: _Totals
     newer: _Totals
     minute: _Totals
     layout: _Layout
-    #: How long the process may be silent after its last report and still count.
+    #: Seconds after its last report for which the process counts in the recent window.
     silent_s: float
-    #: When its emitted count last grew; None: never.
+    #: Time at which the emitted count of the process last grew; None: never.
     emitted_at: float | None = None
 
 
 class Times(NamedTuple):
-    """Median and 99th percentile in seconds. `at_least`: the percentile, and an equal median, are lower bounds."""
+    """Median and 99th percentile in seconds. With `at_least`, the percentile and an equal median are lower bounds."""
 
     p50: float
     p99: float
@@ -126,26 +126,26 @@ class Times(NamedTuple):
 
 
 class Part(Struct):
-    """One component: the row that the registry and its tasks add to, and figures that the row does not show."""
+    """One component: the row that collects the figures of its tasks, and figures that the row does not show."""
 
     row: ComponentLoad
-    #: Whether its output has no receivers.
+    #: Whether no component receives its output.
     sink: bool = False
-    #: How long one of its tasks has been in its current call.
+    #: Longest time in seconds that one of its tasks has spent in its current call.
     call_s: float = 0.0
-    #: The amount by which the resident sizes of its tasks exceed their total memory, because forked processes share
-    #: pages.
+    #: Bytes that several tasks count as resident because forked processes share pages: the sum of their resident
+    #: sizes minus their total memory.
     shared_bytes: int = 0
-    #: Whether a process of it has reported in the window.
+    #: Whether a process of the component has reported in the window.
     heard: bool = False
-    #: When the emitted count of one of its tasks last grew; None: never.
+    #: Time at which the emitted count of one of its tasks last grew; None: never.
     emitted_at: float | None = None
     #: Tuples emitted per second, by stream.
     streams: dict[str, float] = field(default_factory=dict)
-    #: Number of tasks that have reported their shares of time, and the latencies of all tasks.
+    #: Number of tasks that have reported their shares of time, and histograms of the latencies of all tasks.
     shares: int = 0
-    #: Tuples per second of each task, and its keys if it reports them; and seconds in user code per second of all
-    #: tasks.
+    #: Tuples per second and, if reported, number of keys of each task; and the seconds in user code per second of
+    #: all tasks together.
     rates: list[float] = field(default_factory=list)
     keys: list[float] = field(default_factory=list)
     wall_s: float = 0.0
@@ -153,19 +153,19 @@ class Part(Struct):
 
     @classmethod
     def of(cls, name: str, *, spout: bool, sink: bool = False) -> Part:
-        """A component without figures yet."""
+        """Create a component without figures."""
         of_kind = {"kind": "spout", "pending": 0} if spout else {"kind": "bolt", "queue_tuples": 0, "queue_bytes": 0}
         return cls(ComponentLoad(**(_UNKNOWN | {"name": name, "tasks": 0, "up": 0} | of_kind)), sink)
 
     def note_largest(self, most: str, which: str, value: float, task: str) -> None:
-        """Keep the largest value of a task in the field `most`, and the task in the field `which`."""
+        """Update the field `most` with the largest value of a task, and the field `which` with that task."""
         known = getattr(self.row, most)
         if known is None or value > known:
             setattr(self.row, most, value)
             setattr(self.row, which, task)
 
     def finish(self, now: float) -> None:
-        """Turn sums into means. If no call finished in the window, use the call in progress as the latency."""
+        """Turn sums into means. If no call finished in the window, the duration of the current call is the latency."""
         row = self.row
         for share in ("busy", "blocked", "idle") if self.shares else ():
             setattr(row, share, getattr(row, share) / self.shares)
@@ -183,7 +183,7 @@ class Part(Struct):
             return
         execute, end_to_end, complete = (_times(self.counts.get(kind)) for kind in _HISTOGRAMS)
         spout, still_s = row.kind == "spout", now - self.emitted_at if self.emitted_at is not None else 0.0
-        # The current call has taken this long at least. For acks, use the time since the last emit.
+        # The current call has already taken this long. For acks, use the time since the last emit.
         in_call = Times(self.call_s, self.call_s, True) if self.call_s >= IN_CALL_S and not spout else None
         unacked = Times(still_s, still_s, True) if spout and row.pending and still_s >= IN_CALL_S else None
         for name, times in (
@@ -198,13 +198,13 @@ class Part(Struct):
 class Window(Struct):
     """The load of the topology in a window."""
 
-    #: The longest time over which a process was measured, in seconds.
+    #: Longest time in seconds over which a process was measured.
     over_s: float = 0.0
-    #: Share of the window in which the spouts were held.
+    #: Share of the window in which spouts were held.
     held: float | None = None
     spark_waiting: float | None = None
     spark_lag_s: float | None = None
-    #: Batches committed per second, and the mean time of one.
+    #: Batches committed per second, and the mean time of a batch in seconds.
     spark_done: float | None = None
     spark_batch_s: float | None = None
 
@@ -214,14 +214,14 @@ class Loads:
 
     def __init__(self) -> None:
         self._processes: dict[str, _Process] = {}
-        #: When the first report came; None: not yet.
+        #: Time of the first report; None before it.
         self.began: float | None = None
 
     def __len__(self) -> int:
         return len(self._processes)
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take a report; a report of an incarnation older than the last is ignored."""
+        """Take a report; reports of an incarnation older than the last one are ignored."""
         if self.began is None:
             self.began = now
         known = self._processes.get(report.process)
@@ -270,7 +270,7 @@ class Loads:
 
 
 def _silent_s(report: control_pb2.MetricsReport) -> float:
-    """How long the sender may be silent: `pause_s` of its report, forced into limits if it is invalid."""
+    """Return how many seconds the sender may be silent: `pause_s` of its report, clamped to the valid range."""
     return min(max(SILENT_S, report.pause_s), FORGOTTEN_S) if isfinite(report.pause_s) else SILENT_S
 
 
@@ -286,10 +286,10 @@ def _layout(report: control_pb2.MetricsReport) -> _Layout:
 def _read(
     report: control_pb2.MetricsReport, now: float, before: _Totals | None, layout: _Layout
 ) -> tuple[_Totals, _Layout]:
-    """The figures of a report. With `before` the histograms are left out, because they are counted elsewhere.
+    """Read the figures of a report. With `before`, histograms are left out, because they are counted elsewhere.
 
-    A process appends samples and keeps their order, so `layout` names the samples to read, about a quarter of them. If
-    the layout does not fit, the report is searched, and the new layout is returned.
+    A process appends samples and keeps their order, so `layout` names the samples to read, about a quarter of all. If
+    the layout does not fit, the report is searched, and a new layout is returned.
     """
     samples = report.samples
     if len(samples) != layout[0]:
@@ -321,7 +321,7 @@ def _counts(sample: control_pb2.Sample) -> Counts:
 
 
 def _merge(into: dict[str, Counts], name: str, counts: Counts) -> None:
-    """Add counts. Counts with bounds other than the first are left out, because they cannot be added."""
+    """Add a histogram to the histogram of that name; ignore it if its bounds differ."""
     known = into.get(name)
     if known is None:
         into[name] = Counts(counts.bounds, list(counts.each), counts.total)
@@ -351,7 +351,7 @@ def _window(marked: Iterable[tuple[_Process, _Totals]], now: float, parts: Mappi
         window.over_s = max(window.over_s, over_s)
         if not process.component:
             _take_others(window, process.latest, mark, over_s)
-        elif (part := parts.get(process.component)) is not None:  # else an update is adding or removing it
+        elif (part := parts.get(process.component)) is not None:  # else an update is adding or removing the component
             _take_task(part, process, mark, over_s)
     for part in parts.values():
         part.finish(now)
@@ -359,7 +359,7 @@ def _window(marked: Iterable[tuple[_Process, _Totals]], now: float, parts: Mappi
 
 
 def _grown(latest: _Totals, mark: _Totals, column: int) -> float | None:
-    """Growth of a total; None if it was not reported. A total that appears after the mark grew from 0."""
+    """Return the growth of a total; None if it was not reported. A total that appears after the mark grew from 0."""
     return max(0.0, latest.values[column] - mark.values[column]) if latest.told >> column & 1 else None
 
 

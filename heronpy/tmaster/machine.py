@@ -1,9 +1,9 @@
 """The decisions of the topology master: events in, effects out. Pure.
 
-`handle` takes one event and the monotonic time; the shell
-performs the effects in order and calls again at `next_deadline`. One operation (activation, restart,
-update) runs at a time and has a deadline, so every request is answered. Nothing is persisted unless
-a plan changes: heartbeats never touch the state manager.
+`handle` takes one event and the monotonic time; the shell performs the effects in order and sends a
+Tick at `next_deadline`. One operation (activation, restart, update) runs at a time and has a deadline,
+so every request is answered. Data is only persisted when a plan changes: heartbeats never cause a
+write to the state manager.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from heronpy.tmaster.shared_state import Operation, SharedState
 from heronpy.tmaster.totals import Totals
 from heronpy.tmaster.update import Phase, Update, check_request, resume_point, same
 
-#: A plan sent this recently is not sent again to a stream manager that reports an older one.
+#: Seconds after sending a plan in which it is not sent again to a stream manager that reports an older plan.
 RESEND_PLAN_S = 1.0
-#: No topology has this many plans: a process that claims a later one is wrong, and is ignored.
+#: Highest credible version of a plan; a process that reports a higher version is ignored.
 PLAN_VERSION_MAX = 1 << 48
-#: If a deadline is missed by this much, this process itself was stopped: silence in that time proves nothing.
+#: A deadline missed by this many seconds means that this process was stopped, so silence proves nothing.
 PAUSED_S = 0.5
 
 
@@ -81,18 +81,18 @@ class TopologyMaster:
         self.operation: Operation | None = None
         self.finisher = Finisher(self.shared)
         self.readiness = Readiness(self.shared)
-        #: EFFECTIVELY_ONCE only.
+        #: The checkpoints; None unless the mode is EFFECTIVELY_ONCE.
         self.checkpoints: Checkpoints | None = None
         if reliability_mode(topology) == "EFFECTIVELY_ONCE":
             settings_of = checkpoints or CheckpointSettings()
             self.checkpoints = Checkpoints(self.shared, settings_of, log, previous, self.finisher)
-        #: Wall time minus the time of the events, seconds.
+        #: Wall time minus the time of the events, in seconds.
         self._wall_offset_s = wall_offset_s
         self._started_at = 0.0
-        #: When the spouts of a deactivated topology were first known to be paused.
+        #: Time at which all spouts of a deactivated topology were first known to be paused.
         self._resting_since = 0.0
         self._due: float | None = None
-        #: The version of the plan that the watcher knows.
+        #: Version of the last plan that was passed to the watcher.
         self._watched = 0
         #: The lifecycle state that was announced last.
         self.life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
@@ -122,7 +122,7 @@ class TopologyMaster:
     # ---- the machine ------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[Effect]:
-        """Take over from the predecessor, if there was one."""
+        """Start the machine, continuing from the records of a predecessor if there was one."""
         self._started_at = self._resting_since = now
         shared, book = self.shared, self.shared.book
         shared.event_log.now = now
@@ -152,7 +152,7 @@ class TopologyMaster:
         return shared.take()
 
     def handle(self, event: events.Event, now: float) -> list[Effect]:
-        """Decide what to do about an event."""
+        """Decide how to react to an event; returns the effects to perform in order."""
         self.shared.event_log.now = now
         if self._due is not None and now - self._due > PAUSED_S:
             self.shared.registry.overslept(now)
@@ -168,7 +168,7 @@ class TopologyMaster:
         return self.shared.take()
 
     def next_deadline(self) -> float | None:
-        """The latest time for the next Tick; None when only an event can change anything."""
+        """The latest time for the next Tick; None if only another event can change the state."""
         operation = self.operation.deadline if self.operation is not None else None
         candidates = [
             self.shared.registry.next_sweep,
@@ -230,7 +230,7 @@ class TopologyMaster:
         restoring = self.checkpoints is not None and not self.checkpoints.restorer.regions.all_started
         if not restoring:
             self.readiness.advance(now)
-        # Processes that are about to restart are not told to finish.
+        # Processes that are about to restart do not get FinishTasks.
         waits = isinstance(self.operation, Move) or (isinstance(self.operation, Restart) and self.operation.is_emptying)
         if not isinstance(self.operation, Update) and not waits and not restoring:
             self.finisher.advance(now)
@@ -240,7 +240,7 @@ class TopologyMaster:
         if life != self.life:
             self.life = life
             cause, word = self.cause(now), control_pb2.Lifecycle.Name(life)[5:]
-            # A process that a command stops for a moment is not a fault.
+            # A process that is briefly stopped by a command is not a fault.
             ordered = life == control_pb2.LIFE_DEGRADED and isinstance(self.operation, Move | Restart)
             by = f" by the {self.operation.name}" if ordered and self.operation is not None else ""
             text = f"{book.topology.name} is {word}{by}{': ' + cause if cause else ''}"
@@ -252,7 +252,7 @@ class TopologyMaster:
             self.watcher.place(shared.registry.containers)
 
     def _time_start(self, now: float) -> None:
-        """Record when the phases of the first start end."""
+        """Record the end times of the phases of the first start."""
         shared, start, wall = self.shared, self.shared.event_log.start, now + self._wall_offset_s
         if not start.registered_at and not shared.book.missing(shared.registry.stmgrs):
             start.registered_at = wall
@@ -264,7 +264,7 @@ class TopologyMaster:
             shared.event_log.add(control_pb2.EVENT_LIFE, text, reason="start")
 
     def _note_rest(self, operation: Operation, now: float) -> None:
-        """Record a deactivation that every spout has applied."""
+        """Record when every spout has applied a deactivation."""
         if isinstance(operation, StateChange) and operation.applied and not operation.active:
             self._resting_since = now
             self.finisher.input_ended = operation.end_input
@@ -309,7 +309,7 @@ class TopologyMaster:
             shared.send((event.peer,), control_pb2.NewPlan(plan=book.plan))
 
     def _reserve(self, name: str, version: int, now: float) -> None:
-        """Skip a version that a process knows but the state manager has lost."""
+        """Skip versions up to one that a process has seen but the state manager has lost."""
         book = self.shared.book
         if book.version < version <= PLAN_VERSION_MAX:
             self.shared.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
@@ -330,7 +330,7 @@ class TopologyMaster:
         if registry.executor_beat(event.peer, message, now):
             self.watcher.processes(message.container, message.epoch, message.processes)
         elif message.container in registry.executors:
-            # It was stopped while it was replaced. Its registration will be refused, which ends it (F10).
+            # The executor was stopped while it was replaced. Its registration will be refused, which ends it (F10).
             self.shared.send((event.peer,), control_pb2.RegisterAgain())
 
     def _on_exceptions(self, event: events.ExceptionsReported, now: float) -> None:
@@ -393,7 +393,7 @@ class TopologyMaster:
     def _resize(self, request: int, message: control_pb2.UpdateTopology, now: float) -> None:
         """Change sizes without moving tasks: executors follow the packing plan, and no task restarts.
 
-        The packing plan is stored last, so its new version means that everything is stored.
+        The packing plan is stored last, so its new version shows that the whole change is stored.
         """
         shared, book = self.shared, self.shared.book
         check_request(shared, message)
@@ -447,7 +447,7 @@ class TopologyMaster:
         checkpoints = self._require_checkpoints()
         self._require_going()
         checkpoints.on_rewind(event.request, event.checkpoint, now)
-        # The spouts of a region wait anyway until its bolts are restored.
+        # In this mode the spouts of a region always wait until its bolts are restored.
         self.readiness.hold(now, self.shared.book.asking)
 
     def _on_delete_requested(self, event: events.DeleteRequested, now: float) -> None:
@@ -470,7 +470,7 @@ class TopologyMaster:
             self._require_idle()
 
     def checkpoints_reply(self, now: float) -> control_pb2.CheckpointsReply:
-        """Everything that `heron checkpoints` shows."""
+        """Build the reply that `heron checkpoints` shows."""
         return self.checkpoints.reply(now) if self.checkpoints is not None else control_pb2.CheckpointsReply()
 
     # ---- the rest ---------------------------------------------------------------------------
@@ -486,7 +486,7 @@ class TopologyMaster:
                     entry.plan_sent_at = float("-inf")
 
     def _on_tick(self, event: events.Tick, now: float) -> None:
-        """Nothing to do here: `_advance`, called after every event, handles the passing of time."""
+        """Do nothing: `_advance`, which is called after every event, handles the passing of time."""
 
     # ---- questions --------------------------------------------------------------------------
 
@@ -496,18 +496,18 @@ class TopologyMaster:
 
     @property
     def starts(self) -> bool:
-        """Whether the topology is starting, and nothing keeps it from starting so far."""
+        """Whether the topology is starting and no known problem prevents it."""
         return self.lifecycle == control_pb2.LIFE_STARTING and not lifecycle.startup_exceptions(self.shared)
 
     def cause(self, now: float) -> str:
-        """Why the topology is in its state; "" if there is nothing to report."""
+        """Explain the state of the topology; "" if there is no problem."""
         if self.lifecycle == control_pb2.LIFE_WAITING:
             return self.readiness.cause(now)
         age_s = now - self._started_at
         return lifecycle.derive_cause(self.shared, self.operation, self.lifecycle, age_s, now)
 
     def totals(self, moment: float) -> control_pb2.TupleTotals:
-        """The outcome of all tuples at a moment; 0: the latest."""
+        """Return the totals of the topology at a moment; 0: the latest."""
         return self.shared.registry.totals.summed(moment, reliability_mode(self.shared.book.topology))
 
     def _is_drained(self) -> bool:
@@ -518,10 +518,10 @@ class TopologyMaster:
         return shared.registry.drained(shared.book.wanted, self._resting_since)
 
     def status(self, now: float) -> control_pb2.StatusReply:
-        """Everything that `heron status` shows."""
+        """Build the reply that `heron status` shows."""
         shared, book, registry = self.shared, self.shared.book, self.shared.registry
         drained = self._is_drained()
-        # When nothing changes any more, the last counts of all tasks belong to the same moment.
+        # Once no count changes any more, the last counts of all tasks are consistent.
         moment = 0.0 if self.finisher.done or drained else registry.totals.moment(registry.places)
         reply = control_pb2.StatusReply(
             topology=book.topology.name,

@@ -1,10 +1,10 @@
 """The minutes of the last day, by component, for charts and for the comparisons of a diagnosis. Pure.
 
-A minute holds one row of float32 per component of that minute, and one for the topology, whose component is "". A row
-has a column per series. NaN means unknown, and a minute that is missing is unknown; neither means 0. A component has no
-values before the update that adds it, or after the update that removes it. Invariants: numbers of minutes increase; at
-most `KEPT_MAX` minutes and `VALUES_MAX` values are kept, so a topology of more than about 100 components keeps less
-than a day; the oldest are dropped first.
+A minute has one row of float32 per component, and one row for the topology, with component "". A row has a column per
+series. NaN and missing minutes mean unknown, not 0. A component has no values before the update that adds it or after
+the update that removes it. Invariants: numbers of minutes increase; at most `KEPT_MAX` minutes and `VALUES_MAX` values
+are kept, so a topology of more than about 100 components keeps less than a day; the oldest minutes are dropped first.
+
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from heronpy.health.baseline import Baseline
 from heronpy.proto import control_pb2
 from heronpy.views.past import Series, Timeline, metric_name
 
-#: One day, and 4 bytes per value.
+#: Maximum number of minutes (one day), and of values, with 4 bytes each.
 KEPT_MAX, VALUES_MAX = 1_440, 4_000_000
-#: Maximum minutes and bytes for a successor; written to the state manager in each minute with activity.
+#: Maximum number of minutes and bytes for a successor, written to the state manager in each active minute.
 HANDED_OVER_MAX, HANDED_OVER_BYTES_MAX = 30, 64 << 10
 POINTS_MAX = 1_000
 MINUTE_S = 60.0
 
 _MEAN, _MOST, _SUM, _LAST = "mean", "most", "sum", "last"
-#: A minute without a positive value among these is idle.
+#: Series that make a minute active; a minute without a positive value in any of them is idle.
 MOVES = ("emitted", "executed", "acked", "failed", "restarts", "dead_letters", "lost")
-#: Name of each series, and how minutes are joined into one point.
+#: Name of each series, and the function that joins several minutes into one point.
 SERIES: dict[str, str] = {
     "emitted": _MEAN,  # tuples per second, all tasks together
     "executed": _MEAN,
@@ -86,13 +86,13 @@ _JOINS: dict[str, Callable[[list[float]], float]] = {
 
 class _Minute(Struct, frozen=True):
     number: int
-    #: Shared by minutes with equal values.
+    #: Rows that minutes with equal values share.
     components: tuple[str, ...]
     values: array[float]
 
 
 class Minutes:
-    """See the module; `baseline` has the usual values; a successor gets it, too."""
+    """See the module. `baseline` contains the usual values, and is handed to a successor, too."""
 
     def __init__(self, kept_max: int = KEPT_MAX, values_max: int = VALUES_MAX) -> None:
         self._kept_max = kept_max
@@ -100,7 +100,7 @@ class Minutes:
         self._minutes: deque[_Minute] = deque()
         self._values = 0
         self.baseline = Baseline()
-        #: The number of the newest minute with activity since this process began; 0 if there is none.
+        #: Number of the newest active minute since this process began; 0 if there is none.
         self.moved = 0
 
     def __len__(self) -> int:
@@ -118,12 +118,12 @@ class Minutes:
 
     @property
     def used_bytes(self) -> int:
-        """Memory of the values."""
+        """Bytes of memory that the values use."""
         return self._values * 4
 
     def add(self, number: int, rows: Mapping[str, Row]) -> None:
-        """Add a minute: its rows by component, each by series; a number that is not higher than the last one is
-        ignored.
+        """Add a minute, given as rows by component. The minute is ignored if its number is not higher than the last
+        one.
         """
         if number <= self.last or not rows:
             return
@@ -149,7 +149,7 @@ class Minutes:
     # ---- questions --------------------------------------------------------------------------
 
     def query(self, asked: control_pb2.GetTimeline) -> Timeline:
-        """Answer a request; InvalidRpcError names a component or series that is not known."""
+        """Answer a request. Raises InvalidRpcError with the name of an unknown component or series."""
         components, names = self._chosen(asked)
         found = Timeline(times=[], step_s=MINUTE_S, series=[], kept_from=self.known_since or None)
         first, end = self._span(asked.since, asked.until) if self._minutes else (0, 0)
@@ -158,7 +158,7 @@ class Minutes:
         most, count = min(asked.points, POINTS_MAX) or end - first, end - first
         step = 1 if count <= most else count if most == 1 else ceil(count / (most - 1))
         if 1 < step < count:
-            # Whole steps, so that a later request joins the same minutes and all points but the last stay the same.
+            # Align to whole steps, so that a later request joins the same minutes and only the last point may differ.
             first = first // step * step
         found.step_s = step * MINUTE_S
         found.times = [first * MINUTE_S + point * found.step_s for point in range(ceil((end - first) / step))]
@@ -174,7 +174,7 @@ class Minutes:
         return found
 
     def _rows(self, component: str, first: int, end: int) -> array[float]:
-        """The rows of a component for all of these minutes, one after another."""
+        """Return the rows of a component for these minutes, concatenated."""
         found, unknown = array("f"), array("f", [nan]) * _WIDTH
         number, place = first, -1
         components: tuple[str, ...] | None = None
@@ -202,7 +202,7 @@ class Minutes:
         return list(dict.fromkeys(asked.components)) or list(known), list(dict.fromkeys(asked.names)) or list(NAMES)
 
     def _span(self, since: float, until: float) -> tuple[int, int]:
-        """The known minutes of a request: the first, and the one after the last."""
+        """Return the known minutes of a request, as the first minute and the minute after the last."""
         first, end = self._minutes[0].number, self.last + 1
         if isfinite(since) and since > 0:
             first = max(first, min(int(since // MINUTE_S), end))
@@ -215,7 +215,7 @@ class Minutes:
     def ledger(
         self, topology_id: str, minutes_max: int = HANDED_OVER_MAX, bytes_max: int = HANDED_OVER_BYTES_MAX
     ) -> control_pb2.MinutesLedger:
-        """The newest minutes: at most `minutes_max`, and as many as fit into `bytes_max`."""
+        """Return the newest minutes, at most `minutes_max` and at most `bytes_max`."""
         kept = control_pb2.MinutesLedger(topology_id=topology_id, series=NAMES)
         kept.usual.extend(self.baseline.kept())
         chosen: list[_Minute] = []
@@ -268,7 +268,7 @@ class Minutes:
 
 
 def _joined(values: array[float], step: int, join: Callable[[list[float]], float]) -> array[float]:
-    """One value for each `step` minutes."""
+    """Join each `step` minutes into one value."""
     found = array("f")
     for start in range(0, len(values), step):
         known = [value for value in values[start : start + step] if not isnan(value)]
@@ -277,7 +277,7 @@ def _joined(values: array[float], step: int, join: Callable[[list[float]], float
 
 
 def _packed(values: array[float]) -> bytes:
-    """The values as little-endian bytes on every machine."""
+    """Encode the values as little-endian bytes on any machine."""
     if sys.byteorder == "big":
         values = values[:]
         values.byteswap()

@@ -1,7 +1,7 @@
 """The figures of a topology in its topology master: takes reports and gives answers.
 
 The findings are computed while clients ask for them, and otherwise once a minute, because a finding stays until its
-cause is gone. They take at most about a hundredth of a CPU: the pause between two computations is a hundred times their
+cause is gone. The computation takes at most about 1 % of a CPU: the pause after a computation is 100 times its
 duration.
 """
 
@@ -31,11 +31,11 @@ from heronpy.views.traces import Traces
 if TYPE_CHECKING:
     from heronpy.views.findings import Finding
 
-#: Findings are computed again after the first of these pauses in seconds, or after the second if an event has happened.
+#: Seconds between two computations of the findings: the first normally, the second if an event has happened.
 FINDINGS_S, SOON_S = 5.0, 1.0
 FINDINGS_MAX = 3
 _PATIENCE = 100.0
-#: Higher than the version of any plan.
+#: A number higher than the version of any plan.
 NO_PLAN = (1 << 64) - 1
 
 
@@ -61,13 +61,13 @@ class Observatory:
         self.tasks = TaskReports()
         self.clocks = Clocks(clock_id())
         self.traces = TraceStore(self.clocks)
-        #: Names of the instances when a packing plan was last stored.
+        #: Names of the instances in the last stored packing plan.
         self._placed: set[str] = set()
         self._findings: list[Finding] = []
-        #: The last findings, without the one that the topology is changing.
+        #: The last findings, without the finding that the topology is changing.
         self._said: list[Finding] = []
         self._found_at = 0.0
-        #: When the findings may be computed again; and the same after an event that the last findings do not include.
+        #: Earliest time of the next computation, and the same if an event has happened since the last computation.
         self._due = self._due_by_event = float("-inf")
         self._known_event = 0
 
@@ -109,23 +109,23 @@ class Observatory:
         self._placed = placed
 
     def load(self, asked: control_pb2.GetLoad, now: float) -> LoadAnswer:
-        """Answer GetLoad."""
+        """Answer GetLoad, with current findings if they were requested."""
         self._diagnose(now)
         figures = self.figures.reply(asked.plan_version, now)
         return replace(figures, findings=self._findings[:FINDINGS_MAX], found_at=self._found_at)
 
     def last_load(self, now: float) -> LoadAnswer:
-        """The figures, with the findings from before the topology began to end."""
+        """Return the figures, with the findings from before the topology began to end."""
         return replace(self.figures.reply(NO_PLAN, now), findings=self._said[:FINDINGS_MAX])
 
     def _diagnose(self, now: float) -> None:
         """Compute the findings, if they are due."""
-        # Imported only after a minute, or on request; tasks do not have these modules.
+        # Imported only when needed, after a minute or on request; tasks do not load these modules.
         from heronpy.health.diagnose import diagnose
         from heronpy.views.findings import Verdict
 
         last_event = self._machine.shared.event_log.last
-        # Otherwise a view would show a task as down next to a finding from when it was up.
+        # Otherwise a view would show a task as down beside a finding from the time when it was up.
         if now >= (self._due if last_event == self._known_event else self._due_by_event):
             began = time.thread_time()
             self._findings = diagnose(self.signals(now), self._findings)
@@ -149,7 +149,7 @@ class Observatory:
         return self.figures.minutes.query(asked)
 
     def signals(self, now: float) -> Signals:
-        """The signals of `heron doctor` with its default window."""
+        """Return the signals of `heron doctor` for its default window."""
         machine = self._machine
         status, wall = machine.status(now), now + self._wall_offset_s
         known = machine.shared.event_log.after(0).events

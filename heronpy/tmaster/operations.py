@@ -1,6 +1,6 @@
 """Activate, deactivate and restart: operations that wait for their effect and report it. Pure.
 
-Each ends by its deadline at the latest. If it has failed, its answer names the processes that did not follow.
+Each operation ends by its deadline. The answer of a failed operation names the processes that did not respond.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ NO_PROGRESS_S = 5.0
 
 
 class Emptying:
-    """Empties the queues of a topology before stream managers are replaced in order, because the tuples in a stream
-    manager end with it.
+    """Empties the queues of a topology before a planned replacement of stream managers, because a stream manager loses
+    its tuples when it ends.
 
-    From its construction until `release` the spouts wait until no tuple is left, at most for the drain timeout. The
-    wait ends earlier if the queues do not get shorter, because a task is down or hangs, or because ticks keep emitting.
+    The spouts are held from the construction until `release`. The wait ends when no tuple is left, at the drain
+    timeout, or if the queues stop shrinking because a task is down or hangs, or because ticks keep emitting.
     """
 
     def __init__(self, shared: SharedState, now: float) -> None:
@@ -37,18 +37,18 @@ class Emptying:
         self._least: int | None = None
         self._give_up_at = now + NO_PROGRESS_S
         self._applied_at: float | None = None
-        #: No tuple is left.
+        #: Whether no tuple is left.
         self.empty = False
         shared.book.held_to_empty = True
         self._version = shared.change_plan(now)
 
     @property
     def deadline(self) -> float:
-        """When to call `is_over` at the latest."""
+        """The latest time for the next call of `is_over`."""
         return min(self._limit, self._give_up_at)
 
     def is_over(self, now: float) -> bool:
-        """Whether no tuple is left, or the rest will not get smaller."""
+        """Whether no tuple is left, or waiting longer would not help."""
         registry, book = self._shared.registry, self._shared.book
         if self._applied_at is None and self.spouts_wait():
             self._applied_at = now
@@ -61,19 +61,19 @@ class Emptying:
         return self.empty or now >= self.deadline
 
     def release(self, now: float) -> None:
-        """Let the spouts continue."""
+        """Stop holding the spouts."""
         self._shared.book.held_to_empty = False
         self._shared.change_plan(now)
         self._shared.publish_if_due(now)
 
     def spouts_wait(self) -> bool:
-        """Whether every spout knows that it has to."""
+        """Whether every spout has applied the plan that holds it."""
         registry = self._shared.registry
         spouts = [task for task in registry.places if registry.is_spout(task)]
         return all(task in registry.tasks and registry.tasks[task].plan_version >= self._version for task in spouts)
 
     def _left(self) -> int:
-        """Tuples in progress, as last reported. A tuple may be counted twice, which is harmless here."""
+        """Return the last reported number of tuples in progress. Counting a tuple twice is harmless here."""
         registry = self._shared.registry
         beats = [entry.beat for entry in registry.stmgrs.values()]
         moving = sum(beat.queued_tuples + beat.in_flight_tuples + beat.unacked_roots for beat in beats)
@@ -88,7 +88,7 @@ class StateChange:
         self._shared = shared
         self.active = active
         self.end_input = end_input and not active
-        #: Every spout has applied the new state.
+        #: Whether every spout has applied the new state.
         self.applied = False
         self.requests = [request]
         self.name = "activate" if active else "deactivate"
@@ -144,8 +144,8 @@ class Restart:
     """Restart of a task, a component, a container or everything: done when every task is back.
 
     The tasks of a component restart together: tuples in transit to them wait in their stream managers. A container
-    restarts with its stream manager: with `empties` the topology is emptied first, so that no tuple waits in its stream
-    manager.
+    restarts with its stream manager; with `empties` the topology is emptied first, so that the stream manager holds no
+    tuples.
     """
 
     def __init__(self, shared: SharedState, event: events.RestartRequested, now: float, empties: bool = False) -> None:
@@ -188,14 +188,14 @@ class Restart:
                 f"the executor of container {listed([str(n) for n in absent])} has not reported for a"
                 " while; try again when the scheduler has replaced it"
             )
-        #: The container with tasks in which this master runs, if it is a standby that took over. It ends itself last.
+        #: The container with tasks in which this master runs if it was a standby, else 0. This master ends last.
         self._own = 0 if some_tasks else self._own_of(orders)
         self._orders = orders
         self._tasks = dict.fromkeys(tasks, 0)
         names = [stmgr_id(number) for number in orders if not some_tasks]
         self._stmgrs = {name: 0 for name in names if name in registry.stmgrs}
         self._emptying: Emptying | None = None
-        #: Whether the restarts were ordered.
+        #: Whether the executors have been asked to restart the processes.
         self._ordered = False
         if empties and self._stmgrs and shared.has_run and not registry.degraded and not registry.failed_processes:
             self._emptying = Emptying(shared, now)
@@ -238,7 +238,7 @@ class Restart:
 
     @property
     def is_emptying(self) -> bool:
-        """Whether the topology runs empty, before anything restarts."""
+        """Whether the topology is still being emptied, before any process restarts."""
         return not self._ordered
 
     @property
@@ -265,7 +265,7 @@ class Restart:
             late = "; it was not empty before" if self._emptying is not None and not self._emptying.empty else ""
             self._finish(f"restarted {self._target}: {counted(len(self._tasks), 'task')} back{late}", now)
             if self._last_container_0:
-                # Last, and after the answer, because this master is one of its processes.
+                # Restart this master's own container last, after the answer.
                 self._order(0, [])
             if self._own:
                 self._order(self._own, [self._shared.process], last=True)
@@ -290,10 +290,10 @@ class Restart:
 
 
 class Move:
-    """Containers end in order and start elsewhere, where another process takes them: done when every task is back.
+    """A planned move of containers, which the sender ends and starts elsewhere: done when every task is back.
 
-    The request is answered once nothing is needed of them: a checkpoint is complete that their tasks restore, or the
-    topology is empty. If that cannot be, the answer says so. Until the tasks are back, the spouts wait.
+    The request is answered when the containers may end: a checkpoint that their tasks can restore is complete, or the
+    topology is empty. If neither is possible, the answer says so. The spouts wait until the tasks are back.
     """
 
     def __init__(
@@ -337,7 +337,7 @@ class Move:
             self._emptying.release(now)
 
     def _is_ready(self, now: float) -> str:
-        """What the answer says; "" until that is known."""
+        """Return the text of the answer; "" until it is known."""
         assert self._emptying is not None
         if self._saver is None:
             over = self._emptying.is_over(now)
@@ -351,7 +351,7 @@ class Move:
 
 
 def is_back(shared: SharedState, task: int, epoch: int) -> bool:
-    """Whether a successor of the process of this epoch is up, by the newest plan."""
+    """Whether a successor of the process of this epoch is up with the newest plan."""
     status, plan = shared.registry.tasks.get(task), shared.book.plan
     return (
         status is not None

@@ -28,21 +28,21 @@ class PlanBook:
         epoch: int,
     ) -> None:
         self.topology = topology
-        #: Input of the next physical plan.
+        #: The packing plan from which the next physical plan is built.
         self.packing = packing
         self.epoch = epoch
-        #: Attempts and checkpoints in the next plan (EFFECTIVELY_ONCE).
+        #: Attempts and checkpoints of the regions in the next plan (EFFECTIVELY_ONCE).
         self.regions: list[plan_pb2.RegionRecord] = []
         self.bolts = frozenset(bolt.comp.name for bolt in topology.bolts)
         #: Components whose tasks report when they are ready.
         self.asking = frozenset(bolt.comp.name for bolt in topology.bolts if bolt.comp.asks_readiness)
         self.spouts_held = previous is None or previous.spouts_held
-        #: Stream managers are about to be replaced or removed: the spouts also wait until the topology is empty.
+        #: Whether the spouts wait until the topology is empty, because stream managers will be replaced or removed.
         self.held_to_empty = False
-        #: The current plan; None before the first plan, and while the previous plan does not fit.
+        #: The current plan; None before the first plan, and while the previous plan does not fit the packing plan.
         self.plan: plan_pb2.PhysicalPlan | None = None
         self.version = previous.version if previous is not None else 0
-        #: Addresses from the last plan, used for a new one until their owner registers.
+        #: Addresses from the last plan, used in new plans until their stream managers register.
         self._shown: dict[str, plan_pb2.StmgrRecord] = {}
         if previous is not None:
             self._shown = {record.id: record for record in previous.stmgrs}
@@ -56,30 +56,30 @@ class PlanBook:
     def use(self, packing: plan_pb2.PackingPlan) -> None:
         """Build the next plans from this packing plan."""
         self.packing = packing
-        #: Component to the memory above which a task is restarted; 0: as set in the settings.
+        #: Component to the memory above which a task is restarted; 0: the limit from the settings.
         self.memory_limits = {i.component: i.memory_limit_bytes for c in packing.containers for i in c.instances}
         self.wanted = frozenset(stmgr_id(container.id) for container in packing.containers)
 
     def missing(self, stmgrs: Mapping[str, Stmgr]) -> list[str]:
-        """The stream managers whose address is missing for a plan."""
+        """Return the stream managers whose addresses are still missing for a plan."""
         if self.wanted <= stmgrs.keys():
             return []
         usable = self._shown if self.plan is not None else {}
         return sorted(self.wanted - stmgrs.keys() - usable.keys(), key=_natural)
 
     def unconfirmed(self, stmgrs: Mapping[str, Stmgr]) -> bool:
-        """Whether the plan would contain an address that is only taken over from the last plan."""
+        """Whether the plan would contain an address from the last plan that no stream manager has confirmed."""
         return not self.wanted <= stmgrs.keys()
 
     def differs(self, record: plan_pb2.StmgrRecord) -> bool:
-        """Whether the current plan has other data for this stream manager, or does not have it."""
+        """Whether the current plan lacks this stream manager or contains other data for it."""
         if record.id not in self.wanted:
             return False
         shown = self._shown.get(record.id) if self.plan is not None else None
         return shown is None or _address(shown) != _address(record)
 
     def build(self, stmgrs: Mapping[str, Stmgr]) -> plan_pb2.PhysicalPlan:
-        """Build the next plan and make it the current one. Call only when `missing` is empty."""
+        """Build the next plan and make it the current plan. Call only when `missing` is empty."""
         records = []
         for name in sorted(self.wanted, key=_natural):
             known = stmgrs.get(name)
@@ -97,7 +97,7 @@ class PlanBook:
         self.version = max(self.version, version)
 
     def set_active(self, active: bool) -> bool:
-        """Activate or deactivate the next plan; False if it has that state already."""
+        """Set whether the topology is active in the next plan; returns False if nothing changes."""
         state = topology_pb2.RUNNING if active else topology_pb2.PAUSED
         if self.topology.state == state:
             return False
@@ -115,7 +115,7 @@ class PlanBook:
         return [] if self.plan is None else [record.task_id for record in self.plan.instances]
 
     def configure(self, settings: Iterable[str]) -> None:
-        """Merge `[component:]key:value` settings into the topology of the next plan: either all settings or none."""
+        """Merge `[component:]key:value` settings into the topology of the next plan, either all or none."""
         topology = _copy(self.topology)
         components = components_of(topology)
         for setting in settings:

@@ -1,7 +1,7 @@
 """Persists totals, counts, events and the last minutes for the next topology master, in the background.
 
-The last answers serve requests after the topology has ended. They are written at the end, when it fails, after
-exceptions, and while it works on units.
+The last answers serve requests after the end of the topology. They are written when the topology ends or fails, after
+exceptions, and while the topology works on units.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from heronpy.tmaster.store import Store, TopologyRemovedError
 log = logging.getLogger("heronpy.tmaster")
 M = TypeVar("M", control_pb2.StatusReply, control_pb2.MetricsReply)
 
-#: Minimum pause after a write of the totals or the events, after a write of another record, and after a failed write.
+#: Minimum pauses in seconds: after a write of totals or events, after a write of another record, after a failed write.
 SOON_PAUSE_S, OTHERS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
-#: Interval at which counts that only grow are written, in addition to the writes before they are shown. Tasks report
-#: them again unless they die together with the topology master.
+#: Interval at which growing counts are written, in addition to the writes before they are shown. Tasks report their
+#: counts again unless they die together with the topology master.
 GROWTH_PAUSE_S = 30.0
-#: The writes take at most this share of the loop's time.
+#: Maximum share of the loop's time for building records.
 _SHARE = 1 / 200
-#: How long the end of the process may wait for the last write.
+#: Seconds for which the end of the process may wait for the last write.
 LAST_WRITE_S = 1.0
-#: How long an answer may wait until its data is written.
+#: Seconds for which an answer may wait until its data is written.
 SHOWN_S = 1.0
 
 
@@ -46,16 +46,16 @@ class _Record(Struct):
     """A record in one node: how it is built, and its last written value."""
 
     node: Node
-    #: Builds the record for a topology id.
+    #: Function that builds the record for a topology id.
     make: Callable[[str], Message]
-    #: Grows with changes that must be written soon, and with changes that may wait for `growth_pause_s`.
+    #: Counters of changes that must be written soon, and of changes that may wait for `growth_pause_s`.
     changes: Callable[[], int]
     growth: Callable[[], int] = lambda: 0
     pause_s: float = OTHERS_PAUSE_S
     growth_pause_s: float = 0.0
     written_changes: int = 0
     written_growth: int = 0
-    #: Monotonic time of the last write, and the duration of building it.
+    #: Monotonic time of the last write, and the time that building the record took.
     written_at: float = float("-inf")
     cost_s: float = 0.0
 
@@ -75,7 +75,7 @@ class _Record(Struct):
 class Recorder:
     """Writes copies of the shared totals and events, of the newest minutes and of all counts to the state manager.
 
-    `now` is the time of the topology master's clock, which the last answers need.
+    `now` returns the time of the topology master's clock, which the last answers need.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Recorder:
             growth_pause_s=GROWTH_PAUSE_S,
         )
         self._events = _Record(Node.EVENTS, event_log.ledger, lambda: event_log.last, pause_s=SOON_PAUSE_S)
-        # An idle topology writes nothing, because its minutes are not worth it.
+        # The minutes of an idle topology are not worth a write.
         self._minutes = _Record(
             Node.MINUTES,
             minutes.ledger,
@@ -128,20 +128,20 @@ class Recorder:
         )
         self._task: asyncio.Task[None] | None = None
         self._written: set[Node] = set()
-        #: The write in progress, which continues if the waiting task is cancelled.
+        #: The write in progress, which continues even if the waiting task is cancelled.
         self._writing: asyncio.Future[None] | None = None
-        #: Two writes of one node at the same time would fence each other.
+        #: Held during a write, because two concurrent writes of one node would fence each other.
         self._turn = asyncio.Lock()
 
     def look(self) -> None:
-        """Start writing if a record has changed."""
+        """Start a write if a record has changed and is due."""
         if self._task is None and self._unkept() is not None:
             self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Write the latest counts, the last answers, and unsaved events and minutes, once.
+        """Write the latest counts, the last answers, and unsaved events and minutes, after a write in progress.
 
-        A write in progress completes first.
+        Call this once, at the end.
         """
         if self._task is not None:
             self._task.cancel()
@@ -153,18 +153,18 @@ class Recorder:
         for record in (*last, self._last):
             with contextlib.suppress(HeronError, OSError, TimeoutError):
                 async with asyncio.timeout(LAST_WRITE_S):
-                    # A node that was never written is left alone: the topology, and its location, may be gone by now.
+                    # A node that was never written is not created: the topology and its location may be gone by now.
                     if record.node in self._written or (
                         record is self._last and await asyncio.to_thread(self._store.check_fence)
                     ):
                         await self._write(record)
 
     async def shown(self, answer: M) -> M:
-        """Return an answer with counts after they are written, so that no successor shows less. Waits for at most
+        """Return an answer after its counts are written, so that no successor shows lower counts. Waits for at most
         `SHOWN_S`.
 
-        Counts that cannot be written by then wait for a later turn, and so do counts whose write would take more of the
-        loop's time.
+        Counts that cannot be written by then, or whose write would exceed the share of the loop's time, are written
+        later.
         """
         record = self._counts if isinstance(answer, control_pb2.MetricsReply) else self._totals
         pause_s = record.written_at + record.cost_s / _SHARE - time.monotonic()
@@ -177,7 +177,7 @@ class Recorder:
         return answer
 
     def _unkept(self) -> _Record | None:
-        """The due record that was written longest ago."""
+        """Return the due record whose last write is the oldest; None if no record is due."""
         now = time.monotonic()
         records = (self._totals, self._counts, self._events, self._minutes, self._last)
         due = [one for one in records if one.due(now)]
@@ -186,7 +186,7 @@ class Recorder:
     async def _write(self, record: _Record) -> None:
         changes, growth = record.changes(), record.growth()
         began = time.thread_time()
-        # Built here, because its data changes during the write.
+        # Build the record in the loop, because its data may change during the write.
         message = record.make(self._topology)
         record.cost_s = time.thread_time() - began
         async with self._turn:
@@ -208,7 +208,7 @@ class Recorder:
             try:
                 await self._write(record)
             except (TopologyRemovedError, FencedError):
-                return  # the next plan write fails too, and handles it
+                return  # the next write of a plan fails, too, and handles the error
             except (StateError, OSError) as error:
                 log.warning("cannot write the %s, trying again: %s", record.node.value, error)
                 pause_s = RETRY_S

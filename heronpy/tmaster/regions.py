@@ -1,10 +1,9 @@
 """The regions of a topology and their attempts: which tasks must be ready before a region starts, and when a region
 must go back. Pure.
 
-A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint,
-all components upstream and downstream must go back with it. An attempt of a region starts when all of its tasks have
-restored for it, and runs as long as each task is the process that restored and no frame is lost; otherwise the region
-goes back with a new attempt.
+A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint, all
+components upstream and downstream must go back with it. An attempt of a region starts when all tasks have restored for
+it, and runs until a task's process is replaced or a frame is lost; then the region goes back with a new attempt.
 Invariants (F09, F11): an attempt is reserved before it is announced and never used twice; a started region knows the
 process of every task; a region that has not started keeps restoring, even if processes die. If a process ended, its
 executor, which knows the reason, paces its restarts and decides whether to continue. Restores without an ended process
@@ -22,14 +21,14 @@ from msgspec import Struct, field
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2, plan_pb2
 
-#: Number of restores without a pause, and the first pause after them, which doubles each time.
+#: Number of restores without a pause, and the first pause after them in seconds, which doubles each time.
 FREE_RESTORES = 3
 PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
 
 
 class Cause(Enum):
-    """Why a region goes back."""
+    """Reason why a region goes back."""
 
     WANTED = "a request or the plan wants it"
     ENDED = "a process ended and was replaced"
@@ -46,7 +45,7 @@ class Ended(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """A task of a started region cannot be reached; `why` is only for people."""
+    """A task of a started region cannot be reached; `why` is a text for people."""
 
     name: str
     why: str
@@ -56,7 +55,7 @@ class Lost(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """The start of a restore; checkpoint 0 without a location means empty state."""
+    """The checkpoint that a restore starts from; checkpoint 0 without a location means empty state."""
 
     checkpoint: int
     location: str
@@ -67,7 +66,7 @@ class Region(Struct):
 
     components: frozenset[str]
     record: plan_pb2.RegionRecord
-    #: Task -> its container.
+    #: Task to its container.
     places: dict[int, int] = field(default_factory=dict)
     #: Tasks that have not restored for this attempt yet.
     missing: set[int] = field(default_factory=set)
@@ -76,14 +75,14 @@ class Region(Struct):
     #: Why the region is being restored; None for its first start.
     why: str | None = None
     since: float = 0.0
-    #: It does not start earlier.
+    #: Earliest time at which the region may start.
     start_at: float = float("-inf")
-    #: Times of the restores since the last complete checkpoint that were not caused by an ended process.
+    #: Times of restores since the last complete checkpoint, without restores caused by an ended process.
     history: deque[float] = field(default_factory=deque)
 
     @property
     def name(self) -> str:
-        """Its name for users."""
+        """The name of the region for users."""
         names = sorted(self.components)
         return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -92,13 +91,13 @@ class Region(Struct):
         return self.record.started
 
     def watch(self, places: Mapping[int, int]) -> None:
-        """Replace its tasks; the new tasks have not restored yet."""
+        """Replace the tasks of the region; all of them must restore."""
         self.places = dict(places)
         self.missing = set(places)
 
 
 class Regions:
-    """See the module. It does not decide which checkpoint a restore starts from."""
+    """See the module. `Restorer` decides which checkpoint a restore starts from."""
 
     def __init__(self, settings: CheckpointSettings) -> None:
         self._settings = settings
@@ -114,7 +113,7 @@ class Regions:
         return self._of.get(component)
 
     def of_attempt(self, attempt: int, component: str) -> Region | None:
-        """The region of a component if this is its current attempt."""
+        """Return the region of a component if this is its current attempt, else None."""
         region = self._of.get(component)
         return region if region is not None and region.record.attempt == attempt else None
 
@@ -125,7 +124,7 @@ class Regions:
     # ---- reports of tasks -------------------------------------------------------------------
 
     def look(self, component: str, status: control_pb2.TaskStatus) -> Ended | Lost | None:
-        """Check the status of a task; returns the fate of its process if the region must be restored because of it."""
+        """Check the status of a task; returns why the region must be restored, or None."""
         region, task = self._of.get(component), status.task_id
         if region is None or task not in region.places:
             return None
@@ -142,7 +141,7 @@ class Regions:
         return Ended(name) if status.epoch != record.epochs.get(task, 0) else None
 
     def look_at_stmgr(self, region: Region, name: str, epoch: int) -> Ended | None:
-        """Check the incarnation of a stream manager; returns its end if the region must be restored because of it."""
+        """Check the incarnation of a stream manager; returns its end if the region must be restored, else None."""
         known = region.stmgrs.get(name) if region.started else None
         return Ended(name) if known is not None and epoch != known else None
 
@@ -168,7 +167,7 @@ class Regions:
         *,
         cause: Cause,
     ) -> bool:
-        """Begin a new attempt; False if the budget of restores is spent, so that it must not start."""
+        """Begin a new attempt; returns False if the budget of restores is spent, so the attempt must not start."""
         history, settings = region.history, self._settings
         if cause is Cause.LOSS:
             history.append(now)
@@ -187,12 +186,12 @@ class Regions:
         return len(history) <= settings.restore_budget
 
     def forgive(self) -> None:
-        """Forget past restores: a checkpoint is complete, or a user has intervened."""
+        """Reset the budget of restores, after a complete checkpoint or an intervention of a user."""
         for region in self.regions:
             region.history.clear()
 
     def deadline(self) -> float:
-        """When the next waiting region may start."""
+        """Earliest time at which a waiting region may start."""
         waiting = [r.start_at for r in self.regions if not r.started and not r.missing]
         return min(waiting, default=float("inf"))
 

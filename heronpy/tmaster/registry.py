@@ -1,8 +1,8 @@
 """The known stream managers, executors and tasks, according to their heartbeats. Pure.
 
-The registry checks epochs, so that replaced processes are ignored, and maintains the sets that
-large topologies must answer in constant time. Invariants: a status is kept only for a task of the
-placement, and only from the stream manager of its container; the epoch of a name never decreases;
+The registry checks epochs, so that replaced processes are ignored, and maintains sets, so that
+questions about large topologies take constant time. Invariants: a status is kept only for a task of
+the placement, and only from the stream manager of its container; the epoch of a name never decreases;
 `lagging` contains exactly the expected tasks that are not up with the expected plan version.
 """
 
@@ -36,7 +36,7 @@ class Place(Struct, frozen=True):
 
 
 class Stmgr(Struct):
-    """One stream manager."""
+    """A registered stream manager."""
 
     record: plan_pb2.StmgrRecord
     peer: bytes
@@ -45,13 +45,13 @@ class Stmgr(Struct):
     lost: bool = False
     plan_sent_at: float = float("-inf")
     counters: tuple[tuple[int, int, int, int], ...] = ()
-    #: Consecutive heartbeats without waiting or moving tuples, and the time of the first of them.
+    #: Number of consecutive heartbeats without waiting or moving tuples, and the time of the first one.
     quiet_beats: int = 0
     quiet_since: float = 0.0
 
 
 class Executor(Struct):
-    """One executor."""
+    """A registered executor."""
 
     record: control_pb2.RegisterExecutor
     peer: bytes
@@ -74,15 +74,15 @@ class Registry(Struct):
     excused: dict[int, int] = field(default_factory=dict)
     lagging: set[int] = field(default_factory=set)
     unexhausted: set[int] = field(default_factory=set)
-    #: Tasks that are not ready for tuples: the condition that they wait for, and since when.
+    #: Task that is not ready for tuples, to the awaited condition and the start of the wait.
     waiting: dict[int, tuple[str, float]] = field(default_factory=dict)
-    #: Expected tasks that do not work now, with any plan version.
+    #: Expected tasks that are not up with any plan version.
     down: set[int] = field(default_factory=set)
-    #: Per container: processes that ended and wait for their restart.
+    #: Container to its processes that have ended and wait for their restart.
     resting: dict[int, dict[str, control_pb2.ProcessRecord]] = field(default_factory=dict)
     #: Stream managers and executors that have been silent for too long.
     silent: set[str] = field(default_factory=set)
-    #: Per task: its processes below this epoch have ended according to their executor, and why the last of them ended.
+    #: Task to the epoch below which its executor has reported all processes as ended, and the reason of the last end.
     ended: dict[int, tuple[int, str]] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     _spouts: frozenset[int] = frozenset()
@@ -91,13 +91,13 @@ class Registry(Struct):
     _containers: frozenset[int] = frozenset()
     _by_container: dict[int, list[int]] = field(default_factory=dict)
     _next_sweep: float = float("inf")
-    #: Silence before this time proves nothing.
+    #: Time before which silence proves nothing, because this master was stopped or has just started.
     _awake_since: float = float("-inf")
 
     # ---- expectations -----------------------------------------------------------------------
 
     def place(self, packing: plan_pb2.PackingPlan, spouts: AbstractSet[str]) -> None:
-        """Place the tasks of a packing plan; everything else is forgotten."""
+        """Set the tasks of the packing plan, and forget all other tasks and processes."""
         places = {
             instance.task_id: Place(instance.task_id, instance.component, container.id)
             for container in packing.containers
@@ -157,10 +157,10 @@ class Registry(Struct):
         return status is not None and status.state in UP_STATES and self.end_of(task) is None
 
     def end_of(self, task: int) -> str | None:
-        """Why the last known process of the task has ended; None if it has not, or if it finished.
+        """Return why the last known process of the task has ended; None if it has not ended, or if it finished.
 
-        Executors see an end at once, stream managers only a silence. Restores rely on the stream managers; users see
-        this reason.
+        Executors notice an end at once, stream managers only notice silence. Restores rely on the stream managers; this
+        reason is shown to users.
         """
         status = self.tasks.get(task)
         below, why = self.ended.get(task, (0, ""))
@@ -174,7 +174,7 @@ class Registry(Struct):
 
     @property
     def degraded(self) -> bool:
-        """Whether anything is down that should run."""
+        """Whether a process that should run is down."""
         return bool(self.down or self.resting or self.silent)
 
     def is_finished(self, task: int) -> bool:
@@ -195,10 +195,10 @@ class Registry(Struct):
         return entry.peer if entry is not None else None
 
     def drained(self, stmgrs: Iterable[str], after: float = float("-inf")) -> bool:
-        """Whether no tuple waits or moves anywhere.
+        """Whether no tuple waits or moves in the topology.
 
-        Each stream manager must have been quiet twice in a row, and have confirmed it after the last of them became
-        quiet. A tuple in transit between two stream managers would show in one of the reports.
+        Each stream manager must have reported no tuples twice in a row, the second time after all others have reported
+        none. A tuple in transit between two stream managers would show in one of the reports.
         """
         entries = [self.stmgrs.get(name) for name in stmgrs]
         latest = after
@@ -341,7 +341,7 @@ class Registry(Struct):
         return task in self._spouts
 
     def excuse(self, task: int, epoch: int) -> None:
-        """Ignore the failure of this process of a task, and of earlier ones: they are about to be replaced."""
+        """Ignore failures of this process of a task and of earlier processes, which are about to be replaced."""
         if task in self.places:
             self.excused[task] = max(epoch, self.excused.get(task, -1))
         if task in self.tasks:
@@ -365,11 +365,11 @@ class Registry(Struct):
         self._take_processes(number, record.processes, record.epoch)
 
     def executor_beat(self, peer: bytes, message: control_pb2.ExecutorHeartbeat, now: float) -> bool:
-        """Take a heartbeat; False when its sender is no longer an executor of this topology."""
+        """Take a heartbeat; returns False if its sender is no longer an executor of this topology."""
         known = self.executors.get(message.container)
         if known is None or message.epoch > known.record.epoch:
-            # A heartbeat has all data for supervision, so an executor that registered with the predecessor counts
-            # before it registers again.
+            # A heartbeat contains all data for supervision, so an executor that registered with the predecessor counts
+            # even before it registers again.
             if message.container and message.container not in self._containers:
                 return False
             record = control_pb2.RegisterExecutor(container=message.container, epoch=message.epoch)
@@ -406,10 +406,10 @@ class Registry(Struct):
             self.resting[container] = resting
 
     def _take_end(self, process: control_pb2.ProcessRecord) -> None:
-        """Record that earlier processes of a task have ended, and this one too unless it runs."""
+        """Record that the earlier processes of a task have ended, and this process too unless it is running."""
         task, runs = process.task_id, process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING)
         if self.ended.get(task, (-1, ""))[0] == process.epoch + (not runs):
-            return  # the case of nearly all heartbeats
+            return  # true for nearly all heartbeats
         why = next(iter(process.exit_detail.strip().splitlines()), "") or process.exit_reason.replace("_", " ")
         self.ended[task] = process.epoch + (not runs), why
         if task in self._expected:
@@ -427,7 +427,7 @@ class Registry(Struct):
         self._awake_since = now
 
     def sweep(self, now: float) -> list[str]:
-        """Mark the processes that have been silent for too long; returns their names, once."""
+        """Mark processes that have been silent for too long; returns the names of newly marked processes."""
         lost: list[str] = []
         next_sweep = float("inf")
         for name, stmgr in self.stmgrs.items():

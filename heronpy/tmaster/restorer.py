@@ -28,7 +28,7 @@ DAMAGE_MAX = 3
 
 
 class NothingSoundError(RpcError):
-    """No checkpoint can be restored; `held` is the checkpoint for which the tasks keep their prepared output."""
+    """No checkpoint can be restored. `held` is the checkpoint for which sinks must keep their prepared output."""
 
     def __init__(self, held: Source, damage: tuple[str, ...]) -> None:
         super().__init__(held, damage)
@@ -61,7 +61,7 @@ class Restorer:
         self.regions = Regions(settings)
         #: Why the location given at submit cannot be restored.
         self._source_damage: str | None = None
-        #: An update has switched: if a state does not load now, the update is the cause and rolls itself back.
+        #: Whether an update has switched: a state that does not load now is the update's fault, and rolls it back.
         self.switching = False
         self.last_restore = ""
         self.last_restore_s = 0.0
@@ -69,7 +69,7 @@ class Restorer:
     # ---- the regions of the plan ------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Read the records of the predecessor; the first plan follows."""
+        """Read the records of the predecessor, before the first plan is published."""
         log, previous = self._coordinator.log, self._previous
         seen = [region.attempt + 1 for region in previous.regions] if previous is not None else []
         log.next_attempt = max([1, log.next_attempt, *seen])
@@ -77,7 +77,7 @@ class Restorer:
         self.replan(now)
 
     def replan(self, now: float) -> None:
-        """Bring the regions in line with the packing plan of the next plan."""
+        """Adapt the regions to the packing plan of the next plan."""
         book = self._shared.book
         places: dict[str, dict[int, int]] = {}
         for task, (container, component) in placement(book.packing).items():
@@ -132,9 +132,9 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether the predecessor may have been told that this start cannot be restored, which tasks report only once.
+        """Whether a task may have reported to the predecessor, which it does once, that this start cannot be restored.
 
-        The log only knows checkpoints of this topology; any other start is tried again.
+        The log only knows checkpoints of this topology, so a start from elsewhere is attempted again.
         """
         newest = self._coordinator.newest()
         return self._has_past and (newest is None or newest.checkpoint != record.checkpoint)
@@ -146,7 +146,7 @@ class Restorer:
         return bool(self._coordinator.log.complete or self._coordinator.log.restore_from)
 
     def _choose(self) -> Source | NothingSoundError:
-        """The checkpoint, or other start, of a restore (F23)."""
+        """Choose the checkpoint or other start of a restore (F23)."""
         log = self._coordinator.log
         record = self._coordinator.newest()
         if record is not None:
@@ -157,13 +157,13 @@ class Restorer:
         if not self._has_past or self._settings.allow_empty:
             return Source(0, "")
         damage = [self._source_damage, *(record.damage for record in reversed(log.complete) if record.damaged)]
-        # Empty state is not possible: two-phase sinks would drop output that is prepared and still to be saved.
+        # Do not start empty: two-phase sinks would drop prepared output that must still be committed.
         last = next((record for record in reversed(log.complete) if not record.abandoned), None)
         held = Source(last.checkpoint, last.location) if last is not None else source
         return NothingSoundError(held, tuple(text for text in damage if text))
 
     def _renew(self, regions: list[Region], why: str | None, now: float, cause: Cause = Cause.WANTED) -> None:
-        """Start new attempts of these regions, from the newest undamaged checkpoint."""
+        """Begin new attempts of these regions, from the newest undamaged checkpoint."""
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
         attempt = self._coordinator.reserve_attempt(source.checkpoint)
@@ -186,9 +186,9 @@ class Restorer:
         self._shared.note(why, warning=True)
 
     def restore(self, region: Region, why: str, now: float, cause: Cause) -> None:
-        """Send a region back, because part of it is lost."""
+        """Restore a region, because a part of it is lost."""
         if self._finisher.done:
-            # The last checkpoint has all data.
+            # The last checkpoint contains all data.
             return
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
@@ -208,8 +208,8 @@ class Restorer:
         self._finisher.begin_again()
 
     def rewind(self, checkpoint: int, now: float) -> int:
-        """A user rewinds the topology to a checkpoint, or to the newest; returns the checkpoint. RpcError if
-        impossible.
+        """Rewind the topology for a user, to a checkpoint or to the newest (0); returns the checkpoint. Raises RpcError
+        if that is impossible.
         """
         coordinator = self._coordinator
         if checkpoint:
@@ -224,7 +224,7 @@ class Restorer:
         return self.regions.regions[0].record.checkpoint
 
     def in_use(self) -> dict[int, str]:
-        """Checkpoints that must be kept, with the reasons."""
+        """Return the checkpoints that must be kept, with the reasons."""
         restored = [r for r in self.regions.regions if not r.started and self._shared.failure is None]
         found = {region.record.checkpoint: f"{region.name} is being restored from it" for region in restored}
         record = self._coordinator.newest()
@@ -233,7 +233,7 @@ class Restorer:
         return found
 
     def forgive(self, now: float) -> None:
-        """Retry everything that has failed, because a user restarts a part."""
+        """Retry failed restores, because a user restarts a part of the topology."""
         if self._forget_failures():
             for region in self.regions.regions:
                 if region.start_at == float("inf"):
@@ -254,7 +254,7 @@ class Restorer:
     # ---- reports of others ------------------------------------------------------------------
 
     def look_at_all(self, now: float) -> None:
-        """Check everything, because a process has been silent for too long."""
+        """Check all tasks, because a process has been silent for too long."""
         for container in sorted(self._shared.registry.containers):
             self.look_at(container, now)
 
@@ -279,14 +279,14 @@ class Restorer:
                 self.restore(region, str(ended), now, Cause.ENDED)
 
     def on_data_lost(self, task: int, attempt: int, why: str, now: float) -> None:
-        """Handle the loss of frames for a task, of this attempt."""
+        """Handle the loss of frames for a task in this attempt."""
         place = self._shared.registry.places.get(task)
         region = self.regions.of_attempt(attempt, place.component) if place is not None else None
         if region is not None and region.started:
             self.restore(region, why, now, Cause.LOSS)
 
     def on_restore_failed(self, message: control_pb2.RestoreFailed, now: float) -> None:
-        """Handle a task that cannot restore the start of its attempt: use an older checkpoint, or fail (F23)."""
+        """Handle a failed restore of a task: use an older checkpoint, or fail (F23)."""
         registry, log = self._shared.registry, self._coordinator.log
         place = registry.places.get(message.task_id)
         region = self.regions.of(place.component) if place is not None else None
@@ -301,7 +301,7 @@ class Restorer:
             elif any(r.checkpoint == number and not r.damaged for r in log.complete):
                 self._coordinator.damaged(number, message.error)
             else:
-                # The checkpoint is not the cause, so a retry would fail as well.
+                # The checkpoint is not the cause, so restoring an older one would fail as well.
                 self._shared.failure = f"{region.name} cannot start: {message.error}"
                 region.start_at = float("inf")
                 return
@@ -338,11 +338,11 @@ class Restorer:
         shared.change_plan(now)
 
     def roster(self) -> Mapping[int, Incarnation] | None:
-        """Every task, if all run and can be reached; otherwise None."""
+        """Return every task, or None unless all tasks run and can be reached."""
         registry = self._shared.registry
         places = registry.places
         if not self.ready or any(registry.peer_of_task(task) is None for task in places):
-            # A successor knows which tasks run before the stream managers have connected to it.
+            # After a takeover, the plan shows which tasks run before the stream managers have connected.
             return None
         return {
             task: Incarnation(places[task].component, region.record.epochs[task], region.record.attempt)
@@ -357,11 +357,11 @@ class Restorer:
         return self.regions.all_started and self._shared.publish_at is None
 
     def deadline(self) -> float:
-        """When `advance` should be called at the latest."""
+        """The latest time for the next call of `advance`."""
         return float("inf") if self._shared.failure is not None else self.regions.deadline()
 
     def _cause(self) -> str:
-        """The restore in progress with its reason; empty if everything runs."""
+        """Describe the restore in progress with its reason; empty if every region runs."""
         waiting = [region for region in self.regions.regions if not region.started and region.why is not None]
         if not waiting:
             return ""

@@ -1,9 +1,9 @@
-"""State shared by the operations of the topology master: the data that they read, and the effects that they decided.
+"""State shared by the operations of the topology master: the data that they read, and the effects that they request.
 Pure.
 
-A `SharedState` decides only one thing: when a changed plan is published. Changes of addresses are
-collected for a moment, so that a restart of a thousand containers does not make a thousand plans;
-everything else is published immediately.
+A `SharedState` only decides when a changed plan is published. Changes of addresses are collected for a
+moment, so that a restart of 1000 containers does not produce 1000 plans; other changes are published
+immediately.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.planbook import PlanBook
 from heronpy.tmaster.registry import Registry
 
-#: How long a change of addresses waits for further changes; the second time applies after a restart of this master,
-#: when many stream managers are about to register.
+#: Seconds for which a change of addresses waits for further changes. The second value applies after a restart of this
+#: master, when many stream managers are about to register.
 SETTLE_S = 0.05
 SETTLE_UNCONFIRMED_S = 1.0
-#: Topologies up to this size are checked after every event, and larger topologies at intervals.
+#: Number of tasks up to which a topology is checked after every event; larger topologies are checked at intervals.
 SMALL_TOPOLOGY_TASKS = 500
 
 
@@ -42,29 +42,29 @@ class SharedState(Struct):
     event_log: EventLog
     #: Name of this topology master's process.
     process: str = "tmaster"
-    #: Whether this topology master has known every task to be up.
+    #: Whether this topology master has seen every task up.
     started: bool = False
     #: Whether another topology master ran this topology before.
     resumed: bool = False
     pending: list[Effect] = field(default_factory=list)
     publish_at: float | None = None
-    #: Why nothing can be restored, and the restore in progress (EFFECTIVELY_ONCE).
+    #: Why no checkpoint can be restored, and the restore in progress (EFFECTIVELY_ONCE).
     failure: str | None = None
     restoring: str = ""
-    #: The outage that a process waits for, by process.
+    #: Process to the outage whose end it waits for.
     outages: dict[str, str] = field(default_factory=dict)
-    #: Called before a plan is built, to update everything that depends on the packing plan.
+    #: Called before a plan is built, to update the data that depends on the packing plan.
     before_plan: Callable[[float], None] | None = None
 
     @property
     def has_run(self) -> bool:
-        """Whether every task has been up once, maybe under an earlier topology master."""
+        """Whether every task has been up once, possibly under an earlier topology master."""
         return self.started or self.registry.totals.has_run
 
     # ---- answers ----------------------------------------------------------------------------
 
     def take(self) -> list[Effect]:
-        """Take the pending effects."""
+        """Return the pending effects and clear them."""
         effects, self.pending = self.pending, []
         return effects
 
@@ -90,12 +90,12 @@ class SharedState(Struct):
     # ---- the plan ---------------------------------------------------------------------------
 
     def change_plan(self, now: float) -> int:
-        """Publish a new plan as soon as it can be built; returns its future version."""
+        """Request a new plan as soon as it can be built; returns its future version."""
         self.publish_at = now
         return self.book.version + 1
 
     def change_addresses(self, now: float) -> None:
-        """Publish a new plan soon."""
+        """Request a new plan after a short wait for further changes of addresses."""
         if self.publish_at is None:
             first = self.book.plan is None
             unconfirmed = self.book.unconfirmed(self.registry.stmgrs)
@@ -125,7 +125,7 @@ class SharedState(Struct):
         return True
 
     def publish_deadline(self) -> float | None:
-        """When to call `publish_if_due` again; None while a stream manager is missing."""
+        """Time of the next call of `publish_if_due`; None while a stream manager is missing."""
         if self.publish_at is None or self.book.missing(self.registry.stmgrs):
             return None
         return self.publish_at
@@ -134,17 +134,17 @@ class SharedState(Struct):
 
     @property
     def pace_s(self) -> float:
-        """Shortest time between two checks of all tasks."""
+        """Minimum seconds between two checks of all tasks."""
         small = len(self.registry.places) <= SMALL_TOPOLOGY_TASKS
         return 0.0 if small else self.settings.progress_interval_s
 
 
 class Operation(Protocol):
-    """Work that takes a while; one operation runs at a time."""
+    """A request that takes several events to complete; one operation runs at a time."""
 
     @property
     def name(self) -> str:
-        """Its name in the sentence `X is running; try again when it is done`."""
+        """Name of the operation, for X in `X is running; try again when it is done`."""
 
     @property
     def done(self) -> bool: ...

@@ -63,10 +63,10 @@ _NO_STORE = events.Failed("this topology master has no checkpoint store")
 CLAIM_RETRY_S = 0.05
 STOP_TIMEOUT_S = 2.0
 LAST_ANSWERS_MS = 200
-#: Maximum time that an answer waits for the start of the topology.
+#: Maximum seconds that an answer waits for the start of the topology.
 STARTING_MAX_S = 10.0
 
-#: A struct is read only, and sent as an `Answer`.
+#: A struct is read-only and is sent as an `Answer`.
 Answer = Message | Struct | None | Awaitable[Message | None]
 
 
@@ -91,9 +91,9 @@ class Shell:
     ) -> None:
         self._process = process
         self._topology_id = topology_id
-        #: The settings of a component's tasks.
+        #: Function from a component to the settings of its tasks.
         self._instance = instance
-        #: Folders that the topology writes to; an update needs some space there.
+        #: Folders that the topology writes to, in which an update needs free space.
         self._folders = folders
         self._checkpoints = checkpoints
         self._archive = archive
@@ -102,7 +102,7 @@ class Shell:
         self._name = topology
         self._settings = settings
         self._clock = MonotonicClock()
-        # With several masters, each takes its epoch when it becomes active.
+        # If the topology has several masters, each master gets its epoch when it becomes active.
         self._store = Store(state, topology, 0 if settings.standbys else epoch)
         self.machine: TopologyMaster | None = None
         self._server: ControlServer | None = None
@@ -115,7 +115,7 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
-        #: The topology has started, or failed to, or this master stops.
+        #: Set when the topology has started or failed to start, or when this master stops.
         self._started = asyncio.Event()
         self.observatory: Observatory | None = None
         self._handlers: dict[str, Callable[[bytes, Any], Answer]] = {
@@ -180,7 +180,7 @@ class Shell:
             await self._close()
 
     def stop(self, code: int = OK) -> None:
-        """End `run` with this exit code; the first call counts."""
+        """End `run` with this exit code; later calls are ignored."""
         if self._exit is not None and not self._exit.done():
             self._exit.set_result(int(code))
 
@@ -252,7 +252,7 @@ class Shell:
         if self._recorder is not None:
             await self._recorder.close()
         if self._writer is not None:
-            # A write in progress ends by itself; one that keeps failing does not.
+            # A write in progress ends by itself, but a write that keeps failing does not.
             _, pending = await asyncio.wait([self._writer], timeout=STOP_TIMEOUT_S)
             for task in pending:
                 task.cancel()
@@ -263,7 +263,7 @@ class Shell:
         for waiter in list(self._waiting.values()):
             if not waiter.done():
                 waiter.set_exception(self._stopping())
-        # Give the refusals time to leave before the socket closes.
+        # Give the socket time to send the refusals before it closes.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         if self._authenticator is not None:
@@ -316,7 +316,7 @@ class Shell:
         if handler is None:
             raise InvalidRpcError(f"the topology master does not answer {field}")
         if self._exit is not None and self._exit.done():
-            # Other processes know that this one stops, so work that begins now would not be finished.
+            # Other processes know that this process stops, so work that begins now would not be finished.
             raise self._stopping()
         self._running()
         answer = handler(peer, body)
@@ -352,7 +352,7 @@ class Shell:
 
     def _on_get_metrics(self, peer: bytes, body: control_pb2.GetMetrics) -> Answer:
         reply = self._observed().metrics.query(body, self._clock.now())
-        # Growth over an interval may fall.
+        # Growth over an interval may decrease, so it need not be written first.
         return reply if body.interval_s else self._kept().shown(reply)
 
     def _register(self, kind: type, peer: bytes, body: Message) -> Answer:
@@ -432,7 +432,7 @@ class Shell:
         self._flush()
 
     def _fence_code(self) -> int:
-        """FENCED when a newer master is known; otherwise a code after which the executor may restart this one."""
+        """Return FENCED if a newer master is known, else an exit code after which the executor may restart this one."""
         try:
             self._store.check_fence()
         except FencedError:

@@ -1,9 +1,10 @@
 """A topology master that waits for its turn (F03, F10).
 
-It takes over when the location of the active one is gone (it died, or its session expired), or when the active one has
-not answered for `heron.tmaster.takeover_s` (it may be stopped). Taking over means a new, higher epoch and a new version
-of every node that the other may write: if the old master wakes up, its writes fail and it ends as fenced. Losing the
-connection to the state manager is not a reason to take over. `FailureDetector` decides, `Standby` asks.
+A standby takes over when the location of the active master is gone (the master died, or its session expired), or when
+the active master has not answered for `heron.tmaster.takeover_s` (it may be stopped). Taking over means a new, higher
+epoch and a new version of every node that the old master may write: if the old master wakes up, its writes fail and it
+ends as fenced. Losing the connection to the state manager is not a reason to take over. `FailureDetector` decides when
+to take over, `Standby` sends the requests.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from heronpy.tmaster.store import Store
 
 log = logging.getLogger("heronpy.tmaster")
 
-#: A missed change of the location is noticed after this time.
+#: Interval in seconds at which the location is read, in case a notification was lost.
 LOOK_AGAIN_S = 1.0
-#: Number of requests that must stay unanswered, independent of their duration.
+#: Minimum number of unanswered requests before a takeover, independent of their duration.
 MISSED_MIN = 2
 
 
 class FailureDetector:
-    """Measures how long the holder of the location has been silent. The caller passes the time in."""
+    """Measures how long the holder of the location has been silent, on the caller's clock."""
 
     def __init__(self, takeover_s: float) -> None:
         self._takeover_s = takeover_s
@@ -39,7 +40,7 @@ class FailureDetector:
         self._missed = 0
 
     def look(self, holder: bytes, now: float) -> None:
-        """Note the current holder. After a pause of this process itself, the silence so far does not count."""
+        """Note the current holder. After a pause of this process, earlier silence does not count."""
         paused = self._looked_at is not None and now - self._looked_at > self._takeover_s
         self._looked_at = now
         if holder != self._holder or paused:
@@ -50,7 +51,7 @@ class FailureDetector:
         self._heard_at, self._missed = now, 0
 
     def missed(self) -> None:
-        """A request to the holder was not answered."""
+        """Count a request that the holder did not answer."""
         self._missed += 1
 
     def overdue(self, now: float) -> bool:
@@ -71,7 +72,7 @@ class Standby:
         self._complaint = ""
 
     async def wait(self, claim: Callable[[bytes | None], bool], end: asyncio.Future[int]) -> bool:
-        """Wait until `claim(silent holder)` succeeds; False when `end` comes first."""
+        """Wait until `claim(silent holder)` succeeds; returns False if `end` is done first."""
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
 
@@ -99,7 +100,7 @@ class Standby:
         try:
             holder = await asyncio.to_thread(self._store.holder)
             if holder is None or self._store.is_ours(holder):
-                # The location is ours, but the state manager became unreachable during the takeover.
+                # This process wrote the location, but the state manager became unreachable during the takeover.
                 return await asyncio.to_thread(claim, None)
             now = self._clock.now()
             self._detector.look(holder, now)
@@ -113,7 +114,7 @@ class Standby:
             log.warning("the active topology master has not answered for %g s; taking over", self._takeover_s)
             return await asyncio.to_thread(claim, holder)
         except (StateError, FencedError, DeadlineError) as error:
-            # Without the state manager the master is unknown. If another standby was faster, keep waiting.
+            # Without the state manager, the active master is unknown. If another standby was faster, keep waiting.
             self._say(str(error))
             return False
 
@@ -125,7 +126,7 @@ class Standby:
         try:
             await self._client.call(control_pb2.Ok(text="ping"), self._takeover_s / 2)
         except RpcError:
-            return True  # a refusal is an answer
+            return True  # a refusal counts as an answer
         except DeadlineError:
             return False
         return True
@@ -136,7 +137,7 @@ class Standby:
             self._client = None
 
     def _say(self, text: str) -> None:
-        """Log the text, unless it repeats the previous complaint."""
+        """Log the text unless it equals the previous one."""
         if text and text != self._complaint:
             log.warning("waiting: %s", text)
         self._complaint = text

@@ -1,8 +1,8 @@
-"""The topology master's access to the state manager: claim the topology, load plans, write plans.
+"""The topology master's access to the state manager: claims the topology, loads plans, writes plans.
 
-Invariants: nothing is written before the location is claimed; every write names the version that
-it replaces, so of two masters that both think they own the topology only one succeeds. A master
-that sees the location of a higher epoch than its own raises FencedError and must not come back.
+Invariants: nothing is written before the location is claimed; every write names the version that it
+replaces, so only one of two masters that both claim the topology succeeds. A master that finds the
+location of a higher epoch raises FencedError and must not be restarted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ M = TypeVar("M", bound=Message)
 
 #: Number of attempts to write a node that another process also writes.
 _OUTDATE_TRIES = 100
-#: Nodes that a predecessor may be about to write for the first time.
+#: Nodes that a predecessor may still create.
 _WRITTEN_LATER = (Node.UPDATE, Node.TOTALS, Node.EVENTS, Node.MINUTES, Node.COUNTS, Node.LAST)
 
 
 class TopologyRemovedError(StateError):
-    """The topology was killed, so it needs no master."""
+    """The topology was removed, so it needs no master."""
 
 
 class Loaded(Struct, frozen=True):
@@ -52,7 +52,7 @@ class Loaded(Struct, frozen=True):
     happened: control_pb2.EventLedger | None = None
     minutes: control_pb2.MinutesLedger | None = None
     counts: control_pb2.MetricsLedger | None = None
-    #: Used only for the time of the submit.
+    #: Used only for the submission time.
     submitted: plan_pb2.ExecutionState | None = None
 
 
@@ -78,17 +78,17 @@ class Store:
         }
         #: Version of each node as last read or written; 0 for a node that does not exist.
         self._versions: dict[Node, int] = {}
-        #: A predecessor may still be alive: nodes are emptied instead of removed, so that their versions keep growing
-        #: and the predecessor's versions stay outdated.
+        #: Whether a predecessor may still be alive. If so, nodes are emptied instead of removed: their versions keep
+        #: growing, so the predecessor's versions stay outdated.
         self._outdated = False
 
     def claim(self, endpoint: str, pid: int, host: str) -> plan_pb2.TmasterLocation | None:
-        """Become the master; returns None, or the location of the current one. FencedError if that is newer."""
+        """Become the master; returns None, or another master's location. Raises FencedError if that is newer."""
         location = plan_pb2.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )
         path = paths.tmaster(self._topology)
-        # This process is the master from here on, even if the answer to the next line is lost.
+        # From here on this process is the master, even if the reply to the next request is lost.
         self._location = location
         try:
             self._state.create(path, location.SerializeToString(), ephemeral=True)
@@ -100,9 +100,9 @@ class Store:
         return None
 
     def holder(self) -> bytes | None:
-        """The location of the current master; None if a master is needed but missing.
+        """Return the location of the current master; None if a master is needed but missing.
 
-        StateError when the topology itself is gone: then no master is needed.
+        Raises StateError if the topology itself is gone, so no master is needed.
         """
         found = self._state.get(paths.tmaster(self._topology))
         if found is not None:
@@ -116,11 +116,11 @@ class Store:
         return self._location is not None and holder == self._location.SerializeToString()
 
     def take_over(self, silent: bytes | None, endpoint: str, pid: int, host: str) -> bool:
-        """Become the master with a new epoch, in place of a silent one if given.
+        """Become the master with a new epoch, replacing a silent master if given.
 
-        False when another process was faster; after a StateError the next call continues where this call stopped. No
-        lock is held, because a stopped process would keep it. Instead, a process withdraws if it finds that a later
-        epoch was taken meanwhile, so epochs follow the order of the claims.
+        Returns False if another process was faster; after a StateError the next call continues where this call stopped.
+        No lock is held, because a stopped process would keep it. Instead, a process withdraws if it finds that a later
+        epoch has been taken, so epochs follow the order of the claims.
         """
         path, counter = paths.tmaster(self._topology), paths.epoch(self._topology, "tmaster")
         found = self._state.get(path)
@@ -142,7 +142,7 @@ class Store:
         return True
 
     def outdate(self) -> None:
-        """Give every node a new version, so that a predecessor that wakes cannot write any of them."""
+        """Give every node a new version, so that a predecessor that wakes up cannot write any node."""
         self._outdated = True
         for node, path in self._paths.items():
             for _ in range(_OUTDATE_TRIES):
@@ -157,7 +157,7 @@ class Store:
                 raise StateError(f"another process keeps writing the {node.value} of {self._topology}; try again")
 
     def check_fence(self) -> bool:
-        """Whether the location belongs to this process; ReplacedError when it belongs to a newer master."""
+        """Whether the location belongs to this process. Raises ReplacedError if it belongs to a newer master."""
         path = paths.tmaster(self._topology)
         found = self._state.get(path)
         if found is None:
@@ -171,7 +171,7 @@ class Store:
         return ReplacedError(f"the topology master of {self._topology}", self.epoch, newer)
 
     def reclaim(self) -> None:
-        """Write the location again if it was removed, unless the topology is gone as well.
+        """Write the location again if it was removed, unless the topology is gone, too.
 
         An older master may have written its own location when its session with the state manager was renewed.
         """
@@ -187,11 +187,11 @@ class Store:
                 self.release()
 
     def watch(self, callback: Callable[[str], None]) -> Watch:
-        """Call back, from any thread, when the location changes."""
+        """Call `callback`, in any thread, when the location changes."""
         return self._state.watch(paths.tmaster(self._topology), callback)
 
     def load(self) -> Loaded:
-        """Read everything; StateError names what is missing."""
+        """Read all nodes of the topology. Raises StateError with the name of a missing node."""
         topology = self._read(Node.TOPOLOGY, topology_pb2.Topology)
         packing = self._read(Node.PACKING_PLAN, plan_pb2.PackingPlan)
         previous = self._read(Node.PHYSICAL_PLAN, plan_pb2.PhysicalPlan)
@@ -202,14 +202,14 @@ class Store:
         happened = self._read_if_sound(Node.EVENTS, control_pb2.EventLedger)
         minutes = self._read_if_sound(Node.MINUTES, control_pb2.MinutesLedger)
         counts = self._read_if_sound(Node.COUNTS, control_pb2.MetricsLedger)
-        self._read_if_sound(Node.LAST, control_pb2.LastAnswers)  # only its version, which the next write replaces
+        self._read_if_sound(Node.LAST, control_pb2.LastAnswers)  # only to learn its version, which the next write needs
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
             raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
         if previous is not None and previous.tmaster_epoch > self.epoch:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:
-            previous = None  # it is of an earlier topology with this name
+            previous = None  # the plan belongs to an earlier topology with this name
         submitted = self._submitted(topology.id)
         return Loaded(topology, packing, previous, intent, checkpoints, totals, happened, minutes, counts, submitted)
 
@@ -233,7 +233,7 @@ class Store:
         return None
 
     def write(self, node: Node, value: Message | None) -> None:
-        """Write or remove a node; FencedError if another process has written it since, otherwise another StateError."""
+        """Write or remove a node. Raises FencedError if another process has written it, or another StateError."""
         path, version = self._paths[node], self._versions.get(node, 0)
         try:
             if value is not None:

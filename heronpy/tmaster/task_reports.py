@@ -1,4 +1,4 @@
-"""Reports of tasks in addition to their figures: hot lines, exceptions, memory, slow tuples. Pure."""
+"""Reports of tasks besides their figures: hot lines, exceptions, memory, slow tuples. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import short_line
 from heronpy.views.past import Slow, SlowTuple
 
-#: Limits for the text that exceptions have in common.
+#: Limits for the common text of exceptions.
 ALIKE_MAX_CHARS = 500
-#: Share of messages that must have the same word at a place, and the placeholder for differing words.
+#: Share of messages that must have the same word at a position, and the placeholder for differing words.
 COMMON, OTHER = 0.9, "…"
-#: Minimum distance and maximum number of points of a memory trail.
+#: Minimum seconds between two points of a memory trail, and maximum number of points.
 STEP_S, POINTS_MAX = 4.0, 30
 TRAIL_KEPT_S = 300.0
-#: Smaller changes of a trail are not reported.
+#: Minimum change of memory within a trail that is reported.
 TOLD_BYTES = 2 << 20
 _METRIC = "__py-physical-memory-byte"
 #: Number of slow tuples kept per process.
@@ -29,7 +29,7 @@ SLOW_KEPT = 16
 
 
 class _Trail(Struct):
-    """Memory samples of one process."""
+    """The memory trail of a task, and the slow tuples and hot lines of its current process."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
     sizes: array[float] = field(default_factory=lambda: array("d"))
@@ -39,7 +39,7 @@ class _Trail(Struct):
         return len(self.sizes) > 1 and max(self.sizes) - min(self.sizes) >= TOLD_BYTES
 
     def add(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Add the memory of a report, unless a point was added just now."""
+        """Add the memory of a report, unless the last point is too recent."""
         if self.times and now - self.times[-1] < STEP_S:
             return
         value = next((sample.value for sample in report.samples if sample.name == _METRIC), 0.0)
@@ -56,10 +56,10 @@ class _Trail(Struct):
 class _Task(Struct):
     component: str
     epoch: int
-    #: The slow tuples of its process, and the slowest tuples of the earlier processes.
+    #: The slow tuples of the current process, and the slowest tuples of the earlier processes.
     slow: list[SlowTuple] = field(default_factory=list)
     slow_before: list[SlowTuple] = field(default_factory=list)
-    #: The hot lines of its process; None: not in user code.
+    #: The hot lines of the current process; None: not in user code.
     hot: HotSpots | None = None
     trail: _Trail = field(default_factory=_Trail)
     trail_before: _Trail = field(default_factory=_Trail)
@@ -97,11 +97,11 @@ class TaskReports:
         task.trail.add(report, now)
 
     def forget(self, process: str) -> None:
-        """A task was removed."""
+        """Drop the reports of a removed task."""
         self._tasks.pop(process, None)
 
     def slow(self, asked: control_pb2.GetSlow) -> Slow:
-        """Answer GetSlow; empty component and task 0 select everything."""
+        """Answer GetSlow; an empty component and task 0 select everything."""
         return Slow(
             tuples=slowest(
                 one
@@ -115,7 +115,7 @@ class TaskReports:
     def hot_spots(
         self, component: str, exceptions: Iterable[control_pb2.ExceptionReport], now: float
     ) -> dict[str, HotSpots]:
-        """The reports by process; an empty component selects all. Memory that has hardly changed is left out."""
+        """Return the reports by process; an empty component selects all. Memory that hardly changed is left out."""
         reports: defaultdict[str, list[control_pb2.ExceptionReport]] = defaultdict(list)
         for report in exceptions:
             if component in ("", report.component):
@@ -145,7 +145,7 @@ def _hot_spots_of(found: control_pb2.TaskLooks) -> HotSpots:
 
 
 def slowest(tuples: Iterable[SlowTuple]) -> list[SlowTuple]:
-    """Slowest first; among equal ones the newest first."""
+    """Sort tuples, slowest first; among equally slow tuples the newest first."""
     return sorted(tuples, key=lambda one: (-one.took_s, -one.at))
 
 
@@ -164,8 +164,8 @@ def _named(one: control_pb2.SlowTuple, report: control_pb2.MetricsReport) -> Slo
 
 
 def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> HotSpots:
-    """The hot lines, with the last place where the task raised, and the common part of the exceptions of that type and
-    line.
+    """Return the hot lines, with the last place where the task raised and the common part of the exceptions of that
+    type and line.
     """
     hot = replace(hot)
     if not reports:
@@ -184,10 +184,10 @@ def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> 
 
 
 def alike(messages: Sequence[tuple[str, int]]) -> tuple[str, int, int]:
-    """The common words of most of these messages, how many have them, and the total; each message has a count.
+    """Return the common words of most of these messages, the number of messages with them, and the total number.
 
-    Words are compared by position among the messages of the most frequent length. The text is "" if there is no common
-    word.
+    Each message has a count. Words are compared by position among the messages of the most frequent length. The text is
+    "" if there is no common word.
     """
     total = sum(times for _, times in messages)
     lengths: Counter[int] = Counter()

@@ -4,9 +4,9 @@ A task and a stream manager count from 0 each time they start. This module keeps
 adds them up, so a total belongs to the topology and not to a process. Invariants: no total ever decreases, for any
 reports in any order; each process counts once, independent of its number of reports.
 
-Tasks report up to seconds apart. A view is therefore taken at one moment (`moment`) after which all of them have
-reported. It shows a task's emitted tuples at its first report after the moment, and its executed tuples at its last
-report before it. So without losses no component shows more executed tuples than were emitted to it.
+Reports of different tasks may be seconds apart. A view is therefore taken at one moment (`moment`) after which all
+tasks have reported. It shows a task's emitted tuples at its first report after the moment, and its executed tuples at
+its last report before the moment. So without losses no component shows more executed tuples than were emitted to it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from heronpy.proto import control_pb2, plan_pb2
 
 #: The totals of a TaskStatus.
 COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
-#: This counter grows before the others, in the task and downstream.
+#: The counter that grows before all others, in the task and downstream.
 _EMITTED = 0
 _LETTERS = COUNTERS.index("dead_letters")
-#: A task that has not reported for this long counts with its last report: it is idle or has ended.
+#: Seconds of silence after which a task is idle or has ended, so its last report counts.
 SILENT_S = 3.0
-#: A silent task was idle until this long ago; otherwise it would have reported by now.
+#: A silent task was idle until this many seconds ago; otherwise it would have reported by now.
 HEARD_S = 1.5
-#: Reports of one task closer together than this are merged.
+#: Reports of one task within this many seconds are merged.
 _GAP_S = 0.1
 #: Number of tasks removed by updates that are kept separately; the counts of older ones are summed.
 RETIRED_MAX = 10_000
-#: The maximum number of restarted spout tasks that are named.
+#: Maximum number of restarted spout tasks that are named.
 BEGUN_AGAIN_NAMED = 3
 #: Counters are u64 on the wire; a sum stays in this range, even if a broken process reports more.
 _MOST = (1 << 64) - 1
-#: Exit reasons of a process that hands over or reports the tuples that it held.
+#: Exit reasons of a process that has handed over or reported the tuples that it held.
 ORDERLY_ENDS = frozenset(
     {
         control_pb2.EXIT_NONE,
@@ -55,7 +55,7 @@ ORDERLY_ENDS = frozenset(
 )
 
 
-#: Fields of a task for a successor, which has fields of the same names.
+#: Fields of a task in the record for a successor; the record uses the same names.
 _TOLD = (
     "spout", "epoch", "before", "latest", "pending", "abandoned", "forgets_failed", "component", "begun_again",
     "container", "rewinds", "ends", "saves_nothing", "at_least", "has_run",
@@ -73,34 +73,34 @@ class TaskCounts(Struct):
     #: Incomplete tuple trees at the last report, and those of earlier processes at their end.
     pending: int = 0
     abandoned: int = 0
-    #: The last reports: their times, and the totals at these times.
+    #: Times of the last reports, and the totals at these times.
     moments: list[float] = field(default_factory=list)
     reports: list[tuple[int, ...]] = field(default_factory=list)
-    #: A spout that cannot send failed tuples again.
+    #: Whether the task is a spout that cannot send failed tuples again.
     forgets_failed: bool = False
     component: str = ""
-    #: A spout that may have emitted before another process replaced it. The new process calls `initialize` again:
-    #: unless the spout resumes, everything is emitted again.
+    #: Whether the task is a spout that may have emitted before another process replaced it. The new process calls
+    #: `initialize` again, and a spout that does not resume emits all tuples again.
     begun_again: bool = False
-    #: A spout that goes back to a checkpoint with its region, so that repeated emits count once.
+    #: Whether the spout goes back to a checkpoint with its region, so that repeated emits count once.
     rewinds: bool = False
-    #: A spout that claims to be rewindable, but keeps no state to go back to.
+    #: Whether the spout claims to be rewindable but keeps no state to go back to.
     saves_nothing: bool = False
-    #: Whether the report of its current process is final, because the process is ending.
+    #: Whether the last report of the current process is final, because the process is ending.
     ends: bool = False
     #: Whether an earlier process ended without a final report, so that the totals lack its last counts.
     at_least: bool = False
-    #: Its current process has ended without such a report and has no successor.
+    #: Whether the current process has ended without a final report and has no successor.
     given_up: bool = False
     #: Whether one of its processes has initialised.
     has_run: bool = False
-    #: The container of the current process; 0 is unknown.
+    #: Container of the current process; 0 if unknown.
     container: int = 0
-    #: The epoch of the stream manager that has counted all tuples of the current process; 0 if there is none.
+    #: Epoch of the stream manager that has counted all tuples of the current process; 0 if there is none.
     witness: int = 0
 
     def take_letters(self, before: int) -> None:
-        """Take the number of dead letters that earlier processes have left on disk; files lose no counts."""
+        """Take the number of dead letters on disk from earlier processes; unlike reports, files lose no counts."""
         known = self.before[_LETTERS]
         self.before = (*self.before[:_LETTERS], max(known, before), *self.before[_LETTERS + 1 :])
 
@@ -125,7 +125,7 @@ class TaskCounts(Struct):
             del reports[:unneeded]
 
     def totals_at(self, moment: float) -> tuple[int, ...]:
-        """The tuples emitted until this moment or slightly later; the other counters at this moment."""
+        """Return the totals at a moment; the emitted tuples may include a few from shortly after the moment."""
         if not self.moments:
             return self.totals()
         counted = self.reports[max(0, bisect_right(self.moments, moment) - 1)]
@@ -138,9 +138,9 @@ class _StmgrCounts(Struct):
     epoch: int
     latest: tuple[int, int]
     before: tuple[int, int] = (0, 0)
-    #: Whether it left the plan. If its name returns with another epoch, that is not a death.
+    #: Whether the stream manager left the plan. If its name returns with another epoch, it has not died.
     left: bool = False
-    #: Whether `latest` is final and includes the tuples that it held at its end.
+    #: Whether `latest` is final and includes the tuples that the stream manager held at its end.
     ends: bool = False
     #: Component to the tuples that this stream manager and its predecessors have discarded on purpose.
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -152,32 +152,32 @@ class Totals(Struct):
 
     tasks: dict[int, TaskCounts] = field(default_factory=dict)
     stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
-    #: A process died with tuples that were never counted.
+    #: Whether a process died with tuples that were never counted.
     uncounted: bool = False
-    #: A stream manager was one of them, so any number of tuples may have waited in it.
+    #: Whether a stream manager died that way, so any number of tuples may have been lost.
     queues_lost: bool = False
-    #: Stream managers that are being replaced in order and hold no tuples.
+    #: Stream managers that are empty and are being replaced as planned.
     emptied: frozenset[str] = frozenset()
-    #: Under ATLEAST_ONCE: whether tuples without a tuple tree were sent, which are not sent again.
+    #: ATLEAST_ONCE: whether tuples without a tuple tree were sent, which are not sent again after a failure.
     untracked: bool = False
-    #: Effectively once: number of times that a region went back.
+    #: EFFECTIVELY_ONCE: number of times that a region went back.
     restores: int = 0
-    #: Wall time at which the first topology master of this topology started; 0 is unknown.
+    #: Wall time at which the first topology master of this topology started; 0 if unknown.
     started_at: float = 0.0
-    #: All tasks were up once, under this topology master or an earlier one.
+    #: Whether all tasks were up once, under this topology master or an earlier one.
     has_run: bool = False
-    #: By process: the epoch of its executor, its number of restarts under earlier executors, and under this one.
+    #: Process to the epoch of its executor, and its restarts under earlier executors and under this executor.
     restarts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    #: Grows with changes that a successor can learn from no other process: the reports of a new process do not include
-    #: the counts of the replaced one.
+    #: Number of changes that a successor cannot learn from another process: the reports of a new process do not include
+    #: the counts of the replaced process.
     changes: int = 0
-    #: Grows with any count.
+    #: A number that grows with any count.
     growth: int = 0
-    #: Spout tasks that a plan allowed to emit, each with the epoch of its stream manager at that time; 0 is unknown.
+    #: Spout task that a plan allowed to emit, to the epoch of its stream manager at that time; 0 if unknown.
     let: dict[int, int] = field(default_factory=dict)
     _moment: float = 0.0
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
-    #: Tasks that were removed, as of the last plan.
+    #: Tasks that updates have removed, as of the last plan.
     _gone: frozenset[int] = frozenset()
     #: The same tasks as `_retired`, by component.
     _retired_of: dict[str, control_pb2.RetiredTotals] = field(default_factory=dict)
@@ -191,16 +191,16 @@ class Totals(Struct):
         self.changes += bool(fresh)
 
     def take_plan(self, previous: plan_pb2.PhysicalPlan) -> None:
-        """Take processes from a predecessor's last plan whose counts it may not have stored."""
+        """Take the processes of a predecessor's last plan, because the predecessor may not have stored their counts."""
         # It is unknown which processes ran when that plan took effect: an older plan may have let them emit.
         self.let_emit(dict.fromkeys(emitters(previous), 0))
         for record in previous.stmgrs:
             self.take_stmgr(record.id, record.epoch)
 
     def take_task(self, status: control_pb2.TaskStatus, spout: bool, container: int = 0, stmgr_epoch: int = 0) -> None:
-        """Take the status that a process of a task reports, with the component of its place.
+        """Take the status that a process of a task reports.
 
-        `stmgr_epoch` is the epoch of the stream manager that passes it on. An epoch or container of 0 is unknown.
+        `stmgr_epoch` is the epoch of the stream manager that forwards the status. Epoch 0 and container 0 mean unknown.
         """
         told = (
             status.emitted,
@@ -244,7 +244,7 @@ class Totals(Struct):
         same_witness = known.witness == stmgr_epoch and not moved
         if status.epoch > known.epoch or moved:
             let = status.task_id in self.let
-            # Only its stream manager reports the tuples of a process that has ended.
+            # After the end of a process, only its stream manager reports its tuples.
             unsure = let and not (same_witness and stmgr_epoch)
             known.begun_again = known.begun_again or (spout and (unsure or known.totals()[_EMITTED] > 0))
             known.witness = stmgr_epoch if same_witness or not let else 0
@@ -255,7 +255,7 @@ class Totals(Struct):
             known.epoch = status.epoch
             self.changes += 1
         else:
-            # A stream manager that has just started knows the task, but not its counts yet.
+            # A stream manager that has just started knows the task but not its counts.
             latest = tuple(map(max, known.latest, told))
             self.growth += latest != known.latest
             known.latest = latest
@@ -268,9 +268,9 @@ class Totals(Struct):
             known.keep(status.counted_at)
 
     def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0, ends: bool = False) -> None:
-        """Record the tuples that a stream manager has given up; without tuples, only its incarnation.
+        """Record the tuples that a stream manager has discarded or lost; without tuples, only its incarnation.
 
-        `ends`: it has counted the tuples that it held, and this is its last report.
+        `ends` means that the report is final and includes the tuples that the stream manager still held.
         """
         known = self.stmgrs.get(name)
         if known is None:
@@ -290,33 +290,33 @@ class Totals(Struct):
         else:
             if ends and not known.ends:
                 known.ends = True
-                # A peer may have had some of the tuples on their way to this one.
+                # Some of the tuples may have been in transit from a peer.
                 self.uncounted = self.uncounted or lost > known.latest[1]
                 self.changes += 1
             known.latest = (max(known.latest[0], discarded), max(known.latest[1], lost))
         known.left = False
 
     def take_dropped(self, name: str, dropped: Mapping[str, int]) -> None:
-        """Record the tuples, by component, that one stream manager process has discarded on purpose."""
+        """Record the tuples by component that one process of a stream manager has discarded on purpose."""
         known = self.stmgrs[name]
         known.dropped = max(known.dropped, dict(dropped), key=lambda counts: sum(counts.values()))
 
     def take_restarts(self, process: control_pb2.ProcessRecord, epoch: int) -> None:
-        """Record how often the executor of this epoch has restarted a process; its counts begin at zero."""
+        """Record how often the executor of this epoch has restarted a process; each executor counts from 0."""
         known, told = self.restarts.get(process.name), process.restarts
         found = (epoch, 0, told)
         if known is not None:
             executor, before, latest = known
             if epoch < executor:
                 return
-            # When an executor ends, its processes end too and get successors.
+            # When an executor ends, its processes end, too, and get successors.
             found = (epoch, _sum(before, latest, 1), told) if epoch > executor else (epoch, before, max(latest, told))
         if found != known:
             self.restarts[process.name] = found
             self.changes += 1
 
     def restarts_of(self, process: control_pb2.ProcessRecord) -> int:
-        """The number of restarts of a process, summed over all executors."""
+        """Return the number of restarts of a process, summed over all executors."""
         _, before, latest = self.restarts.get(process.name, (0, 0, process.restarts))
         return _sum(before, latest)
 
@@ -332,13 +332,13 @@ class Totals(Struct):
             self.changes += 1
 
     def start(self, wall: float) -> None:
-        """Record that a topology master starts at this wall time, unless a predecessor handed over an earlier one."""
+        """Record the start of the topology at this wall time, unless a predecessor handed over an earlier time."""
         if not 0 < self.started_at <= wall:
             self.started_at = wall
             self.changes += 1
 
     def count_restores(self, regions: int) -> None:
-        """Count this number of regions that go back to a checkpoint."""
+        """Add to the number of times that a region went back to a checkpoint."""
         self.restores = _sum(self.restores, regions)
         self.changes += 1
 
@@ -348,8 +348,8 @@ class Totals(Struct):
         self.has_run = True
 
     def place(self, tasks: AbstractSet[int], stmgrs: AbstractSet[str], names: AbstractSet[str] = frozenset()) -> None:
-        """Set the tasks and stream managers of the plan, and the names of tasks; the counts of all other tasks are
-        kept.
+        """Set the tasks and stream managers of the plan, and the names of tasks; keeps the counts of all other
+        tasks.
         """
         others = [name for name in self.restarts if name not in names and name not in stmgrs]
         for name in others[: max(0, len(others) - RETIRED_MAX)]:
@@ -358,7 +358,7 @@ class Totals(Struct):
             known.left = known.left or name not in stmgrs
         gone = [task for task in self.tasks if task not in tasks]
         if not self._gone.issuperset(gone):
-            self.changes += 1  # their counts reach a successor only in this record
+            self.changes += 1  # only this record hands their counts to a successor
         self._gone = frozenset(gone)
         self.let = {task: epoch for task, epoch in self.let.items() if task in tasks or task in self._gone}
         for task in gone[: max(0, len(gone) - RETIRED_MAX)]:
@@ -374,16 +374,16 @@ class Totals(Struct):
 
     @property
     def discarded(self) -> int:
-        """Tuples that stream managers gave up, including those that are sent again."""
+        """Number of tuples that stream managers discarded, including tuples that are sent again."""
         return _sum(*(known.before[0] + known.latest[0] for known in self.stmgrs.values()))
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Tuples that stream managers discarded on purpose, by the component that they were for."""
+        """Return the tuples that stream managers discarded on purpose, by receiving component."""
         return _added(*(counts for known in self.stmgrs.values() for counts in (known.dropped_before, known.dropped)))
 
     def moment(self, tasks: Iterable[int]) -> float:
-        """The newest moment after which all of these tasks, except silent ones, have reported; it never decreases."""
+        """Return the newest moment after which all of these tasks, except silent tasks, have reported."""
         newest = [known.moments[-1] for task in tasks if (known := self.tasks.get(task)) and known.moments]
         last = max(newest, default=0.0)
         talking = [at for at in newest if at >= last - SILENT_S]
@@ -394,7 +394,7 @@ class Totals(Struct):
         return self._moment
 
     def fill(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
-        """Replace the counts of the current process by the task's totals, either the latest or those at a moment."""
+        """Replace the counts of the current process by the task's totals at a moment, or by the latest (0)."""
         known = self.tasks.get(status.task_id)
         if known is not None:
             totals = known.totals_at(moment) if moment else known.totals()
@@ -403,13 +403,13 @@ class Totals(Struct):
             status.at_least = known.at_least
 
     def fill_unheard(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
-        """The counts of a task that has reported only to a predecessor, as lower bounds."""
+        """Fill in the counts of a task that has reported only to a predecessor, as lower bounds."""
         if status.task_id in self.tasks:
             self.fill(status, moment)
             status.at_least = True
 
     def retired(self, tasks: Collection[int], moment: float = 0.0) -> list[control_pb2.RetiredTotals]:
-        """The counts by component of all tasks except these, at a moment; without a moment, the latest."""
+        """Return the counts by component of all tasks except these, at a moment or the latest (0)."""
         found: dict[str, control_pb2.RetiredTotals] = {}
         for component, summed in self._retired_of.items():
             found[component] = control_pb2.RetiredTotals()
@@ -420,7 +420,7 @@ class Totals(Struct):
         return list(found.values())
 
     def ledger(self, topology_id: str) -> control_pb2.TotalsLedger:
-        """Everything, for a successor."""
+        """Return all counts, for a successor."""
         kept = control_pb2.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
         kept.restores, kept.started_at, kept.queues_lost = self.restores, self.started_at, self.queues_lost
         kept.has_run, kept.untracked = self.has_run, self.untracked
@@ -440,7 +440,7 @@ class Totals(Struct):
 
     @classmethod
     def of(cls, kept: control_pb2.TotalsLedger | None, topology_id: str) -> Totals:
-        """The totals of a predecessor; new totals if there is none, or if they belong to another topology."""
+        """Restore a predecessor's totals; start new totals without them or if they belong to another topology."""
         totals = cls()
         if kept is None or kept.topology_id != topology_id:
             return totals
@@ -466,7 +466,7 @@ class Totals(Struct):
         return totals
 
     def summed(self, moment: float = 0.0, mode: str = "ATMOST_ONCE") -> control_pb2.TupleTotals:
-        """The totals of a topology of this reliability mode at a moment; without a moment, the latest."""
+        """Return the totals of a topology of this reliability mode at a moment, or the latest (0)."""
         totals = control_pb2.TupleTotals()
         totals.CopyFrom(self._retired)
         for task, known in self.tasks.items():
@@ -474,7 +474,7 @@ class Totals(Struct):
         totals.lost = _sum(totals.lost, *(known.before[1] + known.latest[1] for known in self.stmgrs.values()))
         totals.untracked = mode == "ATLEAST_ONCE" and self.untracked
         not_resent = totals.untracked or mode == "ATMOST_ONCE"
-        # A topology without bolts sends no tuples. Units of its workers are leased, and their ledger accounts for
+        # A topology without bolts sends no tuples. Its workers lease units, and the ledger of units accounts for
         # losses.
         sends = not self.tasks or not all(task.spout for task in self.tasks.values())
         totals.lost_estimated = not_resent and sends and self.uncounted
@@ -513,7 +513,7 @@ def _add(totals: control_pb2.TupleTotals, number: int, task: TaskCounts, moment:
         if task.forgets_failed:
             totals.not_resent = _sum(totals.not_resent, failed)
             failed = 0
-        # A restarted spout may start over, whether or not it resends failed tuples.
+        # A restarted spout may start over, even if it can resend failed tuples.
         totals.replayed = _sum(totals.replayed, failed, task.abandoned)
         if task.begun_again and (task.saves_nothing or not task.rewinds):
             totals.spouts_begun_again = _sum(totals.spouts_begun_again, 1)

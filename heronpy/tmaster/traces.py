@@ -1,7 +1,7 @@
 """Traces: joins the spans that tasks report, and compares the clocks of hosts. Pure.
 
-Spans come in any order. A trace is shown once the span of its spout is known; spans below a lost span are left out.
-Invariants: the latest traces, at most `TRACES_MAX`, with at most `SPANS_MAX` spans each; a span counts once.
+Spans arrive in any order. A trace is shown once the span of its spout is known; spans below a lost span are left out.
+Invariants: at most the `TRACES_MAX` latest traces are kept, with at most `SPANS_MAX` spans each; a span counts once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRACES_MAX = 1000
 SPANS_MAX = 200
 #: Limits of requests.
 RATE_MAX, LEASE_MAX_S = 1000.0, 10.0
-#: A trace in which a call may still be in progress is left out for this long.
+#: Seconds for which a trace is left out because a call may still be in progress.
 SETTLE_S = 2.0
 
 CLOCKS_MAX: Final = 10_000
@@ -40,12 +40,12 @@ ENDS = {
 
 
 class Way(Struct, frozen=True):
-    """The way of a tuple to a call and through it: its parts in order, in seconds."""
+    """The path of a tuple to a call and through it: its parts in order, in seconds."""
 
     parts: tuple[tuple[str, float], ...]
-    #: False: one part is between two hosts, so that no single clock measures it.
+    #: Whether one clock measured all parts; False if a part is between two hosts.
     exact: bool
-    #: Error of the part between hosts; None if that part is unknown.
+    #: Maximum error of the part between hosts in seconds; None if that part is unknown.
     error_s: float | None = 0.0
 
     @property
@@ -53,7 +53,7 @@ class Way(Struct, frozen=True):
         return sum(took for _, took in self.parts)
 
     def sums(self) -> dict[str, float]:
-        """Seconds of each hop. A hop may have several parts."""
+        """Return the seconds of each hop. A hop may have several parts."""
         found: dict[str, float] = {}
         for hop, took in self.parts:
             found[hop] = found.get(hop, 0.0) + took
@@ -61,7 +61,7 @@ class Way(Struct, frozen=True):
 
 
 def way_of(span: Span) -> Way:
-    """The way of one span. For a spout's span it is only the call, and for an ack it is empty."""
+    """Return the path of one span. A spout's span has only the call, and an ack has an empty path."""
     if span.end in (control_pb2.SPAN_ACKED, control_pb2.SPAN_FAILED):
         return Way((), True)
     process = ("process", _seconds(span.began, span.ended))
@@ -73,7 +73,7 @@ def way_of(span: Span) -> Way:
         parts.append(("queue", _seconds(at, span.left)))
         at = span.left
     pairs = list(zip(span.hops[0::2], span.hops[1::2]))
-    # With two stream managers, the first is on the host of the sender and the second on that of the receiver.
+    # With two stream managers, the first is on the sender's host and the second is on the receiver's host.
     crossing = len(pairs) - 1 if span.source_clock != span.clock else -1
     exact, error_s = True, span.clock_error / 1e9 if span.clock_error else None
     for number, (arrived, left) in enumerate(pairs):
@@ -94,7 +94,7 @@ def _seconds(first_ns: int, last_ns: int) -> float:
 
 
 class Placed(Struct, frozen=True):
-    """A span on the time line of its trace, in seconds from the begin of next_tuple to the begin of its first part."""
+    """A span on the timeline of its trace, with the seconds from the start of next_tuple to its first part."""
 
     span: Span
     start_s: float
@@ -106,10 +106,10 @@ class Placed(Struct, frozen=True):
 
 
 def placed(spans: list[Span]) -> list[Placed]:
-    """The spans of a trace in their order in time, from the spout on.
+    """Return the spans of a trace in chronological order, beginning with the spout.
 
     Spans below a missing span are left out. A span begins at the end of its parent's call, or earlier if the tuple was
-    sent before that.
+    sent before that end.
     """
     children: dict[int, list[Span]] = {}
     for span in spans:
@@ -138,7 +138,7 @@ _SETTLED = (control_pb2.SPAN_ACKED, control_pb2.SPAN_FAILED)
 
 
 def shown(one: Placed) -> TraceSpan:
-    """A span in the form of an answer."""
+    """Convert a span to the form used in answers."""
     span = one.span
     return TraceSpan(
         number=f"{span.number:016x}",
@@ -160,20 +160,20 @@ def shown(one: Placed) -> TraceSpan:
 
 
 class Clocks:
-    """The monotonic clocks of the hosts, as executors compare them with the topology master's.
+    """Offsets of the hosts' monotonic clocks, which executors compare with the topology master's clock.
 
-    Times are nanoseconds; `now_ns` is of the topology master's clock, whose number is `own`.
+    Times are nanoseconds; `now_ns` is the time of the topology master's clock, whose number is `own`.
 
     Invariant: the `CLOCKS_MAX` clocks that were reported last are kept.
     """
 
     def __init__(self, own: int) -> None:
         self._own = own
-        #: Clock to the time of the sample, and its difference.
+        #: Clock to the time of its best sample and the offset in that sample.
         self._known: OrderedDict[int, tuple[int, Offset]] = OrderedDict()
 
     def take(self, told: control_pb2.ClockOffset, now_ns: int) -> None:
-        """Record an executor's sample of its host's clock; the most exact sample of a host is used."""
+        """Record an executor's sample of its host's clock; the most precise sample of a host is used."""
         if not told.clock or told.clock == self._own or not told.error:
             return
         new, known = Offset(told.offset, told.error), self.offset(told.clock, now_ns)
@@ -184,7 +184,7 @@ class Clocks:
                 self._known.popitem(last=False)
 
     def offset(self, clock: int, now_ns: int) -> Offset | None:
-        """The offset from this clock to the topology master's; None without a recent sample."""
+        """Return the offset from this clock to the topology master's clock; None without a recent sample."""
         if clock == self._own:
             return Offset(0, 0)
         at_ns, offset = self._known.get(clock, (0, None))
@@ -192,7 +192,7 @@ class Clocks:
         return offset.aged(age_ns) if offset is not None and age_ns <= KEPT_NS else None
 
     def relate(self, span: control_pb2.Span, now_ns: int) -> None:
-        """Write the difference of the two hosts' clocks into a span between hosts, if both clocks are known."""
+        """Store the offset between the two hosts' clocks in a span between hosts, if both clocks are known."""
         span.clock_shift = span.clock_error = 0  # only this master sets these fields
         if span.source_clock == span.clock or not span.source_clock:
             return
@@ -209,11 +209,11 @@ class _Trace:
         self.spans: dict[int, Span] = {}
         self.root: Span | None = None
         self.heard_at = 0.0
-        #: Computed on demand, and dropped when another span comes.
+        #: The joined trace, computed on demand and dropped when another span arrives.
         self._joined: _Joined | None = None
 
     def add(self, span: Span, now: float) -> bool:
-        """Add a span; returns whether there was room for it."""
+        """Add a span; returns False if the trace has too many spans."""
         if span.number in self.spans:
             return True
         if len(self.spans) >= SPANS_MAX:
@@ -226,7 +226,7 @@ class _Trace:
 
     @property
     def joined(self) -> _Joined:
-        """The trace joined from its spans, which include a root."""
+        """Return the trace joined from its spans, which must include a root."""
         if self._joined is None:
             spans = self.spans.values()
             parents = {span.parent for span in spans}
@@ -248,9 +248,9 @@ class _Trace:
 
 class _Joined(Struct, frozen=True):
     placed: list[Placed]
-    #: Whether all tuples emitted for it are known.
+    #: Whether all tuples emitted for the trace are known.
     whole: bool
-    #: To the end of the last call, without the ack.
+    #: Seconds until the end of the last call, without the ack.
     took_s: float
     #: ((source, target), hop, seconds, maximum error in seconds)
     hops: list[tuple[tuple[str, str], str, float, float]]
@@ -275,20 +275,20 @@ class _Figures(Struct):
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values does not exceed; 0 without values."""
+    """Return the smallest value that at least this share of the values does not exceed; 0 without values."""
     if not ordered:
         return 0.0
     return ordered[max(0, -int(-len(ordered) * share // 1) - 1)]
 
 
 class TraceStore:
-    """See the module. Times are in seconds, `now` is monotonic."""
+    """See the module. Times are in seconds; `now` is monotonic."""
 
     def __init__(self, clocks: Clocks | None = None) -> None:
         """`clocks` compares the clocks of several hosts."""
         self._clocks = clocks
         self._traces: OrderedDict[int, _Trace] = OrderedDict()
-        #: Spans for which there was no room.
+        #: Number of spans that were dropped for lack of room.
         self.discarded = 0
 
     def __len__(self) -> int:
@@ -312,7 +312,7 @@ class TraceStore:
             self.discarded += not trace.add(kept, now)
 
     def reply(self, asked: control_pb2.GetTraces, now: float, wall_s: float) -> Traces:
-        """Answer GetTraces; `wall_s` is the current wall time."""
+        """Answer GetTraces; `wall_s` is the current wall time in seconds."""
         begun = [
             (number, trace)
             for number, trace in self._traces.items()
@@ -354,7 +354,7 @@ class TraceStore:
 
 
 def _figures(traces: Iterable[_Trace]) -> list[Hop]:
-    """The hops of each connection between two components, in the order in which a tuple passes them."""
+    """Return the hops of each connection between two components, in the order in which a tuple passes them."""
     found: dict[tuple[str, str], dict[str, _Figures]] = {}
     for trace in traces:
         for way, hop, took_s, error_s in trace.joined.hops:

@@ -2,24 +2,24 @@
 
 The steps, each stored before it is announced:
 
-    SAVING     EFFECTIVELY_ONCE only: a checkpoint that the tasks of the new plan restore from
+    SAVING     EFFECTIVELY_ONCE only: a checkpoint is taken, from which the tasks of the new plan restore
     JOINING    the packing plan is the union of old and new, so executors start the added processes;
                wait until all of them are registered
-    SWITCHING  the physical plan has the new tasks and no removed ones; wait until every task has applied it
+    SWITCHING  the physical plan contains the new tasks and no removed tasks; wait until every task has applied it
     DRAINING   removed tasks get no new tuples; wait until they are empty, or until the drain timeout. When tasks move
                to other containers, the spouts wait, too, until the whole topology is empty: tuples in flight to a
                removed stream manager would be lost
     SETTLING   the packing plan is the new one, so executors stop the removed processes; tasks that move
                to another container start there; wait for them
 
-Before DRAINING, a missed deadline or a task that cannot start rolls everything back. An intent is kept in
-the state manager from the first step until the final packing plan is stored; a restarted topology
-master resumes the update where the stored plans show it was. Packing plan versions record the progress:
-v before, v+1 the union, v+2 the end (new, or old again after a rollback).
-With checkpoints, the switch restarts the regions whose tasks change, from that checkpoint: keyed state goes
-to the tasks that own its keys now, nothing is drained, and a rollback restores from it as well.
-Only DRAINING waits for tuples to be processed, and it has a deadline. So an update ends even while all spouts are
-clamped by backpressure.
+Before DRAINING, a missed deadline or a task that cannot start rolls the whole update back. An intent is kept in
+the state manager from the first step until the final packing plan is stored; a restarted topology master resumes
+the update at the step that the stored plans show. Packing plan versions record the progress: v before, v+1 the
+union, v+2 the end (new, or old again after a rollback).
+With checkpoints, the switch restarts the regions whose tasks change, from the checkpoint of SAVING: keyed state
+moves to the tasks that now own its keys, nothing is drained, and a rollback restores that checkpoint as well.
+Only DRAINING waits for tuples to be processed, and it has a deadline. So an update ends even while backpressure
+holds all spouts.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from heronpy.tmaster.events import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
 from heronpy.tmaster.shared_state import SharedState
 
-#: Longer than a frame takes to a removed task from its sender, which has applied the plan by then.
+#: Seconds without tuples before a removed task ends; longer than a frame is in transit to the task.
 QUIET_S = 0.5
-#: A topology whose ticks emit is never empty; its tasks move after this time.
+#: Seconds after which tasks move even if the topology is not empty, for example because its ticks emit.
 MOVE_WAIT_S = 5.0
 #: Properties of a component with plain State that prevent rescaling, and the alternatives.
 _PLAIN = (
@@ -54,9 +54,9 @@ _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
 
 
 def not_scalable(component: str, plain: Collection[str]) -> str:
-    """Why an update is refused that changes the number of tasks of a component; "" when it is allowed.
+    """Return why the number of tasks of a component cannot be changed; "" if it can.
 
-    `plain`: the components with plain State in the last checkpoint.
+    `plain` contains the components with plain State in the last checkpoint.
     """
     return _PLAIN.format(component) if component in plain else ""
 
@@ -84,10 +84,10 @@ class Saver(Protocol):
         """Whether every task has restored and runs with the current plan."""
 
     def ask(self, now: float) -> int:
-        """Begin; returns the token for `outcome`."""
+        """Begin a checkpoint; returns the token for `outcome`."""
 
     def outcome(self, token: int) -> Answer | None:
-        """The result of the update; None while it is in progress."""
+        """Return the result of the checkpoint; None while it is in progress."""
 
 
 class Broken(Struct, frozen=True):
@@ -101,7 +101,7 @@ class Broken(Struct, frozen=True):
 
 
 class Update:
-    """One update; make it with `begin` or `resume`."""
+    """One update; create it with `begin` or `resume`."""
 
     def __init__(
         self, shared: SharedState, intent: plan_pb2.UpdateIntent, requests: list[int], saver: Saver | None = None
@@ -139,7 +139,7 @@ class Update:
         now: float,
         saver: Saver | None = None,
     ) -> Update:
-        """Check a request and take the first step; RpcError or TopologyError when it is wrong."""
+        """Check a request and take the first step. Raises RpcError or TopologyError if the request is invalid."""
         check_request(shared, message)
         timeout_s = message.drain_timeout_s or shared.settings.drain_timeout_s
         intent = plan_pb2.UpdateIntent(drain_timeout_s=timeout_s)
@@ -152,7 +152,7 @@ class Update:
         update = cls(shared, intent, [request], saver)
         if saver is not None:
             if bound := update._bound():
-                # An earlier checkpoint shows it, so no checkpoint has to be taken.
+                # An earlier checkpoint shows the reason for a refusal, so no checkpoint has to be taken.
                 raise InvalidRpcError(bound)
             update.phase = Phase.SAVING
             update._saving_until = now + shared.settings.start_timeout_s
@@ -166,7 +166,7 @@ class Update:
     def resume(
         cls, shared: SharedState, intent: plan_pb2.UpdateIntent, now: float, saver: Saver | None = None
     ) -> Update:
-        """Continue the update of a predecessor; the book shows whether it had switched."""
+        """Continue the update of a predecessor; the plan book shows whether the update had switched."""
         update = cls(shared, intent, [], saver)
         if placement(shared.book.packing) == placement(update._middle) and update._has_switched():
             shared.registry.place(update._union, update._old_spouts | update._new_spouts)
@@ -206,7 +206,7 @@ class Update:
     # ---- saving -----------------------------------------------------------------------------
 
     def _advance_saving(self, now: float) -> None:
-        """Wait for the checkpoint. Without one, or with state that cannot be redistributed, nothing is changed."""
+        """Wait for the checkpoint. If it fails or contains state that cannot be redistributed, change nothing."""
         assert self._saver is not None
         answer = self._saver.outcome(self._token)
         if answer is None:
@@ -223,7 +223,7 @@ class Update:
             self._join(now)
 
     def _bound(self) -> str:
-        """Why the tasks of the new plan cannot take the state of the last checkpoint; "" if they can."""
+        """Return why the tasks of the new plan cannot take the state of the last checkpoint; "" if they can."""
         plain = self._saver.plain if self._saver is not None else ()
         bound = [why for name in sorted(self._rescaled()) if (why := not_scalable(name, plain))]
         return f"nothing was updated: {'; '.join(bound)}" if bound else ""
@@ -261,9 +261,9 @@ class Update:
             self._roll_back(now, f"within {self._timeout()} these did not register: {listed(waiting)}")
 
     def _broken(self) -> Broken | None:
-        """The first task that can never start."""
+        """Return the first task that can never start, or None."""
         registry = self._shared.registry
-        # A switch with checkpoints also restarts the other tasks.
+        # A switch with checkpoints also restarts tasks that do not change.
         restarted = self._saver is not None and self.phase is Phase.SWITCHING
         for task in sorted(registry.places) if restarted else self._added:
             name = registry.name_of(task)
@@ -323,10 +323,10 @@ class Update:
         self._commit(now)
 
     def _undrained(self) -> list[int]:
-        """Removed tasks that may still have work, and all other tasks if the spouts wait for them.
+        """Return removed tasks that may still have work, and also all other such tasks if the spouts are held.
 
-        All of them must be idle during the same period, because one task may feed another. The period has a minimum,
-        because frames may be in transit between two stream managers.
+        All tasks must be idle during the same period, because one task may feed another. The period has a minimum
+        length, because frames may be in transit between two stream managers.
         """
         registry, removed = self._shared.registry, self._removed
         tasks = [*removed, *(registry.places.keys() - removed if self._shared.book.held_to_empty else ())]
@@ -356,7 +356,7 @@ class Update:
         shared.persist(Node.UPDATE, None)
         shared.book.use(final)
         for task in (*self._removed, *self._moved):
-            shared.outages.pop(shared.registry.name_of(task), None)  # a process of this name sends no more reports
+            shared.outages.pop(shared.registry.name_of(task), None)  # its end will not be reported
         shared.registry.place(final, self._new_spouts)
         if self._moved or self._diff.removed_containers:
             self._version = shared.change_plan(now)
@@ -408,7 +408,7 @@ class Update:
         packing.version += 2
         packing.next_task_id = packing_plan.next_task_id(self._union)
         shared.book.topology, shared.book.held_to_empty = self._intent.old_topology, False
-        # Even if nothing was switched: a predecessor may have stored the new topology.
+        # Needed even if nothing was switched: a predecessor may have stored the new topology.
         shared.persist(Node.TOPOLOGY, shared.book.topology)
         shared.persist(Node.PACKING_PLAN, packing)
         shared.persist(Node.UPDATE, None)
@@ -427,14 +427,14 @@ class Update:
 
 
 def _is_busy(status: control_pb2.TaskStatus, leaves: bool) -> bool:
-    """Whether a task has work; pending tuples of a spout only count if the task is removed."""
-    # Bytes without tuples are frames that its stream manager still holds for the task.
+    """Whether a task has work; pending tuples of a spout only count if the task leaves."""
+    # Bytes without tuples are frames that the stream manager still holds for the task.
     queued = status.in_queue_tuples or status.in_queue_bytes
     return bool(queued or status.out_queue_tuples or (leaves and status.pending))
 
 
 def check_request(shared: SharedState, message: control_pb2.UpdateTopology) -> None:
-    """Raise RpcError or TopologyError when an update must not begin."""
+    """Raise RpcError or TopologyError if an update must not begin."""
     book, target = shared.book, message.packing_plan
     if message.expected_version != book.packing.version:
         raise RpcError("the packing plan has changed; run update again")
@@ -462,14 +462,14 @@ def same(shared: SharedState, message: control_pb2.UpdateTopology) -> bool:
 
 
 def union_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """All current tasks and all added tasks; moved tasks stay in their old container."""
+    """Return a plan with all current and all added tasks; moved tasks stay in their old containers."""
     union: plan_pb2.PackingPlan = packing_plan.union(old, new)
     union.version = old.version + 1
     return union
 
 
 def middle_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """The tasks of the new plan in their current containers; removed containers are still there, but empty."""
+    """Return a plan with the tasks of the new plan in their current containers; removed containers become empty."""
     middle = union_of(old, new)
     stays = placement(new).keys()
     for container in middle.containers:
@@ -482,10 +482,10 @@ def middle_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.
 def resume_point(
     intent: plan_pb2.UpdateIntent, stored: plan_pb2.PackingPlan, previous: plan_pb2.PhysicalPlan | None
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan] | None:
-    """The topology and packing plan of a half-done update, or None when the update is over.
+    """Return the topology and packing plan of a half-done update, or None if the update is over.
 
-    The physical plan decides: it is stored before it is sent, so no process can know of a switch that the plan does not
-    show.
+    The physical plan decides: it is stored before it is sent, so no process can know of a switch that the plan does
+    not show.
     """
     if stored.version > intent.old_packing_plan.version + 1:
         return None

@@ -1,4 +1,4 @@
-"""The oracle: a seeded input, a sink that keeps records, and a verifier that recomputes everything from the seed.
+"""The oracle: a seeded input, a sink that records arrivals, and a verifier that recomputes all results from the seed.
 
 To verify your own topologies, use `SeededSource` and `VerifiedSink`, configured by
 `InputSpec(...).config(folder)`; `heron verify check folder` checks the records.

@@ -1,9 +1,9 @@
 """Faults of processes and of the links between them (F01-F10, F12-F18, F25, F35, F38).
 
 An act begins when tuples flow, causes its fault `runs` times with some traffic in between, and returns when the last
-victim is back. The oracle judges the result. Problems that only the act can detect (such as orphans) are raised as a
-LabError. An act on links sets rules of the fault proxy for a while and clears them; half-open connections stay frozen,
-because the heartbeats of the stream managers have to detect them.
+victim has been restarted. The oracle judges the result. Problems that only the act can detect (such as orphans) are
+raised as a LabError. An act on links sets rules of the fault proxy for a while and clears them; half-open connections
+stay frozen, because the heartbeats of the stream managers have to detect them.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from heronpy.verify.world import BACK_S, EXACT, POLL_S, Target, World
 
 #: Number of records that must arrive between two faults.
 BETWEEN = 200
-#: Greater than the maximum number of attempts of a tuple.
+#: Number of kills, greater than the maximum number of attempts of a tuple.
 KILLS_IN_A_ROW = 5
 #: Time limit for the end of a dead executor's children.
 ORPHANS_S = 2.0
 MONKEY_MEAN_S = 10.0
-#: Kills in a short monkey run, and seconds of a full one.
+#: Number of kills in a short monkey run, and seconds of a full run.
 MONKEY_KILLS, MONKEY_S = 6, 1800.0
 GUARDIAN, SCHEDULER, FORK_SERVER = "the scheduler's guardian", "the scheduler", "the scheduler's fork server"
 FORK_SERVERS, EVERY_PROCESS = "the executors' fork servers", "every process of the topology"
-#: After a topology master is back, checkpoints complete again within this time (F03).
+#: Seconds after the restart of a topology master within which checkpoints must complete again (F03).
 CHECKPOINTS_AGAIN_S = 10.0
-#: Memory that the greedy task takes per second.
+#: Memory in MB that the greedy task allocates per second.
 LEAK_MB_S = 10.0
 
-#: Acts on a world this number of times.
+#: Function that acts on a world the given number of times.
 Act = Callable[[Any, int], None]
 
 
 def nothing(world: World, runs: int) -> None:
-    """No fault, to distinguish a broken oracle from a broken product."""
+    """Cause no fault, to distinguish a broken oracle from a broken product."""
 
 
 def repeated(once: Act) -> Act:
-    """The act that repeats `once`, with the number of each repetition, and with some traffic after it."""
+    """Return an act that repeats `once`, called with the number of the repetition, with some traffic after each."""
 
     @functools.wraps(once)
     def act(world: World, runs: int) -> None:
@@ -60,7 +60,7 @@ def repeated(once: Act) -> Act:
 
 
 def kill_task(component: str) -> Act:
-    """kill -9 tasks of a component, one after the other."""
+    """Return an act that kills (-9) tasks of a component, one after the other."""
 
     @repeated
     def act(world: World, number: int) -> None:
@@ -73,7 +73,7 @@ def kill_task(component: str) -> Act:
 
 
 def check_untouched(world: World, others: list[Target], victim: Target) -> None:
-    """Check that the death of one process ends no other one, unless the whole region restarts."""
+    """Check that the death of one process ends no other process, unless the whole region restarts."""
     now = {one.name: one.pid for one in world.targets()}
     touched = [one.name for one in others if now.get(one.name) != one.pid]
     if touched and world.mode != EXACT:
@@ -82,7 +82,7 @@ def check_untouched(world: World, others: list[Target], victim: Target) -> None:
 
 @repeated
 def kill_busy(world: World, number: int) -> None:
-    """kill -9 every task of the bolt several times, while it processes many equal tuples."""
+    """Kill (-9) every task of the bolt several times while it processes many equal tuples."""
     for _ in range(KILLS_IN_A_ROW):
         for victim in world.tasks("work"):
             world.kill(victim)
@@ -101,13 +101,13 @@ def kill_stmgr(world: World, number: int) -> None:
 
 @repeated
 def kill_tmaster(world: World, number: int) -> None:
-    """kill -9 the active topology master, even if there are standbys."""
+    """Kill (-9) the active topology master, even if there are standbys."""
     world.kill(world.master()).disruptive = False
 
 
 @repeated
 def tmaster_down(world: World, number: int) -> None:
-    """Without a topology master data keeps flowing, and checkpoints resume soon after one is back."""
+    """Check that data flows without a topology master, and that checkpoints resume soon after its restart."""
     world.until_checkpoint()
     fault = world.note("no topology master", disruptive=False)
     end = time.monotonic() + (4.0 if world.short else 600.0)
@@ -124,7 +124,7 @@ def tmaster_down(world: World, number: int) -> None:
 
 @repeated
 def kill_executor(world: World, number: int) -> None:
-    """The children of an executor end with it, and its container comes back."""
+    """Kill an executor; check that its children end with it and its container is restarted."""
     container = world.random.choice(world.containers())
     victim = world.named(f"executor-{container}")
     children = [world.process(one) for one in world.targets() if one.container == container and one != victim]
@@ -157,7 +157,7 @@ def monkey(world: World, runs: int) -> None:
     for _ in range(runs * (MONKEY_KILLS if world.short else int(MONKEY_S / MONKEY_MEAN_S))):
         world.wait(min(world.random.expovariate(1 / mean), 3 * mean))
         victim = world.random.choice(world.until(world.targets, BACK_S, "a process"))
-        # It may have ended already, after another kill.
+        # The process may already have ended because of another kill.
         with suppress(LabError):
             if world.random.random() < 0.2:
                 seconds = world.random.uniform(0.2, 1.0 if world.short else 5.0)
@@ -168,7 +168,7 @@ def monkey(world: World, runs: int) -> None:
 
 @repeated
 def kill_in_restore(world: World, number: int) -> None:
-    """Kill again while the region restores, and at any moment of a checkpoint."""
+    """Kill a task again while its region restores, and at any moment of a checkpoint."""
     world.kill(world.random.choice(world.tasks("work")), wait=False)
     for component in ("sink", "source"):
         world.wait(world.random.uniform(0.0, 0.3))
@@ -177,7 +177,7 @@ def kill_in_restore(world: World, number: int) -> None:
 
 
 def stop(which: str) -> Act:
-    """SIGSTOP for a while, then SIGCONT."""
+    """Return an act that sends SIGSTOP and, after a while, SIGCONT."""
 
     @repeated
     def act(world: World, number: int) -> None:
@@ -189,9 +189,9 @@ def stop(which: str) -> Act:
 
 
 def _victims(world: World, which: str) -> tuple[str, list[psutil.Process]]:
-    """A name for the victims, and their processes."""
+    """Return a name for the victims and their processes."""
     if which in (GUARDIAN, SCHEDULER, FORK_SERVER, FORK_SERVERS, EVERY_PROCESS):
-        # The status of the topology master does not have these processes.
+        # The status of the topology master does not contain these processes.
         scheduler, guardian = world.topology.scheduler(), world.topology.guardian()
         below = scheduler.children(recursive=True)
         servers = [process for process in below if " ".join(process.cmdline()).startswith("heron: fork-server")]
@@ -216,7 +216,7 @@ def _victims(world: World, which: str) -> tuple[str, list[psutil.Process]]:
 
 
 def slow_bolt(world: World, runs: int) -> None:
-    """One task becomes slow, then much slower, then normal again."""
+    """Make one task slow, then much slower, then normal again."""
     for _ in range(runs):
         try:
             for pause_ms in (20, 1000) if world.short else (200, 10_000):
@@ -237,7 +237,7 @@ def stopped_sink(world: World, number: int) -> None:
 
 
 def backlog(world: World, runs: int) -> None:
-    """No sink runs while the input follows its schedule; then the sinks have to catch up."""
+    """Stop all sinks while the input follows its schedule; then the sinks have to catch up."""
     rates = []
     for _ in range(runs):
         sinks = [world.process(victim) for victim in world.tasks("sink")]
@@ -250,7 +250,7 @@ def backlog(world: World, runs: int) -> None:
 
 
 def checkpoint_under_backpressure(unaligned: bool) -> Act:
-    """Under backpressure an unaligned checkpoint completes, and an aligned one is aborted and counted."""
+    """Check that under backpressure an unaligned checkpoint completes, or an aligned one is aborted and counted."""
 
     def act(world: World, runs: int) -> None:
         def clamped() -> bool:
@@ -267,7 +267,7 @@ def checkpoint_under_backpressure(unaligned: bool) -> Act:
                     world.until_checkpoint()
                 else:
                     world.until_given_up("aborted")
-                # A task that saves tuples in transit takes them from its link, which is below its limit for a moment.
+                # A task that saves tuples in transit takes them from its link, which is briefly below its limit.
                 lasting = "backpressure that outlasts the checkpoint (a higher --rate makes more)"
                 world.until(clamped, BACK_S, lasting)
             finally:
@@ -283,7 +283,7 @@ def checkpoint_under_backpressure(unaligned: bool) -> Act:
 
 @repeated
 def leak(world: World, number: int) -> None:
-    """One task takes more and more memory until its limit ends it. Only this task dies, and the reason is reported."""
+    """Make one task leak memory until its limit ends it. Check that only this task dies and the reason is reported."""
     others = [one for one in world.targets() if one.component != "work"]
     victim = world.first_task("work")
 
@@ -303,7 +303,7 @@ def leak(world: World, number: int) -> None:
 
 # Bad links between stream managers, and to the topology master.
 
-#: Half-open connections are detected and replaced within this (F16).
+#: Seconds within which half-open connections must be detected and replaced (F16).
 FOUND_S = 10.0
 
 
@@ -351,7 +351,7 @@ def partition_one_way(world: World, number: int) -> None:
 
 
 def partition_flapping(world: World, runs: int) -> None:
-    """On and off for 3 s each."""
+    """Partition links repeatedly, on and off for 3 s each."""
     each = 0.7 if world.short else 3.0
     for _ in range(max(2, runs)):
         one, other = _two(world)
@@ -377,7 +377,7 @@ def bad_link(rule: Rule) -> Act:
 
 
 def corrupt(world: World, runs: int) -> None:
-    """One byte in a million; in a short run, which has fewer bytes, three in a hundred thousand."""
+    """Corrupt one byte in 1,000,000, or in a short run, which has fewer bytes, three bytes in 100,000."""
     bad_link(Rule(corrupt_share=3e-5 if world.short else 1e-6))(world, runs)
     if not _proxy(world).counts["corruptions"]:
         raise LabError("no byte was corrupted; give a higher --rate or a longer --duration")
@@ -385,7 +385,7 @@ def corrupt(world: World, runs: int) -> None:
 
 @repeated
 def throttle(world: World, number: int) -> None:
-    """125,000 bytes a second on one link."""
+    """Throttle one link to 125,000 bytes per second."""
     one, other = _two(world)
     seconds = 3.0 if world.short else 20.0
     _while(world, f"1 Mbit/s {one} -> {other}", seconds, (one, other, Rule(bytes_per_s=125_000)))
@@ -393,7 +393,7 @@ def throttle(world: World, number: int) -> None:
 
 @repeated
 def half_open(world: World, number: int) -> None:
-    """Connections that pass nothing and do not end; heartbeats must detect them within 10 s."""
+    """Freeze connections, which pass no data and do not end; heartbeats must detect them within 10 s."""
     one, other = _two(world)
     world.note(f"half-open {one} | {other}")
     proxy = _proxy(world)

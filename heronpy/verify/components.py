@@ -1,7 +1,7 @@
-"""SeededSource, whose tuples follow from a seed, and VerifiedSink, which keeps a record of everything that arrives.
+"""SeededSource, whose tuples are determined by a seed, and VerifiedSink, which records every arrival.
 
     EFFECTIVELY_ONCE  the source's positions are state: after a restore it continues from the checkpoint.
-    ATLEAST_ONCE      it emits failed tuples again; a new process starts at the first unacked tuple.
+        ATLEAST_ONCE      the source emits failed tuples again; a new process starts at the first unacked tuple.
     ATMOST_ONCE       a new process continues after the last emitted tuple.
 
 Its partitions are those of a partitioned state, so any parallelism emits the same input, also after `heron update`.
@@ -33,7 +33,7 @@ from heronpy.common.folders import make_folders
 from heronpy.verify import records
 from heronpy.verify.stream import KEY, Partition, spec_of
 
-#: For an input without a count, the interval of checks for its end; and of checks for the partitions of a task.
+#: Seconds between two checks for the end of an input without a count and for the partitions of a task.
 ENDLESS, LOOK_S = 1 << 62, 0.1
 #: Name of the partitioned state: partition of this log -> next sequence number.
 POSITIONS, LOG = "positions", "input"
@@ -58,7 +58,7 @@ class _Reader:
         self.partition = partition
         self.progress = progress
         self.next = position
-        #: All tuples below are acked; and the acked tuples above it.
+        #: Sequence number below which all tuples are acked, and the acked tuples above it.
         self.acked = position
         self.acked_above: set[int] = set()
 
@@ -72,7 +72,7 @@ class _Reader:
             self.progress.note_acked(self.acked)
 
     def due_s(self, rate: float) -> float:
-        """When the next tuple is due. The schedule depends on the rate alone, not on the spout's delay."""
+        """Return when the next tuple is due. The schedule only depends on the rate, not on the spout's delay."""
         return float(self.progress.started + self.next / rate)
 
 
@@ -114,7 +114,7 @@ class SeededSource(Spout, StatefulComponent):
         self.logger.info("process %d of this source begins at %s", self.epoch, positions)
 
     def _divide(self) -> None:
-        """Read the partitions that belong to this task now."""
+        """Read the partitions that currently belong to this task."""
         own = self.positions.own(LOG, self.input.partitions)
         for number in [number for number in self.readers if number not in own]:
             self.readers.pop(number).progress.close()
@@ -163,7 +163,7 @@ class SeededSource(Spout, StatefulComponent):
         if self.count == ENDLESS:
             self.count = records.read_end(self.out) or ENDLESS
             if self.count != ENDLESS:
-                # The rest only ensures that no source can have passed the end.
+                # The checks below only ensure that no source has passed the end.
                 self.rate = 0.0
         if self.readers.keys() != set(self.positions.own(LOG, self.input.partitions)):
             self._divide()

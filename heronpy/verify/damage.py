@@ -1,4 +1,4 @@
-"""Full disks, damaged checkpoints, in a folder or an object store, and damaged state nodes (F21, F23, F24)."""
+"""Full disks, damaged checkpoints in a folder or an object store, and damaged state nodes (F21, F23, F24)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from heronpy.verify.world import BACK_S, EXACT, Fault, Target, World
 
 #: An unknown field as a future version might write it: number 2000 with the text "later".
 UNKNOWN = b"\x82\x7d\x05later"
-#: The disk of Spark stays full for longer than four attempts at a batch.
+#: Seconds for which Spark's disk stays full; longer than four attempts at a batch.
 SPARK_FULL_S = 20.0
 
 
@@ -46,7 +46,7 @@ def _flows(world: World, fault: Fault) -> None:
 
 @repeated
 def full_store(world: World, number: int) -> None:
-    """Checkpoints fail and are counted, data keeps flowing; a restore uses an earlier complete one."""
+    """Fill the store: checkpoints fail and are counted, data keeps flowing, a restore uses an earlier checkpoint."""
     world.until_checkpoint()
     fill(world, "the checkpoint store is full")
     world.until_given_up("aborted", "failed")
@@ -57,7 +57,7 @@ def full_store(world: World, number: int) -> None:
 
 
 def _lives_on_and_recovers(world: World) -> Target:
-    """Data flows without space, also after the death of the returned task. With space, checkpoints complete again."""
+    """Check that data flows without space, even after the death of the returned task, and checkpoints recover later."""
     world.until_arrived(BETWEEN)
     victim = world.random.choice(world.tasks("work"))
     world.kill(victim)
@@ -70,7 +70,7 @@ def _lives_on_and_recovers(world: World) -> Target:
 
 @repeated
 def full_logs(world: World, number: int) -> None:
-    """No process can log, which has no other effect. A task that dies is restarted, and later lines are written."""
+    """Fill the disk of the logs, which must only affect logging: a dead task restarts, and later lines are written."""
     fill(world, "the disk with the logs is full")
     victim = _lives_on_and_recovers(world)
     log = world.log_of(victim.name)
@@ -81,7 +81,7 @@ def full_logs(world: World, number: int) -> None:
 
 @repeated
 def full_state(world: World, number: int) -> None:
-    """The state manager refuses writes: data keeps flowing, and dead processes are restarted when there is space."""
+    """Fill the disk of the state manager: data keeps flowing, and dead processes restart when space is available."""
     fill(world, "the disk of the state manager is full")
     world.until_arrived(BETWEEN)
     victim = world.named("tmaster")
@@ -97,7 +97,7 @@ def full_state(world: World, number: int) -> None:
 
 @repeated
 def full_packages(world: World, number: int) -> None:
-    """A submit is refused with the reason and leaves nothing behind; running topologies are not affected."""
+    """Fill the disk of packages: a submit is refused with the reason and leaves no files; other topologies run on."""
     fill(world, "the package cache is full")
     folder = world.out / "package"
     folder.mkdir(exist_ok=True)
@@ -113,8 +113,8 @@ def full_packages(world: World, number: int) -> None:
 
 @repeated
 def full_spark(world: World, number: int) -> None:
-    """Spark's disk is full: the topology reports it, no batch fails, and all batches are committed when there
-    is space.
+    """Fill Spark's disk: the topology reports it, no batch fails, and all batches are committed when space is
+    available.
     """
 
     def degraded() -> bool:
@@ -183,9 +183,9 @@ DAMAGES: tuple[tuple[str, str, Callable[[Place], None]], ...] = (
 
 
 def damaged_checkpoint(world: World, runs: int) -> None:
-    """The newest checkpoint is damaged when it is needed. This is detected and named, and the previous one is used."""
+    """Damage the newest checkpoint before a restore; the damage must be named and the previous checkpoint used."""
     for what, which, change in DAMAGES * runs:
-        # Two, because the previous one must be intact.
+        # Wait for two checkpoints, because the previous one must be intact.
         world.until_checkpoint()
         world.until_checkpoint()
         _damage_and_restore(world, what, which, change)
@@ -225,7 +225,7 @@ def _restore(world: World, victim: Target) -> None:
 
 
 def victim_of(record: CheckpointRecord, which: str) -> Place:
-    """A file of this checkpoint, preferably one that no earlier checkpoint has."""
+    """Choose a file of this checkpoint, preferably a file that no earlier checkpoint uses."""
     store, metadata = open_location(record.location)
     mine = place_of(record.location) / METADATA
     if which == "metadata":
@@ -241,7 +241,7 @@ def victim_of(record: CheckpointRecord, which: str) -> Place:
 
 @repeated
 def no_checkpoint_left(world: World, number: int) -> None:
-    """All checkpoints are damaged: the topology fails and names a file, until one is repaired and restored."""
+    """Damage all checkpoints: the topology fails and names a file, until a checkpoint is repaired and restored."""
     world.until_checkpoint()
     victim = world.random.choice(world.tasks("work"))
     good = {place: _read(place) for place in _all_metadata(world)}
@@ -262,17 +262,17 @@ def no_checkpoint_left(world: World, number: int) -> None:
 
 
 def newest_to_restore(complete: Iterable[CheckpointRecord]) -> int:
-    """The newest complete checkpoint that is not abandoned.
+    """Return the newest complete checkpoint that is not abandoned.
 
-    The topology tries each of several damaged checkpoints, and from then on refuses the later ones.
+    The topology tries damaged checkpoints one after the other, and then refuses the later checkpoints.
     """
     return max(record.checkpoint for record in complete if not record.abandoned)
 
 
 @repeated
 def empty_when_no_checkpoint_is_left(world: World, number: int) -> None:
-    """All checkpoints are damaged and heron.checkpoint.allow_empty is set: the topology starts empty, and
-    reports it.
+    """Damage all checkpoints with heron.checkpoint.allow_empty set: the topology starts empty, and reports
+    it.
     """
     world.until_checkpoint()
     victim = world.random.choice(world.tasks("work"))
@@ -288,8 +288,8 @@ def _all_metadata(world: World) -> list[Place]:
 
 @repeated
 def garbage_in_state(world: World, number: int) -> None:
-    """A plan is garbage when a topology master starts: the master reports it, data keeps flowing, and a valid plan ends
-    the problem.
+    """Write garbage into a plan before a topology master starts: the master reports it, data keeps flowing, and a valid
+    plan ends the problem.
     """
     cluster, name = world.topology.cluster, world.topology.name
     path = (paths.packing_plan(name), paths.topology(name))[number % 2]
@@ -316,7 +316,7 @@ def garbage_in_state(world: World, number: int) -> None:
 
 @repeated
 def future_state(world: World, number: int) -> None:
-    """State of a later version has unknown fields, which are ignored and preserved."""
+    """Write state of a later version with unknown fields, which must be ignored and preserved."""
     state, name = world.topology.cluster.state, world.topology.name
     for path in (paths.checkpoints(name), paths.packing_plan(name)):
         found = state.get(path)

@@ -1,7 +1,7 @@
 """A small disk: a tmpfs over one folder that can be filled and emptied (F21).
 
-It is mounted in a private mount namespace of this process and its children, so other processes do not see it, and it
-vanishes together with these. Linux only; needs root, or a kernel that lets users make namespaces.
+The disk is mounted in a private mount namespace of this process and its children, so other processes do not see it, and
+it vanishes with these processes. Linux only; needs root, or a kernel that allows users to create namespaces.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _private = False
 
 
 def _call(what: str, *arguments: object) -> None:
-    """Make a system call; LabError if it does not return 0."""
+    """Make a system call. Raises LabError if it does not return 0."""
     if getattr(_libc, what)(*arguments):
         reason = os.strerror(ctypes.get_errno())
         raise LabError(
@@ -62,11 +62,11 @@ class SmallDisk:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        # Detached, because processes may still write logs for a moment.
+        # Detach the mount, because processes may still write logs for a moment.
         _call("umount2", os.fsencode(self.folder), _MNT_DETACH)
 
     def fill(self) -> None:
-        """Use up every free byte."""
+        """Fill all free space."""
         filler = os.open(self.folder / _FILLER, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             for size in (1 << 20, 1 << 12, 1):

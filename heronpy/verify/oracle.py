@@ -1,9 +1,9 @@
 """The verifier: recomputes the input from its seed and compares it with the records of the sinks.
 
-A loss is a missing sequence number, and a duplicate is one that occurs twice. Exactness means that the aggregates per
-key equal the recomputation. Order means that the first deliveries of a key come in the order in which one process of
-the source emitted them. Recovery is the duration of a fault's effect, from the first arrival times of tuples.
-`_verdicts` has the promises of each mode.
+A loss is a missing sequence number, and a duplicate is a repeated sequence number. Exactness means that the aggregates
+per key equal the recomputation. Order means that the first deliveries of a key arrive in the order in which one process
+of the source emitted them. Recovery is the duration of a fault's effect, derived from the first arrival times of
+tuples. `_verdicts` contains the promises of each mode.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NONE: Records = np.zeros(0, dtype=records.DTYPE)
 
 #: Window of the rate, and the share of the earlier rate that it must reach.
 WINDOW_S, STEP_S, HELD = 0.1, 0.02, 0.9
-#: A fault without an effect within this time has none.
+#: Seconds after which a fault without a visible effect counts as having no effect.
 ONSET_S = 2.0
 #: Averaging window of the overall rate after a fault.
 CHANGE_S = 3.0
@@ -52,8 +52,8 @@ class Recovery:
     at_s: float
     """Seconds after the first tuple."""
     seconds: float | None
-    """Seconds from the fault until the rate was back; 0 if it never fell; None if it was not back before the end of the
-    input.
+    """Seconds from the fault until the rate recovered; 0 if the rate never fell; None if it did not recover before the
+    end of the input.
     """
     change: float | None = None
     """Difference between the rate after the fault and the rate before the first fault; None if the input ended."""
@@ -72,7 +72,7 @@ def mean_before(times: Times, at: float) -> float:
 
 
 def recoveries(times: Times, faults: list[tuple[float, str]], input_ended: float) -> list[Recovery]:
-    """Recovery of each fault, by time; `times` are sorted. The rate before the first fault is the reference for all."""
+    """Return the recovery of each fault. `times` are sorted. The rate before the first fault is the reference."""
     found: list[Recovery] = []
     ordered = sorted(faults)
     if not ordered or not len(times):
@@ -80,7 +80,7 @@ def recoveries(times: Times, faults: list[tuple[float, str]], input_ended: float
     before = mean_before(times, ordered[0][0])
     wanted = before * HELD
     for number, (at, name) in enumerate(ordered):
-        # A later fault ends the observation of this one only if this one is over.
+        # A later fault ends the observation of a fault only after the fault is over.
         onset_end = min(at + ONSET_S, ordered[number + 1][0] if number + 1 < len(ordered) else at + ONSET_S)
         seconds = _seconds(times, at, onset_end, input_ended, wanted)
         known = at + CHANGE_S <= input_ended and before > 0
@@ -100,7 +100,7 @@ def _seconds(times: Times, at: float, onset_end: float, input_ended: float, want
 
 
 def longest_gap(times: Times) -> float:
-    """The longest time without a new arrival."""
+    """Return the longest time without a new arrival."""
     return float(np.diff(times).max()) if len(times) > 1 else 0.0
 
 
@@ -120,7 +120,7 @@ class Verdict:
     mode: str
     expected: int
     complete: bool = True
-    """Whether the whole input was processed. If not, it is unknown whether missing tuples are lost."""
+    """Whether the whole input was processed; otherwise missing tuples may not be lost."""
     arrived: int = 0
     loss: int = 0
     """Tuples that never arrived."""
@@ -163,7 +163,7 @@ def _noted(out: Path) -> dict[str, Any]:
 
 
 def read_endless(out: Path) -> InputSpec:
-    """The specification of an endless input that waits for its end; LabError if it has one."""
+    """Read the specification of an endless input without an end yet. Raises LabError if the input has a count."""
     spec = spec_of(_noted(out))
     if spec.count or records.read_end(out):
         raise LabError(f"the input of {out} already has an end: {spec.count or records.read_end(out):,} tuples")
@@ -204,7 +204,7 @@ def verify(
     if mode == "EFFECTIVELY_ONCE":
         judged = np.concatenate([_NONE, *records.read_segments(out / records.ROWS, "*.committed")])
         verdict.rewound = len(trace) - len(judged)
-    # Poison that arrived does not belong to the input.
+    # Exclude arrived poison, which does not belong to the input.
     own = _of_input(spec, judged) & ~np.isin(judged["seq"], np.array(spec.poisonous(), dtype=np.uint64))
     verdict.foreign = int(np.count_nonzero(~own))
     judged = judged[own]
@@ -219,7 +219,7 @@ def verify(
     if mode == "EFFECTIVELY_ONCE":
         totals = _reported_totals(out, spec, verdict)
     elif spec.distinct:
-        # Surplus arrivals are duplicates; it is unknown which of the equal tuples they are.
+        # Surplus arrivals are duplicates; which of the equal tuples they are is unknown.
         totals = contents_totals(spec, np.minimum(_contents(spec, judged), expected_contents(spec)))
     else:
         first = _first_of_each(spec, judged)
@@ -241,7 +241,7 @@ def _of_input(spec: InputSpec, rows: Records) -> Any:
 
 
 def _recomputed(spec: InputSpec, rows: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Correct key and checksum of each record."""
+    """Recompute key and checksum of each record."""
     keys, crcs = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.uint32)
     for number in range(spec.partitions):
         partition, [mine] = Partition(spec, number), np.nonzero(rows["partition"] == number)
@@ -275,7 +275,7 @@ def _contents(spec: InputSpec, rows: Records) -> Any:
 
 
 def _count_equal(spec: InputSpec, rows: Records, verdict: Verdict, was_replaced: bool) -> None:
-    """Loss and duplicates by the count of each content, the only way to identify equal tuples."""
+    """Determine loss and duplicates by the count of each content, because equal tuples cannot be distinguished."""
     more = _contents(spec, rows) - expected_contents(spec)
     verdict.loss = int(-more[more < 0].sum())
     verdict.duplicates = int(more[more > 0].sum())
@@ -327,7 +327,7 @@ def _times(
 
 
 def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
-    """The pass criteria of each mode."""
+    """Return the checks of each mode."""
     found = [Check("input", not (v.corrupt or v.foreign), f"{v.corrupt:,} corrupt, {v.foreign:,} foreign records")]
     if v.loss and not v.complete:
         text = f"{v.loss:,} of {v.expected:,} had not arrived when the run was given up"
@@ -354,6 +354,6 @@ def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
 
 
 def memory_checks(v: Verdict, limits: Limits) -> list[Check]:
-    """Check whether the largest process kept its limit, if there is one."""
+    """Check that the largest process stayed below its memory limit, if there is a limit."""
     text = f"{v.memory_max / 2**20:,.0f} MB in the largest process"
     return [Check("memory", v.memory_max <= limits.memory_max_bytes, text)] if limits.memory_max_bytes else []

@@ -28,18 +28,18 @@ class Rule:
     """The treatment of the bytes of one direction of a link."""
 
     blackhole: bool = False
-    """Read nothing and send nothing, without telling either side."""
+    """Whether no data is read or sent, without notifying either side."""
     delay_s: float = 0.0
     jitter_s: float = 0.0
     reset_share: float = 0.0
-    """Share of the chunks for which the connection is reset instead."""
+    """Share of the chunks that are not forwarded and instead reset the connection."""
     corrupt_share: float = 0.0
     """Share of the bytes in which one bit is flipped."""
     bytes_per_s: float = 0.0
     """Bytes per second; 0 for no limit."""
 
     def __str__(self) -> str:
-        """The differences to a good link."""
+        """Describe the differences from a good link."""
         found = [(one.name, getattr(self, one.name)) for one in fields(self)]
         return ", ".join(f"{name} {value:g}" for name, value in found if value) or "nothing wrong"
 
@@ -52,7 +52,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class FaultProxy:
-    """Serves on a port of the loopback until it is closed; with `port` it connects clients without SOCKS to
+    """Serves on a port of the loopback until it is closed; with `port`, it connects clients without SOCKS to
     that port.
     """
 
@@ -143,7 +143,7 @@ class FaultProxy:
 
     async def _flow(self, task: asyncio.Task[None], ends: tuple[str, str], streams: Streams) -> None:
         reader, writer = streams
-        # Delayed bytes; bounded, so that a slow link pushes back like a real one.
+        # Delayed bytes, bounded so that a slow link causes backpressure like a real link.
         waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=64)
         sender = asyncio.ensure_future(self._send_when_due(waiting, writer))
         due = 0.0
@@ -162,7 +162,7 @@ class FaultProxy:
                 if sender.done():
                     return
                 await waiting.put((due, data))
-            # The end of a stream is delayed like its bytes, and does not cross a partition either.
+            # The end of a stream is delayed like its bytes, and does not cross a partition.
             await self._passable(task, ends)
             await waiting.put((due, b""))
             await sender

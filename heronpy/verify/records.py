@@ -57,7 +57,7 @@ TRACE, ROWS, TOTALS, INCARNATIONS, END = "trace", "rows", "totals", "incarnation
 
 
 def incarnation(out: Path, task: int) -> int:
-    """A unique number among the processes of this task: 1, 2, ..."""
+    """Reserve a number that is unique among the processes of this task: 1, 2, ..."""
     folder = out / INCARNATIONS
     make_folders(folder)
     number = 1
@@ -82,7 +82,7 @@ class Segment:
         self.count = 0
 
     def append(self, data: bytes) -> None:
-        """Write one or more records, or none with an OSError."""
+        """Write one or more records. On an OSError, no record is written."""
         written = os.write(self._file, data)
         if written != len(data):
             os.ftruncate(self._file, self.count * RECORD.size)
@@ -108,8 +108,8 @@ def read_segments(folder: Path, pattern: str) -> list[Records]:
 class Progress:
     """The position of the source of a partition, in a file that outlives its process.
 
-    Fields: owner (incarnation), next sequence number, sequence numbers below which all are acked,
-    replays, time of the very first start. Only the owner writes, so a replaced process that continues changes nothing.
+    Fields: owner (incarnation), next sequence number, sequence number below which all tuples are acked, replays, time
+    of the first start. Only the owner writes, so a replaced process that continues has no effect.
     """
 
     LAYOUT = struct.Struct("<QQQQd")
@@ -173,7 +173,7 @@ def read_end(out: Path) -> int:
 def write_end(out: Path, partitions: int, rate: float) -> int:
     """End an input a little after its most advanced partition; returns the end.
 
-    A source that is behind its schedule emits fast, and must not pass the end before it reads it.
+    A source that is behind its schedule emits fast, and must not pass the end before reading it.
     """
 
     def reached() -> int:

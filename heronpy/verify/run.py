@@ -1,7 +1,7 @@
 """Runs the built-in topology with or without a fault, and checks the result.
 
-The topology is bounded, so it finishes by itself and every record is final; the oracle judges it in this process, from
-only the seed and the records.
+The input is bounded, so the topology finishes by itself and every record is final; the oracle judges the run in this
+process, only from the seed and the records.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Run:
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
     def check(self) -> Run:
-        """The run itself, or a ConfigError."""
+        """Return the run. Raises ConfigError if it is invalid."""
         if self.mode not in (*MODES, BATCH):
             raise ConfigError(f"unknown mode '{self.mode}'; modes are {', '.join(MODES)} and {BATCH}")
         for name in ("containers", "tasks", "faults"):
@@ -79,11 +79,11 @@ class Run:
 
 
 def with_scenario(run: Run, scenario: Scenario) -> Run:
-    """The run with the needs of the scenario; its input ends on request."""
+    """Adapt the run to the scenario; its input ends on request."""
     source = replace(run.input, **scenario.input, count=0)
     settings = {**scenario.settings, **run.settings}
     if run.mode == "EFFECTIVELY_ONCE":
-        # So that faults happen between checkpoints, and during them.
+        # Choose the interval so that faults happen both between and during checkpoints.
         settings.setdefault("heron.checkpoint.interval_s", 1.0)
     return replace(run, input=source, settings=settings).check()
 
@@ -147,11 +147,11 @@ def play_faults(world: World, run: Run, act: Act) -> str:
             world.wait(world.faults[-1].at + world.settle_s - time.monotonic())
     except LabError as failure:
         error = str(failure)
-    # A fault that failed has not reset that it expects failures.
+    # A failed act has not reset `may_fail`.
     world.may_fail = False
     world.end_input()
     try:
-        # Also after a failed fault: tuples in flight are not lost.
+        # Do this even after a failed act, so that tuples in flight do not count as lost.
         world.settled()
         world.complete = True
     except LabError as failure:

@@ -65,10 +65,10 @@ class InputSpec:
     work_ms: float = 0.0
     """Work of the bolt of the built-in topology for each tuple."""
     ordered: bool = True
-    """Whether the topology keeps the order of each key, as with fields grouping by key on the whole way."""
+    """Whether the topology keeps the order of each key, as with fields grouping by key on the whole path."""
 
     def check(self: T) -> T:
-        """The specification itself, or a ConfigError."""
+        """Return the specification. Raises ConfigError if it is invalid."""
         for name, low in _LEAST.items():
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} of a verification must be at least {low}, not {getattr(self, name)}")

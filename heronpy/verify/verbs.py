@@ -20,7 +20,7 @@ from heronpy.verify.world import BACK_S, World
 
 #: Configured tries of a poison tuple.
 POISON_TRIES = 2
-#: A topology that waits for the user uses less than this share of a core.
+#: Maximum share of a core that a topology may use while it waits for the user.
 RESTING_CPU = 0.05
 
 
@@ -48,8 +48,8 @@ def beside(world: World, runs: int) -> None:
 
 @repeated
 def crash_loop(world: World, number: int) -> None:
-    """A task that dies at start: backoff, then FAILED with the cause after its budget, without wasted CPU; then
-    repaired.
+    """Make a task die at every start: backoff, then FAILED with the cause after its budget, without wasted CPU; then
+    repair it.
     """
     victim = world.first_task("work")
     (world.out / CRASH_FILE).touch()
@@ -68,7 +68,7 @@ def crash_loop(world: World, number: int) -> None:
 
 
 def _cpu_share(world: World, names: Iterable[str]) -> float:
-    """CPU of some processes over two seconds, as a share of one core."""
+    """Measure the CPU of some processes over 2 s, as a share of one core."""
     watched = [world.process(world.named(name)) for name in names]
     before, began = cpu_s(watched), time.monotonic()
     world.wait(2.0)
@@ -76,7 +76,7 @@ def _cpu_share(world: World, names: Iterable[str]) -> float:
 
 
 def poison(world: World, runs: int) -> None:
-    """Tuples that no task survives or can read: each becomes a dead letter, and all others arrive."""
+    """Emit tuples that kill every task or cannot be read: each becomes a dead letter, and all other tuples arrive."""
     wanted = world.input.partitions * (world.input.poison or world.input.undecodable)
     for _ in range(wanted):
         # A value that cannot be decoded ends no process, and affects no other tuple.
@@ -95,7 +95,7 @@ def poison(world: World, runs: int) -> None:
 
 @repeated
 def few_files(world: World, number: int) -> None:
-    """A second topology with a low limit of open files is refused as a whole, with the reason."""
+    """Submit a second topology with a low limit of open files, which must be refused as a whole with the reason."""
 
     def narrow() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -110,7 +110,7 @@ def few_files(world: World, number: int) -> None:
 
 @repeated
 def duplicate_verbs(world: World, number: int) -> None:
-    """Commands run twice, concurrently, and killed in the middle: each takes effect once or not at all."""
+    """Run commands twice, concurrently, and kill them in the middle: each takes effect once or not at all."""
     world.note("submitted twice", disruptive=False)
     refusal = world.refused(*world.submission(world.out))
     if "already" not in refusal:
@@ -137,7 +137,7 @@ def grow_neighbours(world: World, number: int) -> None:
 
 
 def _update_twice(world: World, parallelism: int) -> None:
-    """Two concurrent updates: one or both succeed, and the topology is as requested."""
+    """Run two updates concurrently: at least one succeeds, and the topology is as requested."""
     world.note("sent two updates at the same time")
     words = ("update", *world.address, "--component-parallelism", f"work:{parallelism}")
     both = [world.topology.cluster.start(*words) for _ in range(2)]

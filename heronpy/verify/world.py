@@ -77,7 +77,7 @@ class World:
     memory: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     ended: float | None = None
-    """When the input was ended; the rest of it does not follow the schedule."""
+    """Time at which the input was ended; the rest of the input does not follow the schedule."""
     may_fail: bool = False
     """Whether a fault currently expects FAILED."""
     complete: bool = False
@@ -86,7 +86,7 @@ class World:
     _next_memory: float = 0.0
 
     settle_s: ClassVar[float] = CHANGE_S + 1.0
-    """How long the input follows its schedule after the last fault, so that its effect on the rate becomes visible."""
+    """Seconds for which the input follows its schedule after the last fault, so that the fault's effect is visible."""
 
     def begin(self, spec: dict[str, Any], stack: ExitStack) -> None:
         """Submit the topology; closing the stack kills it."""
@@ -147,7 +147,7 @@ class World:
                     yield name_of(title, ""), process
 
     def process(self, target: Target) -> psutil.Process:
-        """The process itself, if its name matches; LabError otherwise."""
+        """Return the process if its name matches. Raises LabError otherwise."""
         try:
             process = psutil.Process(target.pid)
             title, home = " ".join(process.cmdline()), process.environ().get("HERON_HOME", "")
@@ -188,7 +188,7 @@ class World:
             time.sleep(min(left, POLL_S))
 
     def until(self, condition: Callable[[], T | None], timeout_s: float, what: str) -> T:
-        """The first true value; LabError after the timeout, or if the topology fails."""
+        """Return the first true value. Raises LabError after the timeout or if the topology fails."""
 
         def looked() -> T | None:
             value = condition()
@@ -293,7 +293,7 @@ class World:
         return fault
 
     def kill(self, target: Target, wait: bool = True) -> Fault:
-        """SIGKILL; with `wait`, wait until another process has its name."""
+        """Send SIGKILL; with `wait`, wait until a successor with the same name is running."""
         process = self.process(target)
         fault = self.note(f"kill -9 {target.name}")
         with suppress(psutil.NoSuchProcess):
@@ -312,7 +312,7 @@ class World:
         fault.back_s = time.monotonic() - fault.at
 
     def pause(self, what: str, processes: list[psutil.Process], seconds: float) -> None:
-        """SIGSTOP, SIGCONT."""
+        """Send SIGSTOP to processes, and SIGCONT after some seconds."""
         self.note(f"SIGSTOP {what} for {seconds:g} s")
         with self.stopped(processes):
             self.wait(seconds)
@@ -327,7 +327,7 @@ class World:
             yield
         finally:
             for process in reversed(processes):
-                # Its successor may have killed it.
+                # The successor of a process may have killed it.
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
 
@@ -357,7 +357,7 @@ class World:
         return self._owner(local_port, listening=False), self._owner(wanted_port, listening=True)
 
     def _owner(self, port: int, listening: bool) -> str:
-        # Not by the status, because this runs in a thread of the proxy, even without a topology master.
+        # Do not use the status, because this runs in a thread of the proxy, even without a topology master.
         for name, process in self.processes("stmgr-", "tmaster"):
             with suppress(psutil.Error):
                 for connection in process.net_connections(kind="tcp"):

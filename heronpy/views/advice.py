@@ -1,4 +1,4 @@
-"""The findings of the doctor, and the effects of an action. Pure."""
+"""Findings of the doctor, and effects of actions. Pure."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Finding(Struct, kw_only=True):
     sentence: str
     #: The next step, often a command; empty if there is none.
     next: str
-    #: Affected component and task; empty for the topology.
+    #: Affected component and task; empty if the finding is about the topology.
     component: str
     task: str
-    #: The numbers of the sentence, by name.
+    #: Name to value, for the numbers in the sentence.
     figures: dict[str, float]
     names: list[str]
-    #: Machine of the task; empty if unknown, or if the finding is not on a single task.
+    #: Machine of the task; empty if unknown, or if the finding is not about a single task.
     host: str = ""
     #: `topology`; or `machine` for a condition of everything on the machine, which is listed after causes within the
     #: topology.
     scope: str = "topology"
-    #: The sentence without quoted values; empty if it quotes none. Without the scope `data` it equals `sentence`.
+    #: The sentence without quoted values; empty if it quotes no values. Without the scope `data` it equals `sentence`.
     unquoted: str = ""
 
 
 class TaskSignal(Struct, kw_only=True):
-    """The doctor's figures of a task, over the window."""
+    """The doctor's figures for a task, over the window."""
 
     instance_id: str
     component: str
@@ -63,7 +63,7 @@ class Doctor(Struct, kw_only=True):
     tasks: list[TaskSignal]
     #: Whether past restarts and changes are known.
     events_known: bool
-    #: When the topology ended: the figures cover its last minutes, without tasks. None if it has not ended.
+    #: Time at which the topology ended, or None. For an ended topology, figures cover its last minutes, without tasks.
     ended_at: float | None = None
     #: Missing information, as one sentence: for an ended topology the facts that cannot be known any more, for a
     #: running one the requests that its topology master did not answer in time. Empty if nothing is missing.
@@ -71,7 +71,7 @@ class Doctor(Struct, kw_only=True):
 
 
 class Change(Struct, kw_only=True):
-    """The effect, planned or done, of an action on one component or the topology."""
+    """The planned or actual effect of an action on a component or the topology."""
 
     #: Example: `count: 3 -> 4 tasks`, `pauses 2 spouts`.
     text: str
@@ -83,7 +83,7 @@ class ActionResult(Struct, kw_only=True):
     action: str
     #: Whether nothing was changed.
     dry_run: bool
-    #: One sentence on what was done, or would be done.
+    #: One sentence about the performed or planned action.
     text: str
     changes: list[Change]
     #: The version of the packing plan afterwards; None if unknown, or if the topology is gone.

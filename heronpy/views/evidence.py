@@ -17,7 +17,7 @@ class WeightedStack(Struct, kw_only=True):
 
 
 class Profile(Struct, kw_only=True):
-    """Where the time went."""
+    """The time that a process has spent, by stack."""
 
     #: `function (folder/file.py:12)`
     frames: list[str]
@@ -25,11 +25,11 @@ class Profile(Struct, kw_only=True):
     stacks: list[WeightedStack]
     #: Seconds of all stacks: CPU time or, with `idle`, wall time of all threads.
     seconds: float
-    #: Seconds of stacks that are not listed, because there were too many.
+    #: Seconds of stacks that are not listed, because there are too many.
     left_out_s: float
     #: `py-spy` or `the process itself`.
     sampler: str
-    #: Why py-spy did not sample; empty if it did, or is not installed.
+    #: Why py-spy did not sample; empty if py-spy did sample or is not installed.
     note: str
 
 
@@ -47,13 +47,13 @@ class Heap(Struct, kw_only=True):
 
     #: Types, most bytes first.
     types: list[HeapType]
-    #: Number of types, objects and bytes, of all types.
+    #: Total number of types, objects and bytes.
     kinds: int
     objects: int
     bytes: int
     #: Share of the objects that were examined; if it is below 1, the figures are estimates.
     share: float
-    #: How long the process was stopped.
+    #: Seconds for which the process was stopped.
     paused_s: float
     #: Memory of the whole process.
     memory_bytes: int
@@ -66,9 +66,9 @@ class Evidence(Struct, kw_only=True):
     process: str
     #: `stacks`, `profile`, `heap`
     kind: str
-    #: There is no result yet: ask again.
+    #: Whether the result is not ready yet; if so, repeat the request.
     under_way: bool
-    #: Time of the request, and its approximate duration.
+    #: Time of the request, and the approximate duration of collecting the evidence.
     at: float
     takes_s: float
     stacks: str | None = None
@@ -94,6 +94,6 @@ class EvidenceBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def rows_of(profile: Profile) -> list[Row]:
-    """The stacks with names."""
+    """Return the stacks with the names of their frames."""
     frames = profile.frames
     return [(tuple(frames[number] for number in one.stack), one.seconds) for one in profile.stacks]

@@ -1,6 +1,6 @@
 """Exceptions of user code grouped by type and line, over all tasks. Pure.
 
-A bug in a bolt with twenty tasks is one line of code, so it is shown once, with one full traceback.
+A bug in a bolt with 20 tasks has one line of code as its cause, so it is shown once, with one full traceback.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class ExceptionGroup(Struct, kw_only=True):
     """Exceptions of one type raised at one line, over all tasks."""
 
     type: str
-    #: `file:line in function`; empty when no traceback has it.
+    #: `file:line in function`; empty if no traceback contains a line.
     where: str
     #: Whether it was raised while the task started.
     startup: bool
     count: int
     first_at: float
     last_at: float
-    #: Names of instances or processes.
+    #: Names of the instances or processes that raised the exception.
     tasks: list[str]
     #: The first line of each different message, newest first.
     messages: list[str]
@@ -37,11 +37,11 @@ class ExceptionGroup(Struct, kw_only=True):
 
 
 def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[ExceptionGroup, str]]:
-    """The groups, most recent first; each with the complete message of its newest exception."""
+    """Group exceptions, most recent first; each group comes with the complete message of its newest exception."""
     found: dict[tuple[str, str, bool], tuple[ExceptionGroup, str]] = {}
     for report in sorted(reports, key=lambda report: -report.last_at):
         where = user_line(report.traceback)
-        # Without a line it is the end of a process, which is a different fault in other components.
+        # A report without a line is about the end of a process, which has a different cause in each component.
         key = (report.type, where or f" {report.component}", report.startup)
         if key not in found:
             group = ExceptionGroup(
@@ -62,8 +62,8 @@ def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[Exce
 
 
 def user_line(traceback: str) -> str:
-    """`file:line in function` of the innermost frame of the user's code, or else of any frame."""
-    from heronpy.api.user_code import is_runtime_frame  # imported here because it loads the whole user API
+    """Return `file:line in function` of the innermost frame of the user's code, or else of any frame."""
+    from heronpy.api.user_code import is_runtime_frame  # imported here because the module loads the whole user API
 
     frames = list(_FRAME.finditer(traceback))
     theirs = [frame for frame in frames if not (is_installed(frame["file"]) or is_runtime_frame(frame["file"]))]
@@ -74,7 +74,7 @@ def user_line(traceback: str) -> str:
 
 
 def short_line(traceback: str) -> str:
-    """The same as part of a sentence: `function (file:line)`, and the function that it calls."""
+    """Return the user's line as part of a sentence: `function (file:line)`, and the function that it calls."""
     from heronpy.api.user_code import is_runtime_frame
 
     frames = [(one["file"], int(one["line"]), one["function"] or "?") for one in _FRAME.finditer(traceback)]

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class LogFile(Struct, kw_only=True):
-    """A process that has a log."""
+    """A process with a log."""
 
     #: `container_1_word_3`, `stmgr-1`, `tmaster`.
     process: str
@@ -21,7 +21,7 @@ class LogFiles(Struct, kw_only=True):
     """`GET /logs`: the processes that have a log."""
 
     files: list[LogFile]
-    #: Containers whose files cannot be listed now, and why.
+    #: Containers whose files cannot be listed now, each with the reason.
     unreachable: dict[str, str]
 
 
@@ -50,9 +50,9 @@ class Logs(Struct, kw_only=True):
     end: int
     #: Current size of the file.
     size: int
-    #: Identifies the file; pass it as `file` with the next offset.
+    #: Id of the file; pass it as `file` with the next offset.
     file: str
-    #: Whether the log was rotated since `file` was returned, so that this is the end of the new file.
+    #: Whether the log was rotated since `file` was returned, so that this piece is the end of the new file.
     rotated: bool
 
 
@@ -66,9 +66,9 @@ class LogHit(Struct, kw_only=True):
     #: See `LogLine`.
     level: str | None
     logger: str
-    #: The message, or this line of it.
+    #: The message, or the line of the message that contains the text.
     text: str
-    #: Lines around it, oldest first.
+    #: Lines around the hit, oldest first.
     before: list[str]
     after: list[str]
 
@@ -78,14 +78,14 @@ class LogHits(Struct, kw_only=True):
 
     hits: list[LogHit]
     searched_bytes: int
-    #: Why the search stopped early, such as `after 1,000 hits`; empty if it did not.
+    #: Why the search stopped early, such as `after 1,000 hits`; empty if the search is complete.
     stopped: str
-    #: Containers whose logs were not searched, or not to the end, and why.
+    #: Containers whose logs were not searched completely, each with the reason.
     unreachable: dict[str, str]
 
 
 class Letter(Struct, kw_only=True):
-    """A tuple that was given up. Scope `data`."""
+    """A dead letter: a tuple that was given up. Scope `data`."""
 
     at: float
     component: str
@@ -102,7 +102,7 @@ class Letters(Struct, kw_only=True):
     """`GET /letters?component&limit`: newest first."""
 
     letters: list[Letter]
-    #: Containers whose letters cannot be read now, and why.
+    #: Containers whose letters cannot be read now, each with the reason.
     unreachable: dict[str, str]
 
 
@@ -111,9 +111,9 @@ class Setting(Struct, kw_only=True):
 
     #: `heron.<room>.<field>`, or the key of the topology's own configuration.
     key: str
-    #: Empty for the whole topology.
+    #: Component of the setting; empty for the whole topology.
     component: str
-    #: `***` when it may be a secret.
+    #: The value; `***` if it may be a secret.
     value: str
     #: Origin of the value: `default`, a file, `command line`, `topology`.
     origin: str

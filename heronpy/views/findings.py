@@ -39,11 +39,11 @@ class Verdict(Enum):
     DISK = "disk"
 
 
-#: Verdicts that need no action now.
+#: Verdicts that currently need no action.
 CALM = frozenset({Verdict.HEALTHY, Verdict.CHANGING, Verdict.NO_INPUT, Verdict.CATCHING_UP, Verdict.OVER_PROVISIONED})
 
 
-#: Verdicts on a machine and everything on it; never a cause within the topology.
+#: Verdicts about a machine and all processes on it, which are never a cause within the topology.
 OF_MACHINES = frozenset({Verdict.MACHINE})
 
 
@@ -54,7 +54,7 @@ class Finding(Struct, frozen=True):
     component: str = ""
     task: str = ""
     figures: dict[str, float] = field(default_factory=dict)
-    #: Quoted text: a cause, the last line of a process, or the line of code or the key that takes the time.
+    #: Quoted text: a cause, the last line of a process, or the line of code or key that takes the time.
     quote: str = ""
     names: tuple[str, ...] = ()
     #: Host of the task.
@@ -62,7 +62,7 @@ class Finding(Struct, frozen=True):
 
     @property
     def scope(self) -> str:
-        """`topology`, or `machine` for a condition of everything on the machine."""
+        """`topology`, or `machine` for a condition that affects all processes on the machine."""
         return "machine" if self.verdict in OF_MACHINES else "topology"
 
 

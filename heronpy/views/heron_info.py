@@ -1,7 +1,7 @@
 """A topology in the JSON of Apache Heron's tracker, field by field. Pure.
 
-Fields without a counterpart in heronpy have Heron's value for "none": unused ports are null, links to job pages and
-file servers are empty.
+Fields without a counterpart in heronpy have Heron's empty value: unused ports are null, links to job pages and file
+servers are empty.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def info(parts: Parts) -> Json:
 
 
 def _config(config: topology_pb2.Config) -> dict[str, str]:
-    """The configuration without possible secrets."""
+    """Return the configuration without possible secrets."""
     return {key: str(redacted(value, key)) for key, value in config_as_json(config).items()}
 
 
@@ -151,7 +151,7 @@ def _spout(spout: topology_pb2.Spout) -> Json:
 
 
 def stages(topology: topology_pb2.Topology) -> int:
-    """Edges of the longest path. A circle, which Heron refuses to count, ends a path."""
+    """Return the number of edges of the longest path. A cycle, which Heron does not count, ends a path."""
     sources = {bolt.comp.name: {item.stream.component_name for item in bolt.inputs} for bolt in topology.bolts}
     depth: dict[str, int] = {}
     for _ in range(len(sources) + 1):

@@ -10,7 +10,7 @@ from heronpy.proto import components_of, plan_pb2, topology_pb2
 
 
 def logical_plan(topology: topology_pb2.Topology) -> dict[str, Any]:
-    """spouts and bolts by name, with their streams, inputs and configuration."""
+    """Return the spouts and bolts by name, with their streams, inputs and configuration."""
     spouts = {spout.comp.name: _component(spout) for spout in topology.spouts}
     bolts = {
         bolt.comp.name: {
@@ -49,7 +49,7 @@ def _component(part: topology_pb2.Spout | topology_pb2.Bolt) -> dict[str, Any]:
 
 
 def parallelism(component: topology_pb2.Component) -> int:
-    """Number of tasks; 1 unless the component sets it."""
+    """Return the number of tasks; 1 unless the component sets a number."""
     for item in component.config.kvs:
         if item.key == TOPOLOGY_COMPONENT_PARALLELISM and item.value.isdigit():
             return int(item.value)
@@ -57,7 +57,7 @@ def parallelism(component: topology_pb2.Component) -> int:
 
 
 def config_as_json(config: topology_pb2.Config) -> dict[str, str]:
-    """Texts unchanged; for a serialized value only its size."""
+    """Return the configuration with texts unchanged and serialized values replaced by their size."""
     return {
         item.key: f"<serialized, {len(item.serialized_value)} bytes>"
         if item.HasField("serialized_value")
@@ -73,7 +73,7 @@ def grouping_name(item: topology_pb2.InputStream) -> str:
 
 
 def packing_plan(plan: plan_pb2.PackingPlan) -> dict[str, Any]:
-    """Containers with their instances and resources."""
+    """Return the containers with their instances and resources."""
     return {
         "id": plan.id,
         "version": plan.version,
@@ -101,7 +101,7 @@ def _resource(resource: plan_pb2.Resource) -> dict[str, float]:
 
 
 def physical_plan(plan: plan_pb2.PhysicalPlan) -> dict[str, Any]:
-    """Instances, stream managers, and the instances of each component."""
+    """Return the instances, the stream managers, and the instances of each component."""
     groups: dict[str, list[str]] = {}
     of_component: dict[str, list[str]] = {}
     for instance in plan.instances:

@@ -1,14 +1,14 @@
 """The messages of `GET /api/v1/live`, each one server-sent event with `event:` its name and `id:` its number. Pure.
 
-A snapshot has everything of the level; deltas then have the changes. A reader keeps the snapshot and applies deltas:
-`fields` replaces fields of the snapshot's `topology` (of `load` and `tasks` by the path, `load.held`), `tables` sets
-cells, whose rows are positions in the lists of the last snapshot. When the length or order of a list changes, a
-snapshot is sent instead of a delta.
+A snapshot contains all data of the level; deltas then contain the changes. A reader keeps the snapshot and applies
+deltas: `fields` replaces fields of the snapshot's `topology` (or of `load` and `tasks`, by a path such as `load.held`),
+`tables` sets cells, whose rows are positions in the lists of the last snapshot. When the length or order of a list
+changes, a snapshot is sent instead of a delta.
 
-Figures of a delta have the digits that a page shows: two decimals for shares, three significant digits for others.
+Figures of a delta have the precision of a page: two decimals for shares, three significant digits for other figures.
 
-After every 15 s without news, the comment `: ping` is sent. A stream that ends is opened again with the header
-`Last-Event-ID`; the answer begins with a snapshot, unless nothing has changed since.
+After every 15 s without news, the comment `: ping` is sent. A client reopens an ended stream with the header
+`Last-Event-ID`; the answer begins with a snapshot unless the data is unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from heronpy.views.plan import Plan
 class Snapshot(Struct, kw_only=True):
     """`event: snapshot`, of `GET /live` (the list) or `GET /live?topology=C/R/E/NAME&level=component|tasks|fitting`."""
 
-    #: `list` has only topologies; `component` has topology, plan and load; `tasks` also has tasks.
+    #: `list` only contains topologies; `component` contains topology, plan and load; `tasks` also contains tasks.
     level: str
     topology: Topology | None
     #: Only at level `list`.
@@ -35,7 +35,7 @@ class Snapshot(Struct, kw_only=True):
     plan: Plan | None
     load: Load | None
     tasks: Tasks | None
-    #: Seconds since the topology master answered; None if it never did. Above 10 the page shows it.
+    #: Seconds since the topology master's last answer, shown by the page above 10 s; None if it has never answered.
     silent_s: float | None
 
 

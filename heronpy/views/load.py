@@ -1,4 +1,4 @@
-"""The current figures: by component, by stream and by task. The topology master makes the sums. Pure."""
+"""The current figures by component, by stream and by task. The topology master computes the sums. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding
 from heronpy.views.overview import Totals
 
-#: The metrics that `tasks_of` reads, to be requested with an interval.
+#: Metrics that `tasks_of` needs, to be requested with an interval.
 TASK_METRICS = (
     "__execute-count", "__emit-count", "__fail-count", "__execute-latency", "__next-tuple-latency", "__busy-time-ns",
     "__blocked-time-ns", "__idle-time-ns", "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs",
@@ -30,12 +30,12 @@ class ComponentLoad(Struct, kw_only=True):
     kind: str
     tasks: int
     up: int
-    #: Tuples.
+    #: Tuples per second.
     emitted_per_s: float | None
     executed_per_s: float | None
     acked_per_s: float | None
     failed_per_s: float | None
-    #: Frames with tuples that a spout sends or a bolt has processed, and the number of tuples per frame.
+    #: Frames with tuples that a spout sends or a bolt processes, and the number of tuples per frame.
     frames_per_s: float | None
     tuples_per_frame: float | None
     #: Shares of time, mean over the tasks; the three sum to 1. Busy: in user code and the runtime's work for it;
@@ -43,12 +43,12 @@ class ComponentLoad(Struct, kw_only=True):
     busy: float | None
     blocked: float | None
     idle: float | None
-    #: Busy share of its busiest task, which colours the node, and the name of that task.
+    #: Busy share of the busiest task, which determines the colour of the node, and the name of that task.
     busy_max: float | None
     busiest: str | None
     blocked_max: float | None
     most_blocked: str | None
-    #: Tuples waiting in the queues of its tasks.
+    #: Tuples waiting in the queues of the component's tasks.
     queue_tuples: int | None
     queue_bytes: int | None
     #: Bytes in the longest queue of a task, and the name of that task.
@@ -56,48 +56,48 @@ class ComponentLoad(Struct, kw_only=True):
     fullest: str | None
     #: Upper bound of a task's queue.
     queue_bound_bytes: int | None
-    #: Tuples that a spout has emitted and that are neither acked nor failed.
+    #: Tuples of a spout that are neither acked nor failed.
     pending: int | None
     #: Tuples that the tasks of a spout have yet to emit according to their `backlog`; None if unknown.
     backlog_tuples: int | None = None
     backlog_bytes: int | None = None
-    #: Why `heron update` refuses a different number of tasks; empty if it does not.
+    #: Why `heron update` refuses to change the number of tasks; empty if it does not refuse.
     not_scalable: str = ""
-    #: Time in user code for one tuple.
+    #: Time in user code per tuple.
     latency_p50_s: float | None
     latency_p99_s: float | None
-    #: Its mean, and the median over the healthy minutes of a day. A component that is full or holds the spouts back has
-    #: no healthy minute.
+    #: Mean time in user code, and the median over the healthy minutes of a day. A component that is full or holds the
+    #: spouts back has no healthy minute.
     wall_s: float | None
     usual_s: float | None
-    #: How unevenly its tasks work: the standard deviation of their rates, divided by the mean.
+    #: Unevenness of the tasks: the standard deviation of their rates, divided by the mean.
     spread: float | None
-    #: Mean number of keys of keyed state per task; None if it has no such state, or does not report it.
+    #: Mean number of keys of keyed state per task; None if the component has no keyed state or does not report it.
     keys: float | None
     #: Tuples that a task of an asynchronous bolt may have in progress at once.
     concurrency: int | None
-    #: For a sink: time from the emit at the spout to the end of its processing.
+    #: For a sink: time from the emit at the spout to the end of processing at the sink.
     end_to_end_p50_s: float | None
     end_to_end_p99_s: float | None
     #: For a spout with acks: time from the emit to the full ack.
     complete_p50_s: float | None
     complete_p99_s: float | None
-    #: Whether the quantiles above are lower bounds (at least the 99 % ones), because they are beyond the last bucket,
-    #: or from a call that has not ended.
+    #: Whether the quantiles above (at least the 99th percentiles) are lower bounds, because they are beyond the last
+    #: bucket or come from a call that has not ended.
     latency_at_least: bool = False
     end_to_end_at_least: bool = False
     complete_at_least: bool = False
-    #: CPU seconds per second, all tasks.
+    #: CPU seconds per second, over all tasks.
     cpu: float | None
     memory_bytes: int | None
-    #: Memory of its largest task, and the name of that task.
+    #: Memory of the largest task, and the name of that task.
     memory_bytes_max: int | None
     largest: str | None
-    #: Limit of one task; None: no limit.
+    #: Memory limit of each task; None: no limit.
     memory_limit_bytes: int | None
-    #: Restarts of its processes since `Load.since`.
+    #: Restarts of the component's processes since `Load.since`.
     restarts: int | None
-    #: Tuples given up, and tuples lost, since the submit; None if not all losses of the topology were counted.
+    #: Tuples given up and tuples lost since the submit; None if some losses of the topology were not counted.
     dead_letters: int | None
     lost: int | None
 
@@ -106,12 +106,12 @@ class EdgeLoad(Struct, kw_only=True):
     """One stream between two components; `id` as in the plan."""
 
     id: str
-    #: Tuples emitted by the source. Those that the target has processed are part of its `executed_per_s`.
+    #: Tuples per second emitted by the source. Processed tuples are part of the target's `executed_per_s`.
     tuples_per_s: float | None
 
 
 class Culprit(Struct, kw_only=True):
-    """The task that holds the spouts back now."""
+    """The task that currently holds the spouts back."""
 
     #: The instance, or the link between two stream managers.
     name: str
@@ -120,7 +120,7 @@ class Culprit(Struct, kw_only=True):
     queued_bytes: int
     #: Duration so far.
     since_s: float
-    #: The stream manager that announces it.
+    #: The stream manager that announces the backpressure.
     stmgr: str
 
 
@@ -131,25 +131,25 @@ class Load(Struct, kw_only=True):
     plan_version: int
     state: str
     cause: str
-    #: Wall time at the topology master when the figures were made.
+    #: Wall time of the figures at the topology master.
     at: float
-    #: The time covered by rates and shares; None if there is no window yet.
+    #: Seconds covered by rates and shares; None if there is no window yet.
     window_s: float | None
-    #: When the reports of the topology master begin.
+    #: Time at which the reports to the topology master begin.
     since: float | None
     components: list[ComponentLoad]
     edges: list[EdgeLoad]
     #: Share of the window in which spouts were held.
     held: float | None
     culprits: list[Culprit]
-    #: Full tasks that are avoided in favour of other tasks of their component; they hold no spout.
+    #: Full tasks whose tuples go to other tasks of their component; they do not hold spouts.
     avoided: list[Culprit] = []
-    #: Full tasks of a topology that discards excess tuples; they hold no spout.
+    #: Full tasks of a topology that discards excess tuples; they do not hold spouts.
     dropping: list[Culprit] = []
-    #: Discarded excess tuples, by the component that they were for.
+    #: Receiving component to the number of discarded excess tuples.
     dropped: dict[str, int] = {}
-    #: Time from emitting a tuple at its spout to the end of its processing at the slowest sink, or to the full ack if
-    #: no sink reports. The largest of the components' quantiles.
+    #: Time from the emit at the spout to the end of processing at the slowest sink, or to the full ack if no sink
+    #: reports: the largest of the components' quantiles.
     latency_p50_s: float | None
     latency_p99_s: float | None
     #: Whether the latency is a lower bound.
@@ -160,20 +160,20 @@ class LoadAnswer(Struct, kw_only=True):
     """The answer of a topology master to `GetLoad`: its figures, and the data shown together with them."""
 
     topology_id: str
-    #: A `PhysicalPlan`, if it is newer than the client's.
+    #: The encoded `PhysicalPlan`, if it is newer than the client's plan.
     plan: bytes | None = None
     #: The figures, with the version of the physical plan.
     load: Load
     #: Uptime of the topology.
     uptime_s: float
     totals: Totals
-    #: The highest number of an event, see `Event.number`.
+    #: The highest number of an event; see `Event.number`.
     last_event: int
     #: Spout to seconds since the last emit of one of its tasks; spouts that were never seen to emit are missing.
     still_s: dict[str, float]
     #: At most three findings, most urgent first.
     findings: list[Finding]
-    #: Wall time of the findings, which are computed less often than the figures.
+    #: Wall time of the findings, which are updated less often than the figures.
     found_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -195,12 +195,12 @@ class TaskLoad(Struct, kw_only=True):
     state: str
     up: bool
     pid: int | None
-    #: Why it is not up, or what it is waiting for; may be empty.
+    #: Why the task is not up, or what it is waiting for; may be empty.
     error: str
     emitted_per_s: float | None
     executed_per_s: float | None
     failed_per_s: float | None
-    #: As in its component.
+    #: As in `ComponentLoad`.
     frames_per_s: float | None
     tuples_per_frame: float | None
     busy: float | None
@@ -211,19 +211,19 @@ class TaskLoad(Struct, kw_only=True):
     pending: int | None
     latency_p50_s: float | None
     latency_p99_s: float | None
-    #: Whether they are lower bounds, as in `ComponentLoad`.
+    #: Whether the quantiles are lower bounds, as in `ComponentLoad`.
     latency_at_least: bool = False
     #: CPU seconds per second.
     cpu: float | None
     memory_bytes: int | None
     restarts: int | None
-    #: Named reason of the last exit; None if it never ended.
+    #: Named reason of the last exit; None if the task has never ended.
     exit_reason: str | None
-    #: The first line of its last message.
+    #: The first line of the last message before the exit.
     exit_detail: str | None
-    #: Seconds since the last turn of its loop.
+    #: Seconds since the last turn of the task's loop.
     silent_s: float | None
-    #: Whether it holds the spouts back now.
+    #: Whether the task currently holds the spouts back.
     culprit: bool
 
 
@@ -256,7 +256,7 @@ class Tasks(Struct, kw_only=True):
 
 
 def culprit_of(culprit: control_pb2.Culprit) -> Culprit:
-    """The task that holds the spouts back."""
+    """Convert a culprit, the task that holds the spouts back."""
     return Culprit(
         name=culprit_name(culprit),
         component=culprit.component or None,
@@ -319,7 +319,7 @@ def _task(
     sums = {name: sum([sample.value for sample in samples]) for name, samples in named.items()}
 
     def rate(name: str) -> float | None:
-        """Growth per second over all labels; None if not reported."""
+        """Return the growth per second over all labels; None if not reported."""
         return sums[name] / over_s if name in sums and over_s > 0 else None
 
     busy, blocked, idle = _shares(sums)
@@ -327,7 +327,7 @@ def _task(
     latencies = named.get("__execute-latency") or named.get("__next-tuple-latency", [])
     p50, p99 = quantiles_s(latencies, (0.5, 0.99))
     if p99 is None and not is_spout and task.state == control_pb2.TASK_RUNNING and task.loop_age_s >= IN_CALL_S:
-        # No call has ended in that time, and the current call has taken as long.
+        # No call has ended in this interval, so the duration of the current call is the latency.
         p50 = p99 = Quantile(task.loop_age_s, True)
     cpu = [value for value in map(rate, ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")) if value is not None]
     ended = process is not None and process.state in (control_pb2.PROC_BACKOFF, control_pb2.PROC_FAILED)
@@ -366,14 +366,14 @@ def _task(
 
 
 def _frames(rate: Callable[[str], float | None], sent: bool) -> tuple[float | None, float | None]:
-    """Frames per second and tuples per frame, either sent or processed."""
+    """Return frames per second and tuples per frame, either sent or processed."""
     way = "sent" if sent else "consumed"
     frames, tuples = rate(f"__gateway-{way}-packets-count"), rate(f"__gateway-{way}-tuples-count")
     return frames, tuples / frames if frames and tuples is not None else None
 
 
 def _shares(spent: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
-    """Busy, blocked and idle, which sum to 1."""
+    """Return the shares busy, blocked and idle, which sum to 1."""
     times = [spent.get(f"__{word}-time-ns") for word in ("busy", "blocked", "idle")]
     known = [time for time in times if time is not None]
     total = sum(known)
@@ -384,7 +384,7 @@ def _shares(spent: Mapping[str, float]) -> tuple[float | None, float | None, flo
 
 
 def process_rows(executors: Iterable[control_pb2.RegisterExecutor]) -> list[ProcessRow]:
-    """The processes other than tasks, by container."""
+    """Return the processes other than tasks, by container."""
     return [
         ProcessRow(
             name=process.name,

@@ -11,29 +11,29 @@ from heronpy.proto import control_pb2
 
 
 class Totals(Struct, kw_only=True):
-    """The outcomes of a topology's tuples since the submit, over all processes it has had."""
+    """The outcomes of a topology's tuples since the submit, over all of its processes."""
 
     acked: int
     failed: int
     #: Whether a spout's process ended without its last report, so that `acked` and `failed` are lower bounds.
     at_least: bool
-    #: Failed tuples of spouts that do not send them again.
+    #: Failed tuples of spouts that do not resend them.
     not_resent: int
-    #: Upper bound of the tuples that were sent again; None if no bound is known, see `begun_again`.
+    #: Upper bound of the number of resent tuples; None if no bound is known, see `begun_again`.
     replayed: int | None
-    #: The first tasks of spouts that may have emitted all tuples again.
+    #: Some tasks of spouts that may have emitted all tuples again.
     begun_again: list[str]
     dead_letters: int
     lost: int
     #: Whether a process died with uncounted tuples, so that `lost` is an estimate.
     lost_estimated: bool
-    #: Whether there is no bound, because the queues of a stream manager were lost.
+    #: Whether there is no bound of `lost`, because the queues of a stream manager were lost.
     lost_unknown: bool = False
     #: Whether a task failed permanently without its last counts, so that `dead_letters` is a lower bound.
     letters_at_least: bool = False
     #: Tuples for full tasks that were discarded on purpose.
     discarded: int = 0
-    #: Effectively once: tuples that a restore replays count once.
+    #: Number of restores (EFFECTIVELY_ONCE); tuples that a restore replays count once.
     restores: int
     #: The number of tuples missing from the result as text: `12`, `about 12`, `at least 2`, `an unknown number`; None
     #: if none are missing.
@@ -49,13 +49,13 @@ class Topology(Struct, kw_only=True):
     role: str
     environ: str
     name: str
-    #: Distinguishes it from earlier and later topologies of its name.
+    #: Id that distinguishes the topology from earlier and later topologies of its name.
     id: str
     #: STARTING, WAITING, RUNNING, PAUSED, UPDATING, FINISHING, FINISHED, DEGRADED, FAILED as reported by the topology
     #: master; FINISHED WITH LOSSES: tuples are missing from its result, see `totals`; NO ANSWER: the topology master
     #: does not answer; NO MASTER: it does not run; DEAD: no process of the topology runs.
     state: str
-    #: The cause of any state but RUNNING and PAUSED; may be empty.
+    #: The cause of a state other than RUNNING and PAUSED; may be empty.
     cause: str
     #: The leading finding of the doctor, such as `healthy`, `skew`, `down`; None while unknown.
     verdict: str | None
@@ -88,20 +88,20 @@ class Topology(Struct, kw_only=True):
     #: The highest number of an event, see `Event.number`.
     last_event: int | None
     totals: Totals | None
-    #: When the topology master made the figures above; None if it has never answered.
+    #: Time of the figures above at the topology master; None if it has never answered.
     asked_at: float | None
     #: `emitted_per_s` of the last minutes, oldest first, one point per ten seconds; None where unknown. Empty if it is
     #: not kept.
     recent_per_s: list[float | None]
     #: When it ended; its state is then FINISHED, FINISHED WITH LOSSES, KILLED or FAILED. None if it has not ended.
     ended_at: float | None = None
-    #: Component and task of the leading finding, and the task's machine; empty for the topology.
+    #: Component, task and machine of the leading finding; empty if it is about the topology.
     component: str = ""
     task: str = ""
     host: str = ""
-    #: The sentence without quoted values; empty if it quotes none. Without the scope `data` it equals `sentence`.
+    #: The sentence without quoted values; empty if it quotes no values. Without the scope `data` it equals `sentence`.
     unquoted: str = ""
-    #: Whether it hands batches to Spark; None if unknown.
+    #: Whether the topology passes batches to Spark; None if unknown.
     spark: bool | None = None
 
 
@@ -109,7 +109,7 @@ class Topologies(Struct, kw_only=True):
     """`GET /topologies`: one page of at most 200, worst first, then by name."""
 
     topologies: list[Topology]
-    #: Pass it as `after` to get the next page; None on the last page.
+    #: Value of `after` for the next page; None on the last page.
     next: str | None
     #: Number of topologies that match the filters.
     total: int
@@ -151,7 +151,7 @@ class Me(Struct, kw_only=True):
 
 
 def totals_of(totals: control_pb2.TupleTotals, dropped: Mapping[str, int]) -> Totals:
-    """The outcomes of tuples; `dropped` has the tuples that were discarded on purpose, by component."""
+    """Convert the outcomes of tuples; `dropped` contains the tuples discarded on purpose, by component."""
     return Totals(
         acked=totals.acked,
         at_least=totals.at_least,

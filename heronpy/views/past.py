@@ -8,7 +8,7 @@ from heronpy.common import states
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import ExceptionGroup, groups_of
 
-#: Names of series at the topology master that differ from the names here and in `Load`.
+#: Names of series at the topology master that differ from the names in this module and in `Load`.
 _METRICS = {
     "emitted": "emitted_per_s", "executed": "executed_per_s", "acked": "acked_per_s", "failed": "failed_per_s",
     "busiest": "busy_max", "fullest_bytes": "queue_bytes_max", "largest_bytes": "memory_bytes_max",
@@ -39,14 +39,14 @@ class Timeline(Struct, kw_only=True):
     times: list[float]
     step_s: float
     series: list[Series]
-    #: Nothing is kept from before this time.
+    #: Time before which no data is available.
     kept_from: float | None
 
 
 class Event(Struct, kw_only=True):
     """An event of the topology."""
 
-    #: Grows over all topology masters.
+    #: Number of the event, which increases across topology masters.
     number: int
     at: float
     #: For a repeated event: its first time, and the number of repetitions.
@@ -72,7 +72,7 @@ class StartPhase(Struct, kw_only=True):
 
     #: `package`, `launch`, `register`, `plan`, `initialise`, in this order.
     name: str
-    #: Duration; negative when the clocks of two hosts differ.
+    #: Duration; may be negative if the clocks of two hosts differ.
     took_s: float
     #: The work of the phase.
     what: str
@@ -93,11 +93,11 @@ class Events(Struct, kw_only=True):
     """`GET /events?after&limit`: the newest, oldest first."""
 
     events: list[Event]
-    #: Pass it as `after` to get later events.
+    #: Value of `after` for later events.
     last: int
     #: Number of events that were dropped for newer ones.
     forgotten: int
-    #: None when the topology master does not know it, or is gone.
+    #: How the topology was started; None if the topology master does not know it or has ended.
     start: Start | None
 
 
@@ -105,7 +105,7 @@ class Exceptions(Struct, kw_only=True):
     """`GET /exceptions?component&task`: the most recent first."""
 
     groups: list[ExceptionGroup]
-    #: Number of further kinds of exceptions that were not kept.
+    #: Number of exceptions that were not kept.
     discarded: int
 
 
@@ -120,7 +120,7 @@ class SlowTuple(Struct, kw_only=True):
     source: str
     source_task: int
     took_s: float
-    #: The value as shortened text; null: it is unknown which of `tuples` tuples it was.
+    #: The value as shortened text; null if it is unknown which of `tuples` tuples was slow.
     value: str | None
     #: Tuples of the call, or candidates for the slow tuple.
     tuples: int
@@ -133,24 +133,24 @@ class Slow(Struct, kw_only=True):
 
 
 def series_name(metric: str) -> str:
-    """The topology master's name of a series."""
+    """Return the topology master's name of a series."""
     return _SERIES.get(metric, metric)
 
 
 def metric_name(series: str) -> str:
-    """The name here of a series of the topology master."""
+    """Return the name in this module of a series of the topology master."""
     return _METRICS.get(series, series)
 
 
 def event_kind(event: control_pb2.TopologyEvent) -> str:
-    """`restart`, `update`, ...; an event of a newer topology master may be `kind-12`."""
+    """Return the kind of an event, such as `restart`; an unknown kind of a newer topology master is `kind-12`."""
     if event.kind not in control_pb2.EventKind.values():
         return f"kind-{event.kind}"
     return control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_").lower()
 
 
 def event_of(event: control_pb2.TopologyEvent) -> Event:
-    """The view of an event."""
+    """Convert an event."""
     return Event(
         number=event.number,
         at=event.at,
@@ -167,7 +167,7 @@ def event_of(event: control_pb2.TopologyEvent) -> Event:
 
 
 def start_of(times: control_pb2.StartTimes) -> Start | None:
-    """The durations of the phases of a start; None when no phase is known."""
+    """Return the durations of the phases of a start; None if no phase is known."""
     took = states.start_phases(times)
     phases = [StartPhase(name=name, took_s=one, what=states.START_PHASES[name][1]) for name, one in took.items()]
     if not phases:

@@ -23,7 +23,7 @@ class Node(Struct, kw_only=True):
     parallelism: int
     #: Python class, as `module.Class`; None if unknown.
     class_name: str | None
-    #: Whether no component takes its output.
+    #: Whether no component receives its output.
     sink: bool
     #: Output streams: id to its field names.
     streams: dict[str, list[str]]
@@ -59,7 +59,7 @@ class ContainerPlace(Struct, kw_only=True):
     """A container with its tasks."""
 
     container: int
-    #: Its host; None before it has registered.
+    #: Host of the container; None before the container has registered.
     host: str | None
     tasks: list[TaskPlace]
     #: Cores requested by the packing plan; None if none are requested.
@@ -72,7 +72,7 @@ class Plan(Struct, kw_only=True):
     """`GET /plan`: nodes in the order of the topology, spouts first."""
 
     topology: str
-    #: Version of the packing plan; give it as `If-Match` with an action.
+    #: Version of the packing plan, to be sent as `If-Match` with an action.
     version: int
     mode: str
     nodes: list[Node]
@@ -88,7 +88,7 @@ def plan_of(
     physical: plan_pb2.PhysicalPlan | None,
     hosts: Mapping[int, str],
 ) -> Plan:
-    """The graph and the places. The version is that of the packing plan, from which an update is computed."""
+    """Return the graph and the places. The version is the packing plan's, because updates are computed from it."""
     consumed = {item.stream.component_name for bolt in topology.bolts for item in bolt.inputs}
     nodes = [_node(spout.comp, spout.outputs, "spout", consumed) for spout in topology.spouts]
     nodes += [_node(bolt.comp, bolt.outputs, "bolt", consumed) for bolt in topology.bolts]

@@ -1,4 +1,4 @@
-"""The progress of a batch run: written by its keepers, shown by the command, the page and the history. Pure."""
+"""The progress of a batch run, which keepers write and the command, the page and the history show. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from heronpy.common.errors import AnswerError
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.views.units import Table, attempts_text
 
-#: The file of a run's folder that holds its `Progress` as JSON.
+#: File in a run's folder with its `Progress` as JSON.
 PROGRESS = "progress.json"
-#: What a run does when all units are done: its sinks and Spark get their rows, and the savepoint is written.
+#: Text for the phase after the last unit: sinks and Spark get their rows, and the savepoint is written.
 WRITING = "writing the output"
 
 
@@ -20,7 +20,7 @@ class Slow(Struct, kw_only=True):
     """A container that needs much longer per byte than the median."""
 
     container: int
-    #: Its time per byte, as a multiple of the median.
+    #: Time per byte as a multiple of the median.
     ratio: float
 
 
@@ -38,12 +38,12 @@ class StageProgress(Struct, kw_only=True):
     #: The weight of these units.
     bytes: int = 0
     bytes_done: int = 0
-    #: Attempts of any kind; backups among them; and backups that were first.
+    #: All attempts; backup attempts; and backup attempts that won.
     attempts: int = 0
     backups: int = 0
     backups_won: int = 0
-    #: Attempts that ended through no fault of their unit, failed attempts, and attempts that another one made
-    #: unnecessary.
+    #: Preempted attempts, whose end was not caused by the unit; failed attempts; and attempts that another attempt
+    #: made unnecessary.
     preempted: int = 0
     tries_failed: int = 0
     in_vain: int = 0
@@ -59,7 +59,7 @@ class Progress(Struct, kw_only=True):
     run: str
     #: RUNNING, FINISHED, HELD, FAILED; STOPPED: it has not ended, and no topology is processing it.
     state: str
-    #: Why it has failed or is stopped, as one sentence.
+    #: Why the run has failed or is stopped, as one sentence.
     cause: str = ""
     #: Time of these figures.
     at: float
@@ -68,7 +68,7 @@ class Progress(Struct, kw_only=True):
     #: The input of the run: `lines up to 93.1 GB in 1,204 files, as of 2026-11-29 15:20:07`.
     boundary: str = ""
     stages: list[StageProgress]
-    #: Seconds until the end; None if not known yet.
+    #: Estimated seconds until the end; None if not known yet.
     ends_in_s: float | None = None
     #: Whether more time may be needed, because the units of the last stage are not known yet.
     ends_at_least: bool = False
@@ -84,7 +84,7 @@ class ShownProgress(Struct, kw_only=True):
 
 
 def progress_of(text: bytes) -> Progress:
-    """The content of a file `PROGRESS`; AnswerError if it is damaged."""
+    """Decode a file `PROGRESS`. Raises AnswerError if it is damaged."""
     try:
         return msgspec.json.decode(text, type=Progress)
     except msgspec.MsgspecError as error:
@@ -92,7 +92,7 @@ def progress_of(text: bytes) -> Progress:
 
 
 def stopped(found: Progress) -> Progress:
-    """The figures of a run that no topology is processing."""
+    """Return the figures of a run that no topology is processing."""
     if found.ended_at is not None:
         return found
     cause = "no topology works on it; the command that began it continues it"
@@ -100,7 +100,7 @@ def stopped(found: Progress) -> Progress:
 
 
 def table_of(found: Progress) -> Table:
-    """One row per stage; the running stage has the remaining time."""
+    """Return a table with one row per stage; the running stage shows the remaining time."""
     at = next((one.number for one in found.stages if one.state not in ("finished", "failed")), 0)
     rows = [[*_cells(one), ends_in(found) if one.number == at else ""] for one in found.stages]
     return Table(titles=["stage", "units", "done", "attempts", "ends in"], rows=rows)
@@ -126,7 +126,7 @@ def _cells(one: StageProgress) -> list[str]:
 
 
 def ends_in(found: Progress) -> str:
-    """The time until the end; WRITING after the last unit; "" if it is not known."""
+    """Return the time until the end as text; WRITING after the last unit; "" if unknown."""
     if found.ended_at is not None or not found.stages:
         return ""
     last = found.stages[-1]

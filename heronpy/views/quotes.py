@@ -1,7 +1,7 @@
 """Texts that may quote values of users, and their replacements for readers who may not see values. Pure.
 
-An exception may name the order that could not be booked, and a skew its key. Each shape with such a text has its rule
-here. Every answer and live message goes through `without_values` unless the client may see everything.
+For example, an exception may name the order that could not be booked, and a skew names its key. This module has a rule
+for each shape with such a text. Every answer and live message passes `without_values` unless the client may see values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 #: Replaces a hidden text.
 UNSEEN = "its last words need the token 'all'"
-#: States whose cause has only the runtime's own text, such as what is awaited.
+#: States whose cause only contains text of the runtime, such as an awaited condition.
 _OWN_WORDS = frozenset(("STARTING", "NO ANSWER", "NO MASTER", "DEAD"))
-#: Kinds of events, and reasons of others, that have only the runtime's own text.
+#: Kinds of events, and reasons of other events, that only contain text of the runtime.
 _OWN_KINDS = frozenset(("master", "silent", "backpressure"))
 _OWN_REASONS = frozenset(
     (("checkpoint", "checkpoint"), ("checkpoint", "savepoint"), ("update", "done"), ("update", "settings"))
@@ -35,7 +35,7 @@ _OWN_REASONS = frozenset(
 
 
 def without_values(answer: T) -> T:
-    """The answer without texts that may quote values; the same object if it has no such text."""
+    """Return the answer without texts that may quote values; the same object if it contains no such text."""
     return cast(T, _hidden(answer))
 
 
@@ -62,7 +62,7 @@ def _hidden(found: Any) -> Any:
 
 @cache
 def _nested(kind: type[Struct]) -> list[str]:
-    """Fields of a shape that may contain another shape."""
+    """Return the fields of a shape that may contain another shape."""
     return [name for name, hint in get_type_hints(kind).items() if _may_hold(hint)]
 
 

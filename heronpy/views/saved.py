@@ -19,11 +19,11 @@ class Checkpoint(Struct, kw_only=True):
     taken_at: float
     duration_s: float
     total_bytes: int
-    #: Bytes written for this checkpoint; the rest is shared with earlier ones.
+    #: Bytes written for this checkpoint; the rest is shared with earlier checkpoints.
     written_bytes: int
-    #: One sentence; empty if it is undamaged as far as known.
+    #: One sentence about the damage; empty if no damage is known.
     damage: str
-    #: Whether the topology was later restored from an older one.
+    #: Whether the topology was later restored from an older checkpoint.
     abandoned: bool
 
 
@@ -35,7 +35,7 @@ class PendingCheckpoint(Struct, kw_only=True):
     #: Number of tasks that take part, and of tasks that have not answered.
     tasks: int
     missing: int
-    #: The first hundred tasks that have not answered.
+    #: The first 100 tasks that have not answered.
     waits_for: list[str]
 
 
@@ -99,7 +99,7 @@ class Sink(Struct, kw_only=True):
     rows: int
     committed: int
     failed: int
-    #: Attempts that raised and are repeated.
+    #: Number of attempts that raised an exception and are repeated.
     retried: int
     running: int
     #: Number of waiting batches, over all sinks of the topology.
@@ -108,8 +108,8 @@ class Sink(Struct, kw_only=True):
     seconds_per_batch: float | None
     #: Age of the oldest batch without an outcome.
     lag_s: float | None
-    #: For ended batches: time until Spark took it, time in the sink's function, and time until its output was visible.
-    #: Quantiles since the Spark gateway started.
+    #: For ended batches: time until Spark took the batch, time in the sink's function, and time until the output was
+    #: visible, as quantiles since the Spark gateway started.
     wait_p50_s: float | None
     wait_p99_s: float | None
     run_p50_s: float | None
@@ -122,17 +122,17 @@ class Batches(Struct, kw_only=True):
     """`GET /batches`"""
 
     sinks: list[Sink]
-    #: Address of Spark's own pages; None when they are off.
+    #: Address of Spark's own pages; None if they are disabled.
     spark_ui: str | None
 
 
 def kind_name(kind: int) -> str:
-    """`checkpoint` or `savepoint`."""
+    """Return `checkpoint` or `savepoint`."""
     return "savepoint" if kind == checkpoint_pb2.SAVEPOINT else "checkpoint"
 
 
 def checkpoint_of(record: checkpoint_pb2.CheckpointRecord) -> Checkpoint:
-    """The view of a complete checkpoint of the topology master."""
+    """Convert a complete checkpoint of the topology master."""
     return Checkpoint(
         number=record.checkpoint,
         kind=kind_name(record.kind),
@@ -216,7 +216,7 @@ def detail_of(metadata: checkpoint_pb2.Metadata, total_bytes: int, written_bytes
 def of_sinks(
     reply: control_pb2.MetricsReply,
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, list[control_pb2.Sample]]]]:
-    """The counts, gauges and distributions by sink and metric; "" is for metrics without a sink."""
+    """Return the counts, gauges and distributions by sink and metric; sink "" has the metrics without a sink."""
     values: dict[str, dict[str, float]] = {}
     times: dict[str, dict[str, list[control_pb2.Sample]]] = {}
     for sample in (sample for report in reply.reports for sample in report.samples):
@@ -271,9 +271,9 @@ def _bound(samples: list[control_pb2.Sample], part: float) -> float | None:
 
 
 def spark_figures(found: Batches, before: Batches | None, apart_s: float) -> dict[str, float | None]:
-    """Sums over all sinks, named like the series; a figure that needs an earlier measurement is None without one.
+    """Return sums over all sinks, named like the series; empty without a sink.
 
-    Empty without a sink.
+    Figures that need an earlier measurement are None if `before` is None.
     """
     if not found.sinks:
         return {}
@@ -292,6 +292,6 @@ def spark_figures(found: Batches, before: Batches | None, apart_s: float) -> dic
 
 
 def _ended(batches: Batches) -> tuple[int, float]:
-    """The number of ended batches, and Spark's total time for them."""
+    """Return the number of ended batches and Spark's total time for them in seconds."""
     counts = [(sink.committed + sink.failed, sink.seconds_per_batch or 0.0) for sink in batches.sinks]
     return sum(count for count, _ in counts), sum(count * each for count, each in counts)

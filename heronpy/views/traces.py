@@ -1,4 +1,4 @@
-"""The time of traced tuples, divided into the parts of their way from one call to the next. Pure.
+"""The time of traced tuples, divided into the parts of their path from one call to the next. Pure.
 
 | hop | from | to |
 |---|---|---|
@@ -9,8 +9,8 @@
 | process | its call begins | its call ends |
 | ack | the end of the last call | the spout hears that the tuple's tree is complete |
 
-Frames that a busy task has not yet read from its socket count as its in-queue. Two hosts have two clocks, which the
-executors compare: the time of the wire between them is as exact as this comparison (`error_s`). Without a comparison it
+Frames that a busy task has not yet read from its socket count as part of its in-queue. Executors compare the clocks of
+two hosts: the time of the wire between them is as precise as this comparison (`error_s`). Without a comparison the time
 counts as 0. `exact` is false in both cases.
 """
 
@@ -22,11 +22,11 @@ HOPS = ("batch", "queue", "wire", "in-queue", "process", "ack")
 
 
 class Hop(Struct, kw_only=True):
-    """A part of the way from one component to the next, over all traces; hops are named in `heron trace --help`."""
+    """A part of the path from one component to the next, over all traces; `heron trace --help` explains the hops."""
 
     #: Stream of the tuple, as `component/stream`; empty for a spout's own tuple.
     source: str
-    #: Component that received it.
+    #: Component that received the tuple.
     target: str
     #: batch, queue, wire, in-queue, process or ack
     hop: str
@@ -46,7 +46,7 @@ class TracePart(Struct, kw_only=True):
 
 
 class TraceSpan(Struct, kw_only=True):
-    """A call for a tuple of the trace, and the way of the tuple to it."""
+    """A call for a tuple of the trace, and the path of the tuple to this call."""
 
     number: str
     #: The call that emitted the tuple; null for the spout itself.
@@ -55,16 +55,16 @@ class TraceSpan(Struct, kw_only=True):
     instance_id: str
     source: str
     source_task: int
-    #: Seconds from the begin of the trace to the first part.
+    #: Seconds from the start of the trace to the first part.
     start_s: float
     parts: list[TracePart]
-    #: How its path continues: goes_on, ends, held, joined, acked or failed.
+    #: How the path continues: goes_on, ends, held, joined, acked or failed.
     end: str
     #: Number of tuples of the call.
     tuples: int
     #: False if the wire is between two hosts, so that no single clock measures it.
     exact: bool
-    #: Error of that wire time; null: the time is unknown, and counts as 0.
+    #: Error of that wire time; null if the time is unknown, so that it counts as 0.
     error_s: float | None
 
 
@@ -73,7 +73,7 @@ class Trace(Struct, kw_only=True):
 
     id: str
     at: float
-    #: Seconds from the begin of next_tuple to the end of the last call.
+    #: Seconds from the start of next_tuple to the end of the last call.
     took_s: float
     spans: list[TraceSpan]
 
@@ -84,7 +84,7 @@ class Traces(Struct, kw_only=True):
     at: float
     hops: list[Hop]
     traces: list[Trace]
-    #: Number of matching traces, and their durations.
+    #: Number of matching traces, and quantiles of their durations.
     matching: int
     p50_s: float | None
     p99_s: float | None

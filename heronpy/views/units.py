@@ -44,31 +44,31 @@ class Pipeline(Struct, kw_only=True):
     """The progress of growing log files into an output. Bytes are bytes of the files."""
 
     name: str
-    #: Unpublished bytes, and those of them that are in no unit yet.
+    #: Unpublished bytes, and unpublished bytes that are in no unit yet.
     backlog_bytes: int
     waiting_bytes: int
-    #: Age of the oldest waiting bytes; 0 without any.
+    #: Age of the oldest waiting bytes; 0 if no bytes wait.
     oldest_s: float
     #: Bytes of unfinished last lines.
     unfinished_bytes: int
-    #: Units by what they are waiting for: a worker, its commit, publication, a user.
+    #: Number of units that wait for a worker, for their commit, for publication, and for a user.
     ready: int
     leased: int
     committed: int
     failed: int
     bad_bytes: int
     bad_ranges: int
-    #: Since the topology was submitted.
+    #: Counts since the topology was submitted.
     published_units: int
     published_bytes: int
     published_rows: int
     attempts: int
     tries_failed: int
-    #: Backup attempts, backups that won, and attempts of any kind that another one made unnecessary.
+    #: Backup attempts, backup attempts that won, and attempts that another attempt made unnecessary.
     backups: int
     backups_won: int
     attempts_in_vain: int
-    #: Whether the counts since the submit are lower bounds, because a process has ended without its last counts.
+    #: Whether the counts since the submit are lower bounds, because a process ended without reporting its last counts.
     at_least: bool = False
 
 
@@ -76,14 +76,14 @@ class Pipelines(Struct, kw_only=True):
     """`GET /units`"""
 
     pipelines: list[Pipeline]
-    #: The same figures, one row per pipeline.
+    #: The figures as a table with one row per pipeline.
     table: Table
 
 
 def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
     """`GET /units`: a pipeline appears when one of its tasks has reported.
 
-    Counts are also lower bounds when the topology master does not know the counts of ended processes.
+    Counts are also lower bounds if the topology master does not know the counts of ended processes.
     """
     found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_FIELDS.values(), 0.0))
     lacking: set[str] = set()
@@ -130,7 +130,7 @@ def _row(one: Pipeline) -> list[str]:
 def attempts_text(
     attempts: int, backups: int = 0, won: int = 0, in_vain: int = 0, failed: int = 0, preempted: int = 0
 ) -> str:
-    """`2,803: 9 backups (6 won), 3 preempted`"""
+    """Format the attempts, such as `2,803: 9 backups (6 won), 3 preempted`."""
     parts = [
         f"{counted(backups, 'backup')} ({won:,} won)" if backups else "",
         f"{preempted:,} preempted" if preempted else "",

@@ -1,4 +1,4 @@
-"""`heron load-test batch`, `batch_straggler`, `batch_handover`: what batch runs cost, also under failures."""
+"""`heron load-test batch`, `batch_straggler`, `batch_handover`: the cost of batch runs, with and without failures."""
 
-#: Of `batch`, in the order in which they run.
+#: Scenes of `batch`, in the order in which they run.
 SCENES = ("cost", "small", "kills", "failed", "preempted", "exchange", "history")

@@ -1,4 +1,4 @@
-"""The keyed count of others: two processes by hand, and PySpark with the same Python functions, or with SQL."""
+"""The keyed count by contenders: two hand-written processes, and PySpark with the same Python functions or with SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HANDS = 2
 
 
 def by_hand(logs: Sequence[Path], folder: Path, place: int) -> Callable[[], None]:
-    """One of the processes: it reads its share of the logs, writes lines by user, and counts what all wrote for it."""
+    """Return one of the processes, which reads its share of the logs, divides lines by user, and counts its users."""
 
     def work() -> None:
         with ExitStack() as stack:
@@ -52,7 +52,7 @@ def _row(item: tuple[str, int]) -> str:
 
 
 def spark(logs: Sequence[Path], folder: Path, sql: bool) -> Callable[[], None]:
-    """Spark, warm: an RDD with these functions, or SQL."""
+    """Return the work of a warm Spark session: an RDD with these functions, or SQL."""
     session = spark_session(folder)
 
     def run(source: str, target: str) -> None:

@@ -1,6 +1,6 @@
-"""The keyed count of one scene: its logs, its topology, its result, and what strikes its workers meanwhile.
+"""The keyed count of one scene: its logs, its topology, its result, and the signals sent to its workers.
 
-CPU and time count from the activation of a topology to its end, without its start, as with the contenders.
+CPU and time count from the activation of a topology to its end, without its start, as for the contenders.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from heronpy.loadtest.watch import watch_whole
 PATIENCE_S, SLOWEST_BYTES_S = 120.0, 200_000
 WORKER = "task batch"
 BATCH = ("--mode", "batch")
-#: Called with a running topology in another thread, until the event is set.
+#: Function that runs in another thread with a running topology, until the event is set.
 During = Callable[[Topology, Event], None]
 
 
 class Ran(NamedTuple):
-    """What a run took, and the largest mean of private memory of a worker."""
+    """The time and CPU of a run, and the largest mean of private memory of a worker."""
 
     cpu_s: float
     seconds: float
@@ -42,14 +42,14 @@ class Count(LogScene):
 
     @contextmanager
     def running(self, *flags: str, work: str = "", settings: Any = None, **parameters: Any) -> Iterator[Topology]:
-        """The topology, in which parse or count does `work`; killed at the end."""
+        """Run the topology, in which parse or count does `work`; kill it at the end."""
         settings = {"heron.checkpoint.interval_s": 2.0, **(settings or {})}
         own = {"work": work, "logs": f"{self.logs}/*.log", "table": str(self.table), **parameters}
         with self.submitted("keyed_count", own, "EFFECTIVELY_ONCE", settings, *flags) as topology:
             yield topology
 
     def run(self, *flags: str, during: During | None = None, size: int = 0, **about: Any) -> Ran:
-        """Run it to its end; LabError when it fails. `size`: the bytes of its input, unless the logs are its input."""
+        """Run the topology to its end. `size`: bytes of an input other than the logs. Raises LabError if it fails."""
         size = size or sum(path.stat().st_size for path in self.logs.iterdir())
         ended = Event()
         with self.running("--deploy-deactivated", *flags, **about) as topology:
@@ -64,30 +64,30 @@ class Count(LogScene):
         return Ran(sum(seen.spent().values()), seconds, max(sizes, default=0.0))
 
     def command(self, work: str = "") -> float:
-        """Submit it as a batch, and wait for its end; the seconds of the command. LabError when it fails."""
+        """Submit the topology as a batch and wait for its end; returns the seconds. Raises LabError if it fails."""
         began = time.monotonic()
         with self.running(*BATCH, "--wait", work=work):
             return time.monotonic() - began
 
     @property
     def run_folder(self) -> Path:
-        """The folder of its newest batch run."""
+        """The folder of the newest batch run."""
         folder = self.cluster.home / "batch" / self.cluster.name / self.name
         return max((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
 
     def of_run(self, name: str) -> Any:
-        """A record of its newest batch run; empty before it is written."""
+        """Read a record of the newest batch run; returns an empty record before it is written."""
         with suppress(FileNotFoundError):
             return json.loads((self.run_folder / name).read_text(encoding="utf-8"))
         return {}
 
     def check(self, name: str, lines: int, users: int = USERS) -> Check:
-        """Whether each of these lines is counted once in the table."""
+        """Check that each of these lines is counted once in the table."""
         return right_counts(name, self.table, lines, users)
 
 
 def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Check:
-    """Whether a table with rows of JSON has the counts of these lines, each user once."""
+    """Check that a table of JSON rows contains the counts of these lines, each user once."""
     found = [path for path in sorted(table.glob("part-*")) if path.suffix != ".crc"]
     rows = [json.loads(line) for path in found for line in path.read_text(encoding="utf-8").splitlines()]
     got = {one["user"]: one["count"] for one in rows}
@@ -98,8 +98,8 @@ def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Chec
 
 
 def strike(signum: int, pause_s: float, is_enough: Callable[[], bool] = bool, mark: str = "") -> During:
-    """Send a signal to a worker of a batch each `pause_s`, to each process once, until it is enough. With `mark`, only
-    to a process with a file of this name and its pid.
+    """Send a signal to a worker of a batch each `pause_s`, once per process, until `is_enough`. With `mark`, only to
+    processes with a file of this name and their pid.
     """
 
     def is_meant(topology: Topology, pid: int) -> bool:

@@ -1,6 +1,6 @@
 """Runs the profiles of batch runs, and builds the result documents.
 
-Work that sleeps makes the figures of slow processes show the runtime, not a busy machine.
+Slow work is simulated by sleeping, so that the figures depend on the runtime and not on a busy machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from heronpy.loadtest.topologies.log_units import ATTEMPTS
 from heronpy.loadtest.units.contenders import Prepare, work_at_once
 from heronpy.loadtest.units.throughput import no_spark, write_logs
 
-#: The most that is accepted.
+#: Maximum accepted value of each figure.
 GOALS: dict[str, float] = {
     "batch_vs_stream": 0.9,
     "batch_vs_hands": 3.0,
@@ -54,19 +54,19 @@ GOALS: dict[str, float] = {
 }
 KILL_S, SMALL_LINES, TIMES = 2.0, 450, 3
 UNIT, WORKERS = "heron.batch.unit_bytes", "heron.batch.workers"
-#: Bytes of a unit where workers are killed.
+#: Bytes of a unit in scenes that kill workers.
 KILLED_UNIT = 2 << 20
-#: Bytes of a unit whose lines are held, and the seconds of held lines for each preemption: workers get SIGTERM until
-#: enough of their attempts were ended.
+#: Bytes of a unit with held lines, and seconds of held lines for each preemption: workers get SIGTERM until enough
+#: attempts have ended.
 HELD_UNIT, PREEMPTION_S = 2048, 2.0
-#: `batch_straggler`: units of each worker, bytes and lines of one, and how long a line sleeps.
+#: `batch_straggler`: units of each worker, bytes and lines of a unit, and seconds of sleep per line.
 UNITS, UNIT_BYTES, UNIT_LINES, LINE_S = 40, 1024, 46, 0.011
 
 
 def run_batch(
     where: Cluster, names: Sequence[str], size: int, preemptions: int, exchange: int, repeat: int, say: Say
 ) -> dict[str, Any]:
-    """The result document of these scenes of `batch`, or of all."""
+    """Run these scenes of `batch`, or all scenes; returns the result document."""
 
     def measure(number: int) -> Found:
         logs = where.scratch / f"load-logs-{number}"
@@ -81,13 +81,13 @@ def run_batch(
 
 
 def run_straggler(where: Cluster, workers: int, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document of `batch_straggler`."""
+    """Run `batch_straggler`; returns the result document."""
     about, options = "batch runs with a slow process, and with a heavy unit", {"workers": workers}
     return _document("batch_straggler", about, options, repeat, say, lambda number: straggler(where, workers, number))
 
 
 def run_handover(where: Cluster, keys: int, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document of `batch_handover`."""
+    """Run `batch_handover`; returns the result document."""
     about, options = "from a batch run to the stream that continues", {"keys": keys}
     return _document("batch_handover", about, options, repeat, say, lambda number: handover(where, keys, number))
 
@@ -107,7 +107,7 @@ def _document(
 
 
 def judged(values: dict[str, float]) -> list[Check]:
-    """Whether the figures of a run reach the goals that they have."""
+    """Check the figures of a run that have goals."""
     return [
         Check(label_of(name), values[name] <= most, f"{shown(name, values[name])}, at most {shown(name, most)}")
         for name, most in GOALS.items()
@@ -128,14 +128,14 @@ class Scenes:
         self._whole: Ran | None = None
 
     def _count(self, name: str, lines: int = 0) -> Count:
-        """A count of the common logs; with `lines`, of own logs with that number of lines."""
+        """Prepare a count of the common logs, or with `lines` of separate logs with that number of lines."""
         count = Count(self._where, f"{name}-{self._number}", None if lines else self._logs)
         if lines:
             (count.logs / "0.log").write_text(click_lines(0, lines), encoding="ascii")
         return count
 
     def _plain(self, checks: list[Check]) -> Ran:
-        """The run that others are compared with, once."""
+        """Return the reference run for comparisons, which runs once."""
         if self._whole is None:
             count = self._count("batch")
             self._whole = count.run(*BATCH)
@@ -144,7 +144,7 @@ class Scenes:
         return self._whole
 
     def cost(self) -> Found:
-        """CPU of all contenders."""
+        """Measure the CPU of all contenders."""
         checks: list[Check] = []
         batch, stream = self._plain(checks), self._count("stream")
         costs = {"stream": stream.run().cpu_s}
@@ -166,7 +166,7 @@ class Scenes:
         return values, checks
 
     def small(self) -> Found:
-        """Little input: the command and all that it starts."""
+        """Measure a run with little input: the command and all processes that it starts."""
         count, seconds = self._count("small", SMALL_LINES), []
         for _ in range(TIMES):
             shutil.rmtree(count.table, ignore_errors=True)  # each run publishes its own rows
@@ -174,7 +174,7 @@ class Scenes:
         return {"batch_small_s": statistics.median(seconds)}, [count.check("small", SMALL_LINES)]
 
     def kills(self) -> Found:
-        """Workers are killed, against the same without kills."""
+        """Compare a run in which workers are killed with a run without kills."""
         calm, killed, settings = self._count("calm"), self._count("kills"), {UNIT: KILLED_UNIT}
         plain = calm.run(*BATCH, settings=settings)
         hit = killed.run(*BATCH, settings=settings, during=strike(signal.SIGKILL, KILL_S))
@@ -182,7 +182,7 @@ class Scenes:
         return {"batch_kills": hit.seconds / plain.seconds}, [killed.check("kills", self._lines)]
 
     def failed(self) -> Found:
-        """A line of a small input raises; user code raises in the last stage, is fixed, and the command is repeated."""
+        """Make a line of a small input raise; make the last stage raise, fix the code, and repeat the command."""
         checks: list[Check] = []
         whole, small, count = self._plain(checks), self._count("raises", SMALL_LINES), self._count("mended")
         began = time.monotonic()
@@ -194,7 +194,7 @@ class Scenes:
         return values, [*checks, count.check("mended", self._lines)]
 
     def preempted(self) -> Found:
-        """Workers get SIGTERM until enough of their attempts were ended."""
+        """Send SIGTERM to workers until enough of their attempts have ended."""
         lines = int(self._preemptions * PREEMPTION_S / HELD_S)
         count = self._count("preempted", lines)
         hold = count.out / HOLD
@@ -214,7 +214,7 @@ class Scenes:
         return {"batch_charged": float(ended("tries_failed"))}, [enough, count.check("preempted", lines)]
 
     def exchange(self) -> Found:
-        """Wide tuples between two stages, in bounded memory."""
+        """Exchange wide tuples between two stages, in bounded memory."""
         count, splits = self._count("exchange"), -(-self._exchange // SPLIT_BYTES)
         ran = count.run(*BATCH, size=self._exchange, work="wide", splits=splits)
         size = count.of_run("progress.json")["stages"][1]["bytes"]
@@ -224,7 +224,7 @@ class Scenes:
         return values, [whole, count.check("exchange", splits * WIDE)]
 
     def history(self) -> Found:
-        """All processes of a run are killed at once; then its history is shown."""
+        """Kill all processes of a run at once; then show its history."""
         count, seconds, said = self._count("history"), [], ""
         (count.out / HOLD).touch()
         with count.running(*BATCH, work="held") as topology:
@@ -241,7 +241,7 @@ class Scenes:
 
 
 def _fails(count: Count, run: Callable[..., object]) -> Check:
-    """Whether the run of a user's code that raises fails, and names the error."""
+    """Check that a run whose user code raises fails and names the error."""
     with suppress(LabError):
         run(work="broken")
     record = count.of_run("run.json")
@@ -249,7 +249,7 @@ def _fails(count: Count, run: Callable[..., object]) -> Check:
 
 
 def straggler(where: Cluster, workers: int, number: int) -> Found:
-    """All alike; the same with one slow process; the same with one heavy unit."""
+    """Compare a run of equal units and workers with a run with one slow process and a run with one heavy unit."""
     lines, ran, checks = workers * UNITS * UNIT_LINES, dict[str, Ran](), list[Check]()
     settings = {UNIT: UNIT_BYTES, WORKERS: workers, "topology.stmgrs": workers}
     for name in ("alike", "slow", "heavy"):
@@ -263,7 +263,7 @@ def straggler(where: Cluster, workers: int, number: int) -> Found:
             checks.append(count.check(name, lines))
     attempts = [json.loads(line) for line in (count.out / ATTEMPTS).read_text("ascii").splitlines()]
     attempts.sort(key=lambda one: one["at"])
-    # The first attempt at a unit that ends has won.
+    # The attempt at a unit that ends first wins.
     won = {one["unit"]: one["s"] for one in reversed(attempts) if one["done"]}
     total, useful = sum(one["s"] for one in attempts), sum(won.values())
     checks.append(Check("heavy", len(won) >= workers * UNITS / 2, f"{len(attempts)} attempts at {len(won)} units"))
@@ -272,12 +272,12 @@ def straggler(where: Cluster, workers: int, number: int) -> Found:
 
 
 def handover(where: Cluster, keys: int, number: int) -> Found:
-    """A batch that leaves a savepoint, and the stream that continues from it, with one more line."""
+    """Run a batch that leaves a savepoint, and a stream that continues from the savepoint with one more line."""
     count = Count(where, f"handover-{number}")
     lines, _ = write_logs(count.logs, keys * 24, keys)
     count.run(*BATCH, work="live")
     record, finalising = count.of_run("run.json"), (count.run_folder / "finalise.lock").stat().st_mtime
-    # Read afterwards, because that takes seconds.
+    # Read the table at the end, because that takes seconds.
     rows = shutil.copytree(count.table, count.folder / "rows", copy_function=os.link)
     with (count.logs / "0.log").open("a", encoding="ascii") as log:
         log.write(f"{LIVE}\t1\n")

@@ -1,1 +1,1 @@
-"""What jobs cost, and how often their scaler is mistaken."""
+"""The cost of jobs, and the number of wrong decisions of their scaler."""

@@ -1,8 +1,8 @@
 """A fluid model of a topology: its figures and its lag under any decision.
 
-Rates, queues and CPU are real numbers, and backpressure holds all spouts in the same step. The capacity of each thread
-is known here, so the scaler's beliefs and decisions can be compared with it. `heronpy.health` diagnoses the model's
-figures like those of a topology. Problems are `Fault`s.
+Rates, queues and CPU are real numbers, and backpressure holds all spouts in the same step. The model knows the capacity
+of each thread, so the scaler's estimates and decisions can be compared with it. `heronpy.health` diagnoses the model's
+figures like those of a topology. Problems are simulated by `Fault`s.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from heronpy.views.findings import CALM, Finding
 
 HOSTS: Final = ("a", "b")
 CORES: Final = 16
-#: A midnight.
+#: Start of the model's time, a midnight.
 START_S: Final = 86_400.0 * 20_000
-#: Bytes in a queue, of a bolt that is full and of one that is not.
+#: Bytes in the queue of a full bolt, and of a bolt that is not full.
 _QUEUE_FULL, _QUEUE = 1_000_000, 1_000
-#: A busy share of which a task holds the spouts.
+#: Busy share above which a task holds the spouts.
 _FULL = 0.999
 
 
@@ -41,13 +41,13 @@ class Part(Struct, kw_only=True):
     tasks: int = 1
     concurrency: int = 1
     asynchronous: bool = False
-    #: Tuples that it gets for each tuple that another component has processed, by that component; empty for a spout.
+    #: Source component to the tuples received for each tuple that the source has processed; empty for a spout.
     inputs: dict[str, float] = {}
-    #: Its tuples are shared out by a key.
+    #: Whether tuples are distributed to the tasks by key.
     keyed: bool = False
-    #: Share of its busy time in which it computes; in the rest it waits.
+    #: Share of the busy time in which the component computes; in the rest it waits.
     computes: float = 1.0
-    #: Busy time that it reports, as a share of the true one.
+    #: Reported busy time as a share of the true busy time.
     reports: float = 1.0
     #: Number of keys of all tasks, bytes of a task without keys, and bytes of a key.
     keys: float = 0.0
@@ -58,10 +58,10 @@ class Part(Struct, kw_only=True):
 
 
 class Fault(Struct, frozen=True):
-    """A problem for a time.
+    """A problem that lasts for a time.
 
-    `much` is the rest of a rate, a share, or the number of foreign threads that compute all the time on each host; if
-    the part is a host's name, on that host only.
+    `much` is the remaining share of a rate, another share, or the number of foreign threads that always compute on each
+    host, or on one host if the part is the name of a host.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Fault(Struct, frozen=True):
 
 
 class _Step(Struct):
-    """One step: its length, the share in which spouts were held, and the rate and busy share of each task."""
+    """One step: its length, the share of it in which spouts were held, and the rate and busy share of each task."""
 
     for_s: float
     held: float
@@ -82,13 +82,13 @@ class _Step(Struct):
 
 
 class Minutes(Protocol):
-    """The history of a job, as `heronpy.scaling.history` keeps it."""
+    """The history of a job, as in `heronpy.scaling.history`."""
 
     def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
         """Remember the demand on each component."""
 
     def past(self, components: list[str], now: float) -> dict[str, Past]:
-        """What they were asked for on other days."""
+        """Return the demand on the components on other days."""
 
 
 class Model:
@@ -109,7 +109,7 @@ class Model:
         self.rescale_s, self.step_s, self.reports_backlog = rescale_s, step_s, reports_backlog
         self.now = START_S
         self.backlog = {part.name: 0.0 for part in parts if not part.inputs}
-        #: Tuple-seconds of waiting in the sources, and what was rescaled.
+        #: Tuple-seconds of waiting in the sources, and the rescaled values.
         self.waited = 0.0
         self.rescaled = 0
         self.findings: list[Finding] = []
@@ -126,7 +126,7 @@ class Model:
 
     @property
     def lag_s(self) -> float:
-        """How long a tuple that arrives now would wait in its source."""
+        """Seconds that a tuple arriving now would wait in its source."""
         last = self._steps[-1].rates if self._steps else {}
         return max(
             (self.backlog[name] / max(1e-9, sum(last.get(name, [0.0]))) for name in self.backlog if self.backlog[name]),
@@ -134,7 +134,7 @@ class Model:
         )
 
     def apply(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Change parallelism, concurrency and limits, as layer scaler says."""
+        """Change parallelism, concurrency and limits to the values of layer scaler."""
         for name, tasks in changes.get("parallelism", {}).items():
             self.parts[name].tasks = tasks
         for name, calls in changes.get("concurrency", {}).items():
@@ -163,16 +163,16 @@ class Model:
         return lost is not None and bool(part.inputs) and task % len(HOSTS) == 1
 
     def _others(self, host: str) -> float:
-        """Threads of other programs that always want to compute there."""
+        """Return the number of threads of other programs that always compute on a host."""
         full = self._active("full machine")
         return full.much if full is not None and full.part in (host, *self.parts) else 0.0
 
     def _cpu_factors(self) -> dict[str, float]:
-        """By host, the share of the needed CPU that its tasks get: each thread gets as much as any other."""
+        """Return for each host the share of the needed CPU that its tasks get, if all threads get equal amounts."""
         return {host: min(1.0, CORES / (self._others(host) + 1)) for host in HOSTS}
 
     def _capacities(self, part: Part, factors: Mapping[str, float]) -> list[float]:
-        """Tuples per second that each of its tasks could process."""
+        """Return the tuples per second that each task of a component could process."""
         wall = 1 / part.per_s
         slower, worse = self._active("dependency", part.name), self._active("bad update", part.name)
         wall *= slower.much if slower is not None else 1.0
@@ -192,7 +192,7 @@ class Model:
         return found
 
     def _shares(self, part: Part, capacities: list[float]) -> list[float]:
-        """The share of the tuples that each task gets: by key, or by capacity."""
+        """Return the share of the tuples that each task gets, by key or by capacity."""
         hot = self._active("hot key", part.name)
         if part.keyed:
             much = hot.much if hot is not None else 0.0
@@ -200,7 +200,7 @@ class Model:
         return [each / sum(capacities) for each in capacities]
 
     def step(self) -> None:
-        """Let `step_s` pass."""
+        """Advance the model by `step_s`."""
         for_s, offered = self.step_s, self.offered(self.passed_s)
         works = max(0.0, for_s - self._paused_s) / for_s
         self._paused_s = max(0.0, self._paused_s - for_s)
@@ -234,12 +234,12 @@ class Model:
     # ---- what is seen ---------------------------------------------------------------------
 
     def _over_window(self, name: str, what: str) -> list[float]:
-        """The mean of each task over the window."""
+        """Return the mean of each task over the window."""
         steps = [getattr(step, what)[name] for step in self._steps]
         return [sum(values) / len(steps) for values in zip(*steps, strict=True)]
 
     def look(self, past: Mapping[str, Past]) -> Observation:
-        """Advance a minute; returns the figures and findings that a topology master would report."""
+        """Advance to the next look; returns the figures and findings that a topology master would report."""
         signals = self._signals()
         self.findings = diagnose(signals, self.findings)
         if all(one.verdict in CALM for one in self.findings):
@@ -259,7 +259,7 @@ class Model:
         )
 
     def learn_usual(self) -> None:
-        """Remember how long a tuple usually takes, as a master does in healthy minutes."""
+        """Record how long a tuple usually takes, as a topology master does in healthy minutes."""
         for name in self.parts:
             done, busy = sum(self._over_window(name, "rates")), sum(self._over_window(name, "busy"))
             if done and busy:
@@ -291,7 +291,7 @@ class Model:
         )
 
     def _signals(self) -> Signals:
-        """What `heronpy.health` diagnoses."""
+        """Return the signals that `heronpy.health` diagnoses."""
         found = Signals("Model", control_pb2.LIFE_RUNNING, "", sum(step.for_s for step in self._steps) or 1.0)
         found.asked_s, found.age_s = TIMES.window_s, self.passed_s
         found.held = sum(step.held for step in self._steps) / len(self._steps) if self._steps else 0.0
@@ -332,7 +332,7 @@ class Model:
         )  # fmt: skip
 
     def _add_faults(self, found: Signals) -> None:
-        """Add what processes and machines report about the faults."""
+        """Add the reports of processes and machines about the faults."""
         for one in self.faults:
             ago_s = self.passed_s - one.since_s
             if ago_s < 0 or self.passed_s >= one.until_s + TIMES.window_s:
@@ -356,7 +356,7 @@ class Model:
             found.hosts.append(HostSignals(host, CORES, pressure, used, min(own, used)))
 
     def _add_minute(self, found: Signals) -> None:
-        """The series of the last hour."""
+        """Add the current minute to the series of the last hour."""
         series = {"": {"held": self._steps[-1].held if self._steps else 0.0, "plan_version": 1.0 + self.rescaled}}
         for name in found.components:
             tasks = found.of(name)
@@ -377,7 +377,7 @@ class Model:
 
 
 def _spread(rates: list[float]) -> float | None:
-    """The standard deviation of rates, divided by their mean."""
+    """Return the standard deviation of rates divided by their mean."""
     mean = sum(rates) / len(rates)
     return sqrt(sum((rate - mean) ** 2 for rate in rates) / len(rates)) / mean if mean else None
 

@@ -1,6 +1,6 @@
-"""`heron load-test jobs`: what jobs, pools and the scaler cost, and how often the scaler is mistaken, against goals.
+"""`heron load-test jobs`: the cost of jobs, pools and the scaler, and wrong decisions of the scaler, against goals.
 
-Rounds of the syncer need no topologies: the driver observes a stub. A pool's keeper decides about simulated slots.
+Rounds of the syncer need no topologies: the driver is a stub. A pool's keeper decides about simulated slots.
 For a manager with many idle jobs, one running topology represents the topology of each job.
 """
 
@@ -41,14 +41,14 @@ from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.scaling.history import History
 from heronpy.statemgr import open_state, paths
 
-#: Goals for the sizes that are the defaults; CPU seconds, shares, bytes.
+#: Goals for the default sizes, in CPU seconds, shares and bytes.
 CHANGED_MAX_S, IDLE_MAX_S = 5.0, 1.0
 MAP_MAX_S, LOSS_MAX_S, MEMORY_MAX_BYTES = 5.0, 2.0, 1 << 30
 MANAGERS_MAX_PERCENT, MANAGERS_MAX_BYTES = 3.0, 150 << 20
 WRONG_MAX, CHANGES_A_DAY_MAX = 0.01, 2
-#: A folder in memory, so that no disk is measured.
+#: A folder in memory, so that the disk does not affect the results.
 _IN_MEMORY: Final = Path("/dev/shm")
-#: `rounds_cost`: number of tasks that the bolt of a job has, and has after its change.
+#: `rounds_cost`: number of tasks of a job's bolt before and after its change.
 TASKS, MORE = 2, 3
 #: `pool_cost`: containers of each topology, without the master's; rounds over which the costs at rest are averaged.
 CONTAINERS, ROUNDS = 10, 5
@@ -58,7 +58,7 @@ LOOKED_S, MEASURED_S = 150.0, 60.0
 
 
 class Sizes(Struct, frozen=True):
-    """How much is measured."""
+    """The sizes of the measurements."""
 
     changed: int = 1000
     jobs: int = 10_000
@@ -69,7 +69,7 @@ class Sizes(Struct, frozen=True):
 
 
 def run_jobs(where: Cluster, sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document; ConfigError in a cluster that is not made for the test, because it gets jobs."""
+    """Return the result document. Raises ConfigError in a user's cluster, because the test creates jobs."""
     if not where.temporary:
         raise ConfigError("load-test jobs runs in its own cluster; leave out --cluster")
 
@@ -147,7 +147,7 @@ def _first(found: list[str]) -> str:
 
 
 def _days(where: Cluster, sizes: Sizes) -> _Part:
-    """Days like each other, from 1,000 to 4,000 tuples per second."""
+    """Simulate similar days with 1000 to 4000 tuples per second."""
     parts = [
         Part(name="read", per_s=60_000.0),
         Part(name="work", per_s=1000.0, tasks=6, inputs={"read": 1.0}),
@@ -183,7 +183,7 @@ def _below(name: str, cpu_s: float, limit_s: float, what: str) -> Check:
 
 # ---- rounds of the syncer -------------------------------------------------------------------
 class Stub:
-    """Topologies on which each step takes effect at once."""
+    """A driver with simulated topologies, on which each step takes effect immediately."""
 
     def __init__(self) -> None:
         self.seen: dict[str, Seen] = {}
@@ -194,7 +194,7 @@ class Stub:
         return self.seen[job]
 
     def perform(self, job: str, step: Step) -> Mapping[str, int]:
-        """See `heronpy.jobs.syncer.Driver`; these jobs only change their numbers of tasks."""
+        """See `heronpy.jobs.syncer.Driver`; the jobs of this test only change numbers of tasks."""
         assert isinstance(step, plans.Update), step
         seen = self.seen[job]
         new = {one.path: one.new for one in step.differences if one.new is not None}
@@ -204,7 +204,7 @@ class Stub:
 
 
 def rounds_cost(folder: Path, changed: int, idle: int) -> tuple[float, float, int]:
-    """CPU seconds of a round of `changed` jobs with a change each, of one of `idle` jobs, and how many were updated."""
+    """Return CPU seconds of a round of `changed` jobs and of a round of `idle` jobs, and the number of updated jobs."""
     with closing(open_state("local", str(folder))) as state:
         store, stub = Store(state), Stub()
         names = [f"Job{number:05}" for number in range(max(changed, idle))]
@@ -230,7 +230,7 @@ def _cpu_of(syncing: Syncing, names: list[str], is_news: bool) -> float:
 
 
 def _make(store: Store, stub: Stub, name: str, digest: str) -> None:
-    """A job that is in sync with a topology."""
+    """Create a job that is in sync with a topology."""
     leaves: Leaves = {
         ("definition",): digest, ("run",): "running", ("parallelism", "read"): 1, ("parallelism", "work"): TASKS
     }  # fmt: skip
@@ -249,13 +249,13 @@ class PoolCost(Struct, frozen=True):
     loss_s: float
     memory_bytes: int
     moved: int
-    """Shards of lost slots that other slots have now."""
+    """Number of shards of lost slots that were assigned to other slots."""
     left: int
-    """Shards that still belong to a lost slot, or to no slot."""
+    """Number of shards that belong to a lost slot or to no slot."""
 
 
 def pool_cost(slots: int, containers: int, lost: int) -> PoolCost:
-    """Costs of a keeper whose slots answer each map at once."""
+    """Measure the costs of a keeper whose slots answer each map immediately."""
     before = psutil.Process().memory_info().rss
     pool = Pool(slots, SHARDS_PER_SLOT * slots, SLOT)
     specs = [
@@ -297,16 +297,16 @@ def _views(slots: int, gone: int, known: Map) -> dict[int, SlotView]:
 
 # ---- managers of jobs at rest ---------------------------------------------------------------
 class ManagersCost(Struct, frozen=True):
-    """Costs of the processes of a manager, with their guardians, and how many of its jobs are in sync."""
+    """Costs of the processes of a manager, with their guardians, and the number of jobs in sync."""
 
     percent: float
-    """CPU, of one core."""
+    """CPU in percent of one core."""
     uss_bytes: int
     in_sync: int
 
 
 def managers_cost(where: Cluster, jobs: int) -> ManagersCost:
-    """The CPU and memory of the managers while they watch this number of idle jobs."""
+    """Measure CPU and memory of the managers while they watch this number of idle jobs."""
     out = where.scratch / "jobs"
     with submitted(where, PROGRAM, spec_of("load-jobs", out, 2, 1, beat=False)) as topology, _manager(where):
         store, names = Store(where.state), [f"Job{number:05}" for number in range(jobs)]
@@ -338,7 +338,7 @@ def _manager(where: Cluster) -> Iterator[None]:
 
 
 def _copy(topology: Topology, store: Store, name: str) -> None:
-    """A job in sync, whose topology is this one under another name."""
+    """Create a job in sync, whose topology is this topology under another name."""
     state, old = topology.cluster.state, topology.name
     for kind, path in (
         (plan_pb2.ExecutionState, paths.execution_state), (topology_pb2.Topology, paths.topology),

@@ -1,4 +1,4 @@
-"""Scenarios of the model, and how often the scaler is mistaken in them. Pure: a scenario follows from its seed."""
+"""Scenarios of the model, and the scaler's wrong decisions in them. Pure: a scenario is determined by its seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMES: Final = Times()
 GOAL: Final = Goal(lag_s=5.0, max={"work": 24, "store": 12})
 HOUR: Final = 3600.0
 DAY: Final = 86_400.0
-#: The causes that name a fault, by fault.
+#: Fault to the causes that correctly name it.
 CAUSES: Final = {
     "dependency": {"dependency"},
     "hot key": {"skew"},
@@ -39,12 +39,12 @@ def noise(seed: int, share: float) -> Any:
 
 
 def daily(low: float, high: float) -> Any:
-    """Least at 2, most at 14 o'clock."""
+    """Return a daily load with its minimum at 2:00 and its maximum at 14:00."""
     return lambda at: (low + high) / 2 - (high - low) / 2 * math.cos((at / DAY * 24 - 2) / 24 * 2 * math.pi)
 
 
 class Scene:
-    """A model after `hours` of its time."""
+    """The history of a model over `hours` of its time."""
 
     def __init__(
         self, model: Model, hours: float, goal: Goal = GOAL, minutes: Minutes | None = None, state: State | None = None
@@ -65,7 +65,7 @@ class Scene:
         return [(look.at - self.looks[0][0].at, one) for look, outcome in self.looks for one in outcome.decisions]
 
     def changes(self, up: bool | None = None) -> list[tuple[float, Changed]]:
-        """All changes, or only those up or down."""
+        """Return all changes, or only increases (`up`) or decreases."""
         found = [(at, one) for at, one in self.decisions if isinstance(one, Changed)]
         return [(at, one) for at, one in found if up is None or (one.after > one.before) == up]
 
@@ -74,12 +74,12 @@ class Scene:
         return [one for _, one in self.decisions if isinstance(one, Alerted)]
 
     def told(self) -> str:
-        """The decisions, for the message of a test that fails."""
+        """Return the decisions as text, for the message of a failed test."""
         return "\n".join(f"{at:.0f} {type(one).__name__} {one.text}" for at, one in self.decisions)
 
 
 class Drawn:
-    """A scenario: a chain of bolts that can process its load at first, and its change after half an hour."""
+    """A scenario: a chain of bolts that can process its initial load, and a change after half an hour."""
 
     def __init__(self, seed: int) -> None:
         self.draw = draw = random.Random(seed)
@@ -105,7 +105,7 @@ class Drawn:
         if self.kind in ("slow host", "full machine"):
             self.hit.tasks = 2 * max(2, self.hit.tasks // 2)
             self.hit.per_s = self.load / self.hit.tasks / 0.6
-        if self.kind == "hot key":  # otherwise one of three tasks at 45 % could process the load alone
+        if self.kind == "hot key":  # otherwise one of three tasks that are 45 % busy could process the load alone
             self.hit.per_s *= self.hit.tasks / max(4, self.hit.tasks)
             self.hit.tasks = max(4, self.hit.tasks)
         self.grows = draw.uniform(1.6, 3.0)
@@ -128,7 +128,7 @@ class Drawn:
 
     @property
     def fullest(self) -> float:
-        """The final demand on the most loaded bolt, as a share of its capacity."""
+        """Final demand on the most loaded bolt, as a share of its capacity."""
         return max(self.load * self.grows / part.tasks / part.per_s for part in self.parts[1:])
 
     def offered(self, at: float) -> float:
@@ -143,10 +143,10 @@ class Drawn:
 
 
 def is_wrong(drawn: Drawn, scene: Scene) -> bool:
-    """Whether the scaler has named a wrong cause, or has scaled a component that more tasks do not help."""
+    """Whether the scaler has named a wrong cause, or has scaled a component that more tasks cannot help."""
     ups, causes = scene.changes(up=True), [one.cause for one in scene.alerts]
     if drawn.kind == "load":
-        # Where all can do it, nothing is wrong; at the edge either is right.
+        # If all bolts have enough capacity, there is no cause to name; near the limit, either decision is right.
         return bool(causes) or (not ups if drawn.fullest > 1.03 else bool(ups) and drawn.fullest < 0.97)
     if drawn.kind == "calm":
         return bool(ups or causes)
@@ -154,5 +154,5 @@ def is_wrong(drawn: Drawn, scene: Scene) -> bool:
 
 
 def is_worse(drawn: Drawn, scene: Scene) -> bool:
-    """Whether tuples waited longer than if nothing had been scaled."""
+    """Whether tuples waited longer than they would have waited without scaling."""
     return bool(scene.model.rescaled) and scene.model.waited > 1.02 * drawn.scene("off").model.waited + 60 * drawn.load

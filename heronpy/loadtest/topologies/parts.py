@@ -90,7 +90,7 @@ class Report:
         return self._pass
 
     def end_pass(self) -> None:
-        """All values of the pass have been yielded."""
+        """Record that all values of the pass have been yielded."""
         self.emitted += self._pass_size
         self._pass_size = 0
 
@@ -106,7 +106,7 @@ class Report:
             self.timeline.append((now, count))
 
     def arrived(self, count: int, at: float) -> None:
-        """The last of `count` tuples arrived at this time; later marks have the same count."""
+        """Record that the last of `count` tuples arrived at this time; later marks have the same count."""
         while self.timeline and self.timeline[-1][0] >= at:
             self.timeline.pop()
         self.timeline.append((at, count))
@@ -120,7 +120,7 @@ class Report:
 
 
 def share(total: int, lane: int) -> int:
-    """The part of a number of tuples that is a lane's."""
+    """Return a lane's part of a number of tuples."""
     return total // LANES + (lane < total % LANES)
 
 
@@ -149,7 +149,7 @@ def passes(values: Sequence[Any], limit: int, duration_s: float, report: Report)
 
 
 class Pace:
-    """When each tuple is due: the schedule does not wait for a late one (no coordinated omission).
+    """The times at which tuples are due. The schedule does not wait for late tuples (no coordinated omission).
 
     Within [burst_at_s, burst_at_s + burst_s) the rate is `factor` times as high.
     """
@@ -179,7 +179,7 @@ class Pace:
 
 
 class Latencies:
-    """Latencies of one sink: a histogram, and percentiles per tick."""
+    """Latencies of one sink, as a histogram and as percentiles per tick."""
 
     def __init__(self) -> None:
         self.fresh = array("q")
@@ -237,7 +237,7 @@ class LoadSpout(Spout, StatefulComponent):
     def pre_save(self, checkpoint_id: str) -> None:
         left = self.position()
         for lane in self.lanes:
-            # What has no limit is all in the first one.
+            # Without a limit, the first lane has all tuples.
             part = min(left, share(self.report.spec["tuples"], lane)) if self.report.spec["tuples"] else left
             self.kept[LOG, lane] = part
             left -= part
@@ -266,7 +266,7 @@ class LoadSpout(Spout, StatefulComponent):
         self.emit(self.message(number), number)
 
     def finish_when_acked(self, **facts: Any) -> None:
-        """Called while there is nothing new to emit."""
+        """End the input when all tuples are acked; called while there is no new tuple to emit."""
         if self.again:
             self.replay()
         elif not self.tracked or self.acked_count >= self.sent:
@@ -275,7 +275,7 @@ class LoadSpout(Spout, StatefulComponent):
             self.note_end()
 
     def note_end(self) -> None:
-        """The last tuple has been emitted; its ack may be outstanding."""
+        """Record that the last tuple has been emitted; acks may be outstanding."""
         if not self.ended_at:
             self.ended_at = time.monotonic()
             self.report.timeline.append((self.ended_at, self.sent))
@@ -288,7 +288,7 @@ class LoadSpout(Spout, StatefulComponent):
 
 
 class LoadSink(Bolt):
-    """A bolt at the end, which counts what it has received."""
+    """A bolt at the end of a topology, which counts received tuples."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.report = Report(config, context, "sink")
@@ -299,7 +299,7 @@ class LoadSink(Bolt):
 
 
 class CountingSink(Bolt, StatefulComponent):
-    """A bolt at the end which counts by keys; with checkpoints, the counts are its state."""
+    """A bolt at the end of a topology, which counts by key; with checkpoints, the counts are its state."""
 
     counts: dict[Any, int]
 

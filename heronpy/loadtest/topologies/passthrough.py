@@ -15,7 +15,7 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.topologies.parts import Latencies, LoadSink, LoadSpout, Pace, acked, config_of, submit
 
-#: Most tuples of one call of next_tuple: between two calls the task takes acks and barriers.
+#: Maximum tuples per call of next_tuple, because the task handles acks and barriers between calls.
 DUE_MAX = 500
 
 
@@ -81,13 +81,13 @@ class PacedSpout(LoadSpout):
             self.due_ns = self.pace.due_ns(number + 1 - self.first)
 
     def catch_up(self, now: int) -> None:
-        """Emit everything that is due by now: how often next_tuple is called must not bound the rate."""
+        """Emit all tuples that are due by now, so that the frequency of next_tuple does not limit the rate."""
         last = min(self.limit, self.sent + DUE_MAX)
         while self.due_ns <= now and self.sent < last:
             self.emit_one()
 
     def wait_until_due(self, now: int) -> None:
-        """Say when to be called again, unless the run measures a spout that does not say so."""
+        """Request the next call for the due time, unless the run measures a spout that does not request it."""
         if now < self.due_ns and not self.polled and not self.again:
             self.wait((self.due_ns - now) / 1e9)
 

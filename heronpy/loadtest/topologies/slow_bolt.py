@@ -20,7 +20,7 @@ from heronpy.loadtest.topologies.passthrough import LatencySink, PacedSpout
 
 #: Number of tuples between two reads of the clock, for the bolt that stalls.
 LOOK_EVERY = 256
-#: Shorter stops are not kept.
+#: Minimum seconds of a recorded stop.
 STOP_S = 0.01
 
 
@@ -52,10 +52,10 @@ class FirehoseSpout(PacedSpout):
         self.last_ns = 0
 
     def emit_one(self) -> None:
-        """Emit the next tuple with the time of now: when it was due says nothing under overload."""
+        """Emit the next tuple with the current time, because its due time is meaningless under overload."""
         now = time.monotonic_ns()
         if self.makes_up_ns and self.pace is not None:
-            # What is later than that is put off: the source offers its rate, and has no backlog.
+            # Postpone later tuples: the source offers its rate and has no backlog.
             self.pace.start_ns += max(0, now - self.due_ns - self.makes_up_ns)
         self.due_ns = now
         self.stops.note(now / 1e9, (now - (self.last_ns or now)) / 1e9)
@@ -63,14 +63,14 @@ class FirehoseSpout(PacedSpout):
         super().emit_one()
 
     def catch_up(self, now: int) -> None:
-        """Late tuples are emitted one per call, so that it is backpressure that decides about each."""
+        """Do nothing: late tuples are emitted one per call, so that backpressure applies to each."""
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), "stops": self.stops.kept}
 
 
 class SkewedSpout(FirehoseSpout):
-    """The share `hot` of its tuples has one payload; the rest has a hundred others."""
+    """Emits the share `hot` of its tuples with one payload, and the rest with 100 other payloads."""
 
     def emit_one(self) -> None:
         number = self.sent % 100
@@ -107,7 +107,7 @@ class SlowBolt(LatencySink):
             self.slow_latencies, self.latencies = self.latencies, Latencies()
             return
         if now > self.free_at + 0.1:
-            # No input for a while (a late timer stays below this): the capacity of that time is lost.
+            # Without input for longer than a timer can be late, the capacity of that time is lost.
             self.free_at = now
         self.free_at += self.service_s + (0.0 if self.received % self.pause_every else self.pause_s)
         if self.free_at > now:
@@ -129,7 +129,7 @@ class SlowBolt(LatencySink):
 
 
 class StallingBolt(LoadSink):
-    """Counts tuples, and stalls once, in the middle of one."""
+    """Counts tuples, and stalls once while it processes a tuple."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)

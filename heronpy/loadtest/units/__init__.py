@@ -1,1 +1,1 @@
-"""`heron load-test units`: what work units cost, how late their rows are, and whether these are exact."""
+"""`heron load-test units`: the cost of work units, the delay of their rows, and whether the rows are exact."""

@@ -23,18 +23,18 @@ from heronpy.loadtest.errors import LabError
 from heronpy.loadtest.inputs import COLUMNS, click, click_lines
 
 START_S = 240.0
-#: Number of last lines of its standard error that an error shows.
+#: Number of last lines of a contender's standard error that an error shows.
 _REASON_LINES = 20
-#: As `ParquetTable` has it.
+#: Same value as in `ParquetTable`.
 BATCH_ROWS = 20_000
 _WARM_LINES = 2_000
 
-#: Called in the process: prepares, and returns the work.
+#: Function that prepares in the contender's process and returns the work.
 Prepare = Callable[..., Callable[[], object]]
 
 
 class Contender:
-    """A process that prepares and waits for `go`; while entered, it runs."""
+    """A process that prepares and waits for `go`. It runs while the context is entered."""
 
     def __init__(self, name: str, prepare: Prepare, *arguments: object) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -65,7 +65,7 @@ class Contender:
         return []
 
     def answer(self, what: str, seconds: float) -> Any:
-        """Its next message: an empty one when it is ready, then its report. LabError if it fails or is late."""
+        """Wait for the next message: empty when the process is ready, then the report. Raises LabError on failure."""
         if not self._pipe.poll(seconds):
             raise self._failed(f"was not {what} after {seconds:g} s")
         try:
@@ -79,7 +79,7 @@ class Contender:
         return LabError("\n".join([f"the contender '{self._name}' {how}", *reason]))
 
     def go(self) -> None:
-        """Let it work."""
+        """Start the work of the process."""
         with suppress(BrokenPipeError):
             self._pipe.send(None)
 
@@ -94,7 +94,7 @@ class Contender:
 
 
 def _serve(pipe: Connection, errors: str, prepare: Prepare, arguments: Sequence[object]) -> None:
-    """The process's side. It ends with the report, or when the reader is gone."""
+    """Run in the contender's process, until it has sent the report or the reader has ended."""
     descriptor = os.open(errors, os.O_WRONLY | os.O_APPEND)
     for output in (1, 2):
         os.dup2(descriptor, output)
@@ -103,12 +103,12 @@ def _serve(pipe: Connection, errors: str, prepare: Prepare, arguments: Sequence[
         pipe.send(None)
         pipe.recv()
         pipe.send(work())
-        # It stays until its CPU time has been read.
+        # Keep the process until its CPU time has been read.
         pipe.recv()
 
 
 def work_at_once(contenders: Sequence[tuple[object, ...]], seconds: float) -> tuple[list[Any], float]:
-    """Let processes work at once; their reports, and the CPU seconds of all work. LabError when one fails or is late.
+    """Run processes concurrently; returns reports and total CPU seconds. Raises LabError if one fails or is late.
 
     A process is described by the arguments of a Contender.
     """
@@ -124,7 +124,7 @@ def work_at_once(contenders: Sequence[tuple[object, ...]], seconds: float) -> tu
 
 
 def by_hand(logs: Sequence[Path], table: Path) -> Callable[[], None]:
-    """A program for a single run: it reads, parses, and writes one file."""
+    """Return the work of a hand-written program, which reads, parses, and writes one file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -197,7 +197,7 @@ def warm_logs(folder: Path) -> str:
 
 
 def spark(logs: Sequence[Path], table: Path, plain: bool) -> Callable[[], None]:
-    """Spark, warm: with `mapInArrow`, or `plain` with its own CSV reader."""
+    """Return the work of a warm Spark session: with `mapInArrow`, or if `plain` with Spark's CSV reader."""
     session = spark_session(table.parent)
     schema = "user string, ms long"
 

@@ -1,6 +1,6 @@
 """Eight processes in one SQLite ledger: six lease and commit, two report growth, cut and publish.
 
-They do what workers and keepers ask of it, without reading a byte, so that the ledger is the bottleneck.
+The processes send the requests of workers and keepers, without reading any data, so that the ledger is the bottleneck.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ KINDS = (Kind.WORKER,) * 6 + (Kind.KEEPER,) * 2
 UNIT_BYTES = 1 << 20
 START_S = 60.0
 FSYNCS = 100
-#: Pause of a process that finds nothing to do.
+#: Pause in seconds of a process that finds no work.
 REST_S = 0.005
 _GROWTH = 8 * UNIT_BYTES
 _MARK = f"{digest(b'')}:0:{digest(b'')}"
 
 
 def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[str, float], list[Check]]:
-    """The figures of one run."""
+    """Return the figures of one run."""
     made = Pipeline(where, f"ledger-{number}")
     with closing(open_store(made.ledger)) as store:
         opened = Ledger(store, NAME, requests.Who("load-test", "1", Kind.COMMAND)).ask(
@@ -60,7 +60,7 @@ def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[st
         "ledger_p99_ms": took.percentile(99) / 1e6,
         "ledger_max_ms": took.max / 1e6,
         "ledger_fsync_ms": fsync_ms,
-        # One after the other: a ledger has one writer at a time.
+        # Run them one after the other, because a ledger has one writer at a time.
         "ledger_vs_fsync": 1000 / rate / fsync_ms if rate else 0.0,
     }
     say(f"ledger: {values['ledger_rate']:,.0f} transactions/s, p99 {values['ledger_p99_ms']:.1f} ms")
@@ -68,7 +68,7 @@ def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[st
 
 
 def judged(rows: tuple[Row, ...], reports: list[dict[str, Any]]) -> tuple[bool, str]:
-    """Whether the rows agree with the answers to the processes: each commit counts once, and every byte is in one
+    """Check that the rows agree with the answers to the processes: each commit counts once, and every byte is in one
     place.
     """
     wrong = list(validate(rows))
@@ -112,13 +112,13 @@ class Client:
         self._known = ""
 
     def timed(self, request: requests.Request[A]) -> tuple[A, int]:
-        """The answer, and the nanoseconds until it came."""
+        """Send a request; returns the answer and the nanoseconds until it arrived."""
         began = time.perf_counter_ns()
         answer = self.ledger.ask(request)
         return answer, time.perf_counter_ns() - began
 
     def work(self) -> bool:
-        """A unit from lease to commit; whether there was one."""
+        """Process a unit from lease to commit; returns False if there was no unit."""
         answer, took = self.timed(requests.Lease())
         if not isinstance(answer, requests.Work):
             return False
@@ -130,7 +130,7 @@ class Client:
         return True
 
     def keep(self) -> bool:
-        """Growth of a file, a cut, a publication; whether there was something to do."""
+        """Report growth, cut a unit and publish; returns False if there was no work."""
         finished = self.ledger.ask(requests.ListFinished()).units
         if finished:
             settled, took = self.timed(requests.Published(tuple(unit.unit for unit in finished), self.generation))
@@ -152,7 +152,7 @@ class Client:
         self._known = _MARK
 
     def until(self, seconds: float, is_worker: bool) -> dict[str, Any]:
-        """Work until the time is over; the report."""
+        """Work until the time is over; returns the report."""
         began = time.monotonic()
         step = self.work if is_worker else self.keep
         while time.monotonic() < began + seconds:

@@ -43,7 +43,7 @@ class Pipeline(LogScene):
         settings: dict[str, Any] | None = None,
         **changes: Any,
     ) -> Iterator[Topology]:
-        """The topology with this function and these changed parameters; killed in the end."""
+        """Run the topology with this function and these changed parameters, and kill it at the end."""
         parameters = {
             "function": function,
             "logs": str(self.logs / "*.log"),
@@ -70,7 +70,7 @@ class Pipeline(LogScene):
         return len(self.seen)
 
     def until(self, holds: Callable[[], bool], deadline_s: float, what: str, topology: Topology) -> None:
-        """Look at the table until it holds; LabError when it does not."""
+        """Read the table until the condition holds. Raises LabError after the deadline."""
         try:
             topology.until(lambda: self.look() >= 0 and holds(), deadline_s, what, LOOK_S)
         except LabError as error:
@@ -81,7 +81,7 @@ class Pipeline(LogScene):
         self.until(lambda: self.rows() >= count, deadline_s, f"{count:,} visible rows", topology)
 
     def rows(self) -> int:
-        """How many rows are published, by the records of the units; each is read once."""
+        """Return the number of published rows according to the records of the units; each record is read once."""
         self.look()
         for name in self.seen.keys() - self._rows.keys():
             self._rows[name] = record_of(self.table / name).rows
@@ -97,7 +97,7 @@ class Pipeline(LogScene):
         return {int(name.rpartition("-")[2]): at for name, at in self.seen.items()}
 
     def attempts(self) -> list[Began]:
-        """The attempts that the function has written down."""
+        """Return the attempts that the function has recorded."""
         path = self.out / ATTEMPTS
         return attempts_of(path.read_text("ascii")) if path.exists() else []
 
@@ -108,7 +108,7 @@ class Pipeline(LogScene):
 
 
 def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] = ()) -> str:
-    """How numbers differ from 0 to `expected`, each once, without those that were left out; "" when they do not."""
+    """Describe how numbers differ from 0 to `expected`, each once, except for those left out; "" if they do not."""
     numbers = np.asarray(found if isinstance(found, np.ndarray) else list(found), dtype=np.int64)
     counts: Any = np.bincount(numbers[(numbers >= 0) & (numbers < expected)], minlength=expected)
     wanted = np.ones(expected, dtype=np.int64)
@@ -128,7 +128,7 @@ def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] =
 
 
 def wrong_clicks(users: Sequence[str], times: Iterable[int], expected: int) -> str:
-    """How a table of clicks differs from the first `expected` lines; "" when it does not."""
+    """Describe how a table of clicks differs from the first `expected` lines; "" if it does not."""
     numbers = np.asarray(times if isinstance(times, np.ndarray) else list(times), dtype=np.int64) - BASE_MS
     wrong = wrong_numbers(numbers, expected)
     if wrong:
@@ -142,7 +142,7 @@ def rows_check(name: str, wrong: str, expected: int) -> Check:
 
 
 def unit_seconds(began: Iterable[Began], visible_ns: Mapping[int, int]) -> list[float]:
-    """From the first attempt at a unit until its rows are visible, by unit."""
+    """Return the seconds from the first attempt at each unit until its rows are visible."""
     first: dict[int, int] = {}
     for one in began:
         first[one.unit] = min(one.at_ns, first.get(one.unit, one.at_ns))

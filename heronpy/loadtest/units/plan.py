@@ -1,4 +1,4 @@
-"""The profiles of work units, their sizes, and the figures that were aimed at. Pure."""
+"""The profiles of work units, their sizes, and the goals of their figures. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sizes:
 
     #: Bytes of the logs of `throughput`.
     bytes: int = 64 << 20
-    #: How long `latency`, `straggler`, `ledger` and `quiet` measure; `recovery` kills each 2.5 s.
+    #: Seconds for which `latency`, `straggler`, `ledger` and `quiet` measure; `recovery` kills each 2.5 s.
     seconds: float = 15.0
     #: Number of files of `quiet`.
     files: int = 10_000
@@ -42,7 +42,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The limit of a figure, at most or at least."""
+    """The goal of a figure, a maximum or a minimum."""
 
     figure: str
     limit: float
@@ -65,7 +65,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def goals(sizes: Sizes) -> tuple[Goal, ...]:
-    """What was aimed at; `crash_attempts` depends on the number of lines."""
+    """Return the goals; `crash_attempts` depends on the number of lines."""
     return (
         Goal("units_vs_hand", 1.25),
         Goal("units_vs_hands", 1.25),
@@ -87,7 +87,7 @@ def goals(sizes: Sizes) -> tuple[Goal, ...]:
 
 
 def judged(summary: Mapping[str, Mapping[str, float]], sizes: Sizes) -> list[dict[str, Any]]:
-    """Which goals the medians of a summary meet, and which they miss."""
+    """Compare the medians of a summary with the goals."""
     found = []
     for goal in goals(sizes):
         row = summary.get(goal.figure)

@@ -62,7 +62,7 @@ LOGS = 10
 
 
 def run_units(where: Cluster, names: Sequence[str], sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document of these profiles, each run `repeat` times."""
+    """Run these profiles `repeat` times each; returns the result document."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         return run_of(*in_turn(where, [partial(_RUNS[name], where, sizes, number, say) for name in names]))
@@ -80,7 +80,7 @@ def run_units(where: Cluster, names: Sequence[str], sizes: Sizes, repeat: int, s
 
 
 class Appender(threading.Thread):
-    """Appends the lines that are due, each with the time of its append; late after a stall, it catches up."""
+    """Appends due lines, each with the time of its append, and catches up after a stall."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         super().__init__(name="appender", daemon=True)
@@ -100,9 +100,9 @@ class Appender(threading.Thread):
 
 
 def latency(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """From append to visible: a writer appends at a fixed rate, and the published units are looked for each 10 ms."""
+    """Measure the time from append to visible row: appends at a fixed rate, the table read each 10 ms."""
     made = Pipeline(where, f"latency-{number}")
-    # A first unit, so that all processes have started and have done their work once.
+    # Process a first unit, so that all processes have started and done their work once.
     made.log("first").write_text(stamped_lines(0, 1, 0, LINE_BYTES), encoding="ascii")
     appender = Appender(made.log("clicks"), sizes.seconds)
     with made.running("line") as topology:
@@ -133,7 +133,7 @@ def latency(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
 
 
 def straggler(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """One of three workers is ten times as slow: how long a unit takes, from its first attempt to visible rows."""
+    """Make one of three workers ten times as slow, and measure units from the first attempt to visible rows."""
     made = Pipeline(where, f"straggler-{number}")
     units = max(WORKERS + 1, int(sizes.seconds / UNIT_S) * (WORKERS - 1))
     lines = units * UNIT_LINES
@@ -166,7 +166,7 @@ def recovery(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
     lines = 0
 
     def append(word: str) -> int:
-        """One more line; how many there are."""
+        """Append a line; returns the number of lines."""
         nonlocal lines
         with open(made.log("clicks"), "a", encoding="ascii") as out:
             out.write(f"{lines} {word}\n")
@@ -230,7 +230,7 @@ def _keeper(made: Pipeline, topology: Topology, turn: int) -> int:
 
 
 def _kill(pid: int) -> int:
-    """kill -9; the time of it (monotonic ns)."""
+    """Kill a process with SIGKILL; returns the monotonic time in ns."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -239,7 +239,7 @@ def _kill(pid: int) -> int:
 
 
 def quiet(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Many files that do not grow: the cost of the keepers, and the size of the ledger."""
+    """Measure the cost of keepers and the size of the ledger with many files that do not grow."""
     made = Pipeline(where, f"quiet-{number}")
     files, keeper = sizes.files, f"task {NAME}-keeper"
 
@@ -288,7 +288,7 @@ def _asked(url: str, *statements: str) -> list[int]:
 
 
 def bad(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """One bad line in many, which raises or kills its worker: all other rows are there; measures the cost."""
+    """Measure the cost of one bad line that raises or kills its worker, and check that all other rows arrive."""
     values: dict[str, float] = {}
     checks: list[Check] = []
     for kind in ("bad", "crash"):
@@ -330,7 +330,7 @@ def _bad_spans(url: str) -> list[Span]:
 
 
 def rebuilding(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """The rebuild of a ledger from its table: its duration, and whether rows are lost or doubled."""
+    """Rebuild a ledger from its table; measures the duration, and checks that no row is lost or doubled."""
     made = Pipeline(where, f"rebuild-{number}")
     lines = max(sizes.units, LOGS + 1)
     _write(made, lines, hole=lines // 2)
@@ -354,7 +354,7 @@ def rebuilding(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
 
 
 def _write(made: Pipeline, lines: int, hole: int) -> None:
-    """Logs, and a table that has a unit for each line but one."""
+    """Write logs, and a table with a unit for each line except one."""
     texts = {f"{place}.log": b"" for place in range(LOGS)}
     units: list[tuple[str, int, int, bytes]] = []
     per_log = -(-lines // LOGS)

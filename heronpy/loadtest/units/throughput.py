@@ -47,7 +47,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
     checks: list[Check] = []
 
     def topology(name: str, function: str, **changes: Any) -> tuple[dict[str, float], Path]:
-        """CPU seconds by role of a topology that has processed all logs, and its table."""
+        """Process all logs with a topology; returns its CPU seconds by role, and its table."""
         made = Pipeline(where, f"throughput-{number}-{name}")
         flag = "--deploy-deactivated"
         with made.running(function, flag, logs=str(logs / "*.log"), **changes) as running:
@@ -100,7 +100,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
 
 
 def write_logs(logs: Path, size: int, users: int = inputs.USERS) -> tuple[int, int]:
-    """Write the logs; how many lines and bytes they have."""
+    """Write the logs; returns their numbers of lines and bytes."""
     written = number = 0
     for place in range(LOGS):
         with open(logs / f"{place}.log", "w", encoding="ascii") as out:
@@ -112,7 +112,7 @@ def write_logs(logs: Path, size: int, users: int = inputs.USERS) -> tuple[int, i
 
 
 def no_spark() -> str:
-    """Why Spark cannot be measured here; "" when it can."""
+    """Return why Spark cannot be measured on this machine; "" if it can."""
     if find_spec("pyspark") is None:
         return "it is not installed (pip install 'heronpy[spark]')"
     return "" if shutil.which("java") else "there is no Java"

@@ -1,4 +1,4 @@
-"""What is done to a batch run, in each of its two stages."""
+"""Faults of a batch run, in each of its two stages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from heronpy.verify.batch.world import BatchWorld
 from heronpy.verify.damage import empty, fill
 from heronpy.verify.world import BACK_S, END_S, World
 
-#: Kills of a stream, and the seconds between two of them.
+#: Number of kills in a series, and seconds between two kills.
 KILLS, KILLS_FULL, KILL_EVERY_S = 5, 60, 2.0
 FULL_S = 4.0
-#: The state manager is away for this long.
+#: Seconds for which the state manager is unreachable.
 AWAY_S, AWAY_FULL_S = 3.0, 60.0
 
 
 def in_each_stage(act: Act) -> Act:
-    """The act, while the first stage works, and while the second one does."""
+    """Return an act that performs `act` during the first stage and during the second stage."""
 
     @wraps(act)
     def both(batch: BatchWorld, runs: int) -> None:
@@ -45,9 +45,9 @@ monkey = in_each_stage(acts.monkey)
 
 @in_each_stage
 def kills(world: World, runs: int) -> None:
-    """kill -9 of a worker every 2 s, whether or not the one before is back."""
+    """Kill (-9) a worker every 2 s, even if the previous victim has not been restarted yet."""
     for _ in range(runs * (KILLS if world.short else KILLS_FULL)):
-        with suppress(LabError):  # it ends by itself, or has not begun
+        with suppress(LabError):  # the process ends by itself, or has not begun
             world.kill(world.random.choice(world.tasks(WORKER)), wait=False)
         world.wait(0.3 * KILL_EVERY_S if world.short else KILL_EVERY_S)
 
@@ -55,7 +55,7 @@ def kills(world: World, runs: int) -> None:
 @in_each_stage
 @repeated
 def kill_scheduler(world: World, number: int) -> None:
-    """kill -9 the scheduler; its guardian starts another one, which starts all containers again."""
+    """Kill (-9) the scheduler; its guardian starts another scheduler, which restarts all containers."""
     victim, fault = world.topology.scheduler(), world.note("kill -9 the scheduler")
     victim.kill()
 
@@ -71,7 +71,7 @@ def kill_scheduler(world: World, number: int) -> None:
 @in_each_stage
 @repeated
 def preempt(world: World, number: int) -> None:
-    """SIGTERM to a worker, as an engine does that wants its place."""
+    """Send SIGTERM to a worker, as an engine does for a preemption."""
     victim = world.random.choice(world.tasks(WORKER))
     fault = world.note(f"SIGTERM to {victim.name}")
     world.process(victim).terminate()
@@ -80,7 +80,7 @@ def preempt(world: World, number: int) -> None:
 
 @in_each_stage
 def no_space(batch: BatchWorld, runs: int) -> None:
-    """The disk of the run is full, and has space again; a run that has failed continues with the same command."""
+    """Fill the disk of the run and free it again; a failed run continues with the same command."""
     batch.may_charge = True
     for _ in range(runs):
         batch.may_fail = True
@@ -92,8 +92,8 @@ def no_space(batch: BatchWorld, runs: int) -> None:
 
 
 def poison(batch: BatchWorld, runs: int) -> None:
-    """Lines that raise, or kill their process: each fails the run, which names the line. When the cause is removed,
-    the same command goes on.
+    """Add lines that raise or kill their process: each line fails the run, which names the line. After the cause is
+    removed, the same command continues the run.
     """
     batch.may_charge = batch.may_fail = True
     (batch.out / SLOW / PARSE).unlink(missing_ok=True)
@@ -107,7 +107,7 @@ def poison(batch: BatchWorld, runs: int) -> None:
 @in_each_stage
 @repeated
 def state_away(world: World, number: int) -> None:
-    """Make the state manager unreadable for a while, by a file in the place of its folder."""
+    """Make the state manager unreadable for a while by replacing its folder with a file."""
     state = world.topology.cluster.home / "state"
     away = state.with_name("state-away")
     world.note("the state manager is away")

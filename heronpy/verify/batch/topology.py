@@ -1,7 +1,7 @@
 """The topology of `heron verify run --mode batch`: lines of files into a count and a sum for each key.
 
-As a batch, its bolts are slow until the verification ends that, so that faults occur in the middle of each stage. Each
-process notes how many tuples its bolts have seen.
+In a batch, the bolts are slow until the verification ends the slow phase, so that faults occur in the middle of each
+stage. Each process records how many tuples its bolts have seen.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SLOW, SEEN = "slow", "seen"
 BAD, RAISES, KILLS = "bad.json", "raises", "kills its process"
 #: Component configuration: the folder of the run, and the seconds that a slow bolt takes for a tuple.
 OUT_KEY, PAUSE_KEY = "verify.out", "verify.pause_s"
-#: Tuples between two looks.
+#: Number of tuples between two checks.
 LOOK = 20
 FIELDS = ["key", "count", "sum"]
 
@@ -46,7 +46,7 @@ class Paced(Bolt):
         self._seen, self._count = out / SEEN / str(os.getpid()), 0
 
     def pace(self) -> None:
-        """A tuple was seen."""
+        """Count a tuple, and wait if the bolt is slow."""
         self._count += 1
         if self._count % LOOK == 0:
             with open(self._seen, "ab") as file:

@@ -31,7 +31,7 @@ from heronpy.verify.world import END_S, EXACT, World
 PROGRAM = Path(__file__).with_name("topology.py")
 #: Seconds that the input would take if all of it were slow.
 INPUT_S, INPUT_FULL_S = 30.0, 600.0
-#: Lines of each file that come while the batch works, and after its end.
+#: Number of lines appended to each file while the batch is running, and after its end.
 LATER = 500
 UNIT_BYTES = 16_384
 #: The mode of a verification.
@@ -42,7 +42,7 @@ class BadLine(NamedTuple):
     """A line that cannot be processed."""
 
     text: str
-    #: Its file, and the offsets of its first byte and behind its last one.
+    #: File of the line, and the offsets of its first byte and after its last byte.
     place: str
     does: str
 
@@ -52,13 +52,13 @@ class BatchWorld(World):
     settle_s: ClassVar[float] = 0.0
     #: Lines of each file that belong to the batch.
     lines: int = 0
-    #: Whether the disk was full, which counts as the fault of a unit.
+    #: Whether the disk was full, which counts as a failure of a unit.
     may_charge: bool = False
     bad: list[BadLine] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     _next: int = 0
     _has_half: bool = False
-    #: What had arrived at the last look, since when, and the longest time without more.
+    #: Number of arrivals at the last look, time since then, and longest time without new arrivals.
     _arrived: int = 0
     _arrived_at: float = field(default_factory=time.monotonic)
     _stall_s: float = 0.0
@@ -95,7 +95,7 @@ class BatchWorld(World):
         return self.out / "logs" / f"lines-{partition}.log"
 
     def _append(self, last: int, half: bool = False) -> None:
-        """All lines of each partition before `last`; `half`: and the first half of that one."""
+        """Append all lines of each partition before `last`; with `half`, also the first half of line `last`."""
         for number in range(self.input.partitions):
             partition = Partition(self.input, number)
             text = "".join(_line(partition, seq) for seq in range(self._next, last))
@@ -105,7 +105,7 @@ class BatchWorld(World):
         self._next, self._has_half = last, half
 
     def _bad_line(self, number: int, does: str) -> BadLine:
-        """One of the last whole lines of the batch."""
+        """Return one of the last complete lines of the batch."""
         partition = Partition(self.input, number % self.input.partitions)
         log, line = self._log(partition.number), _line(partition, self.lines - 1 - number)
         begin = log.read_text(encoding="ascii").index(f"\n{line}") + 1
@@ -117,7 +117,7 @@ class BatchWorld(World):
         os.rename(new, self.out / BAD)
 
     def mend_line(self) -> None:
-        """The line that the failed run names can be processed from now on; LabError if it names none."""
+        """Make the line that the failed run names processable. Raises LabError if the run names no line."""
         cause = self.record.cause
         found = [one for one in self.bad if one.place in cause]
         if len(found) != 1:
@@ -136,20 +136,20 @@ class BatchWorld(World):
             (self.out / SLOW / name).unlink(missing_ok=True)
 
     def to_next_stage(self) -> None:
-        """Let the first stage end; the second one is slow."""
+        """End the slow phase of the first stage; the second stage is slow."""
         (self.out / SLOW / PARSE).unlink(missing_ok=True)
         self.until(lambda: len(self.stages()) > 1 and self.stages()[1]["state"] == "running", END_S, "the second stage")
         self.until_arrived(1)
 
     def arrived(self) -> int:
-        """Tuples that bolts have seen, including wasted attempts."""
+        """Return the number of tuples that bolts have seen, including wasted attempts."""
         return sum(path.stat().st_size for path in (self.out / SEEN).iterdir())
 
     def look(self) -> None:
         World.look(self)
         now, arrived = time.monotonic(), self.arrived()
         if arrived != self._arrived:
-            # Until the first one nothing has begun.
+            # Time does not count before the first tuple.
             self._stall_s = max(self._stall_s, now - self._arrived_at if self._arrived else 0.0)
             self._arrived, self._arrived_at = arrived, now
 
@@ -173,7 +173,7 @@ class BatchWorld(World):
         return found
 
     def go_on(self) -> None:
-        """Repeat the command if the run has failed, and wait until it works."""
+        """Repeat the command if the run has failed, and wait until the run is active."""
 
         def works() -> bool:
             return self.arrived() > before or self.has_failed()
@@ -195,19 +195,19 @@ class BatchWorld(World):
         return self.record.state is RunState.FAILED or self.is_in(control_pb2.LIFE_FAILED)
 
     def settled(self) -> None:
-        """Wait for the end of the batch, judge it, and wait until the continuing stream has all lines."""
+        """Wait for the end of the batch, judge it, and wait until the continuing stream has processed all lines."""
         World.settled(self)
         self._judge_batch()
         self.topology.disconnect()
         self.heron("kill", *self.address)
-        # One file is rotated between the two, and what was the last line has its end only now.
+        # One file is rotated between batch and stream, and its last line is only completed now.
         self._append(self._next + 1)
         os.rename(self._log(0), self.out / "logs" / "lines-0.log.1")
         self._append(self.lines + 2 * LATER)
         self.input = replace(self.input, count=self._next)
         self.heron(*self.submission(self.out, "--restore", "latest"))
         expected = expected_totals(self.input)
-        with suppress(LabError):  # the verdict says what is missing
+        with suppress(LabError):  # the verdict reports missing lines
             self.until(lambda: not self._newest().wrong(expected).size, END_S, "the counts of all lines")
 
     # ---- what must hold -------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class BatchWorld(World):
         return Totals(counts, sums)
 
     def _judge_batch(self) -> None:
-        """All lines before the boundary, each once, and one row for each key."""
+        """Check that all lines before the boundary are counted once, with one row for each key."""
         expected = expected_totals(self.input)
         wrong = self._newest().wrong(expected).size
         self._check("batch", not wrong, f"{wrong:,} of {self.input.keys:,} keys differ from the lines of the batch")

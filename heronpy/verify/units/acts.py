@@ -1,6 +1,6 @@
 """Faults of a pipeline of work units: ends at selected steps, stragglers, full disks, clocks, and outages.
 
-The outages are those of its ledger, of the ledger's server, and of the second of two sites (U22, U23, F28).
+The outages affect the ledger, the ledger's server, and the second of two sites (U22, U23, F28).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from heronpy.verify.world import BACK_S, Fault, World
 WORKER, KEEPER = f"{PIPELINE}-worker", f"{PIPELINE}-keeper"
 #: Longer than the shortest lease, so that a backup wins.
 STOPPED_S = 8.0
-#: Time until a unit of a slow site goes to others: ten leases of at least 5 s.
+#: Seconds until a unit of a slow site passes to other sites: ten leases of at least 5 s.
 PARTIAL_S = 180.0
-#: Longer than a transaction waits for other transactions.
+#: Seconds of an outage; longer than a transaction waits for other transactions.
 AWAY_S, AWAY_FULL_S = 12.0, 60.0
 FULL_S = 4.0
 #: Rows between two faults.
@@ -40,7 +40,7 @@ JUMPS_S = (-3_600.0, 86_400.0, 0.0)
 
 
 def ends_at(point: str) -> Act:
-    """kill -9 and then SIGSTOP, SIGCONT of the next process that reaches a step."""
+    """Return an act that kills (-9), then stops and continues, the next process that reaches a step."""
 
     @repeated
     def act(units: UnitWorld, number: int) -> None:
@@ -71,7 +71,7 @@ def _ends_at(world: UnitWorld, point: str, how: signal.Signals) -> None:
 
 @repeated
 def straggler(units: UnitWorld, number: int) -> None:
-    """A worker stops with a unit: when its lease is over another attempt wins, and the late one does not count."""
+    """Stop a worker with a unit: after its lease ends another attempt wins, and the late attempt does not count."""
     units.points.arm("record", signal.SIGSTOP)
     taken = units.at_point("record")
     fault = units.note(f"a worker stops with unit {taken.unit}")
@@ -90,7 +90,7 @@ def _taken_over(units: UnitWorld, taken: Taken, fault: Fault, timeout_s: float =
 
 
 def poison(units: UnitWorld, runs: int) -> None:
-    """Lines that raise, or kill their process: the ledger ends with exactly these ranges bad."""
+    """Add lines that raise or kill their process: in the end, exactly these ranges are bad in the ledger."""
 
     def has_bad_ranges(count: int) -> bool:
         return int(units.figures()["bad_ranges"]) >= count
@@ -104,7 +104,7 @@ def poison(units: UnitWorld, runs: int) -> None:
 
 @repeated
 def lose_the_ledger(units: UnitWorld, number: int) -> None:
-    """Ledger and one published unit are removed; after a rebuild from the table, the pipeline continues."""
+    """Remove the ledger and one published unit; after a rebuild from the table, the pipeline continues."""
     units.topology.disconnect()
     began = time.monotonic()
     units.heron("kill", *units.address)
@@ -169,7 +169,7 @@ def bounded_runs(units: UnitWorld, runs: int) -> None:
 
 @repeated
 def no_space(world: World, number: int) -> None:
-    """The disk of the table or of the ledger is full, and has space again."""
+    """Fill the disk of the table or of the ledger, and free it again."""
     fill(world, "no space")
     world.wait(FULL_S)
     empty(world)
@@ -177,7 +177,7 @@ def no_space(world: World, number: int) -> None:
 
 @repeated
 def wrong_clocks(units: UnitWorld, number: int) -> None:
-    """The wall clocks of containers jump back and ahead, and differ."""
+    """Make the wall clocks of containers differ and jump back and ahead."""
     containers = units.containers()
     for jump_s in JUMPS_S:
         for container in containers:
@@ -188,7 +188,7 @@ def wrong_clocks(units: UnitWorld, number: int) -> None:
 
 @repeated
 def ledger_away(units: UnitWorld, number: int) -> None:
-    """The ledger cannot be written for a while; workers and keepers wait, and continue."""
+    """Make the ledger unwritable for a while; workers and keepers wait, and then continue."""
     with closing(sqlite3.connect(units.ledger_file, timeout=BACK_S, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         fault = units.note("the ledger is away")
@@ -199,7 +199,7 @@ def ledger_away(units: UnitWorld, number: int) -> None:
 
 @repeated
 def server_away(units: UnitWorld, number: int) -> None:
-    """PostgreSQL crashes and is started again: workers and keepers wait, and continue."""
+    """Crash and restart PostgreSQL: workers and keepers wait, and then continue."""
     if units.server is None:
         raise LabError("this fault needs a ledger in PostgreSQL")
     units.server.stop()
@@ -217,8 +217,8 @@ def _until_rows(units: UnitWorld, fault: Fault) -> None:
 
 @repeated
 def site_down(units: UnitWorld, number: int) -> None:
-    """A whole site is killed while it has a unit, and a user takes the site down: the unit goes to the other site at
-    once.
+    """Kill a whole site that has a unit, and take the site down as a user would: the unit passes to the other site
+    immediately.
     """
     taken, fault = _stopped_with_a_unit(units), units.note(f"kill -9 the whole site {SECOND}")
     for process in _tree(units):
@@ -243,7 +243,7 @@ def site_down(units: UnitWorld, number: int) -> None:
 
 @repeated
 def site_silent(units: UnitWorld, number: int) -> None:
-    """All processes of a site stop without a command: the other site detects it, and the stopped ones are too late when
+    """Stop all processes of a site: the other site detects the silence, and the stopped processes are too late when
     they continue.
     """
     taken, fault = _stopped_with_a_unit(units), units.note(f"SIGSTOP the whole site {SECOND}")
@@ -254,7 +254,7 @@ def site_silent(units: UnitWorld, number: int) -> None:
 
 @repeated
 def site_partly_away(units: UnitWorld, number: int) -> None:
-    """User code on a site hangs, also in its backups: after ten leases the unit goes to the other site."""
+    """Make user code on a site hang, even in backups: after ten leases the unit passes to the other site."""
 
     def leased() -> list[tuple[int, int]]:
         live = units.figures()["live"]
@@ -272,7 +272,7 @@ def site_partly_away(units: UnitWorld, number: int) -> None:
 
 
 def _stopped_with_a_unit(units: UnitWorld) -> Taken:
-    """A worker of the second site stops before the record of its unit."""
+    """Stop a worker of the second site before it records its unit."""
     units.second_points.arm("record", signal.SIGSTOP)
     return units.at_point("record", units.second_points)
 

@@ -23,7 +23,7 @@ _OPTIONS = ("listen_addresses=", "max_connections=40", "shared_buffers=16MB", "f
 
 
 def why_not() -> str:
-    """Why no server can be started here; "" if one can."""
+    """Return why no server can be started on this machine; "" if a server can be started."""
     if find_spec("psycopg") is None:
         return "psycopg is not installed; run pip install 'heronpy[postgres]'"
     return "" if _programs() else "PostgreSQL is not installed; run apt-get install postgresql"
@@ -85,14 +85,14 @@ class PostgresServer:
             time.sleep(POLL_S)
 
     def stop(self) -> None:
-        """Stop it at once, like a crash."""
+        """Stop the server immediately, like a crash."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(START_S)
             self._process = None
 
     def close(self) -> None:
-        """Idempotent."""
+        """Stop the server and remove its folder; may be called twice."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
