@@ -93,13 +93,15 @@ class BatchWorker(LogWorker):
     def _count_unfit(self, sink: str, why: str) -> None:
         """A row was left out; the attempts of a unit count separately."""
         if sink not in self._unfit.value:
-            self.report_error(UnfitRowError(f"rows do not fit sink '{sink}' and are left out; the first one: {why}"))
+            self.report_error(UnfitRowError(f"rows do not fit sink '{sink}' and are left out; the first row: {why}"))
         self._unfit.incr(sink)
 
     def _count_failed(self, component: str, tuples: int) -> None:
         """A bolt has failed tuples; the attempts of a unit count separately."""
         if component not in self._failed.value:
-            self.report_error(FailedTupleError(f"bolt '{component}' fails tuples; a batch run does not repeat them"))
+            self.report_error(
+                FailedTupleError(f"bolt '{component}' fails tuples; a batch run does not replay failed tuples")
+            )
         self._failed.incr(component, tuples)
 
     def close(self) -> None:

@@ -273,7 +273,7 @@ def _kill(order: Order) -> Done:
         return f"would stop {counted(tasks, 'task')} and remove topology '{order.name}'; logs and checkpoints stay", []
     limit = min(limit_s(order.session, order.name), TIMEOUT_MAX_S)
     record, outcome, newest = remove(order.session, order.name, order.timeout_s(limit), order.record.topology_id)
-    kept = [f"logs stay in {record.working_dir}/log-files"]
+    kept = [f"logs are kept in {record.working_dir}/log-files"]
     if newest:
         kept.append(f"the newest checkpoint is {newest}")
     if outcome.unseen_host:

@@ -90,7 +90,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
     """The counts are exact at the end of all of it."""
     heron, out = jobs, tmp_path / "out"
     made = heron("job", "create", "local", EXAMPLE, *words(out), "--config-property", "heron.checkpoint.interval_s=0.5")
-    assert "job Counts: created" in made.ok().out and "The manager of local runs" in made.out
+    assert "job Counts: created" in made.ok().out and "The manager of local is running" in made.out
     heron("job", "create", "local", EXAMPLE, *words(out)).refused(EXISTS, "job 'Counts' exists", "heron job deploy")
     first = in_state(heron, "IN_SYNC")["topology_id"]
 
@@ -170,12 +170,14 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     package.with_name("gone").rename(package)
     heron("job", "unset", "local", "Counts", "settings").ok()
     assert job(heron)["topology_id"] == running
-    heron("manager", "start", "local").refused(EXISTS, "a manager runs already")
+    heron("manager", "start", "local").refused(EXISTS, "a manager is already running")
     heron("manager", "stop", "local").ok()
     heron("manager", "stop", "local").refused(NOT_FOUND, "no manager runs")
     heron("job", "set", "local", "Counts", "run=stopped", "--detach").ok()
     heron("manager", "stop", "local").ok()
-    assert "The manager of local runs" in heron("job", "stop", "local", "Counts").ok().out, "it is written, not done"
+    assert "The manager of local is running" in heron("job", "stop", "local", "Counts").ok().out, (
+        "it is written, not done"
+    )
     package.rename(package.with_name("gone"))
     heron("job", "start", "local", "Counts").refused(FAILED, "QUARANTINED", "not stored on this host")
     package.with_name("gone").rename(package)

@@ -46,7 +46,7 @@ def test_a_drain_that_is_late_leaves_the_topology_as_it_was(heron: Heron, out: P
     said = heron("stop", "local", "count", "--drain", "--timeout", "1").refused(TIMED_OUT, "it stays deactivated")
     assert heron.status("count")["lifecycle"] == "PAUSED"
     forced = heron("stop", "local", "count", "--drain", "--timeout", "1", "--force").ok()
-    assert "killing it because of --force" in forced.err and "not gracefully" in forced.out
+    assert "killing the topology because of --force" in forced.err and "not gracefully" in forced.out
     assert heron.names() == []
 
 

@@ -78,4 +78,4 @@ def test_what_cannot_be_compared_is_refused(heron: Heron, home: Path, folders: t
         assert (told.code, told.out) == (code, "") and said in told.err
     (folders[0] / "part-0").unlink()
     (folders[0] / "part-1").rename(folders[0] / ".part-1")
-    assert "has no files of rows" in heron("compare", one, one).err
+    assert "contains no files with rows" in heron("compare", one, one).err

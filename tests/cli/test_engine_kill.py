@@ -57,7 +57,7 @@ def test_kill_without_a_scheduler_asks_the_engine(
     engine.away, engine.stubborn = 0, ()
     killed = heron("kill", "local", "wordy")
     assert killed.code == exits.OK and "1 container" in killed.out, killed
-    assert "its folder stays on its host (n1) until your next container there removes it" in killed.out
+    assert "its folder remains on its host (n1) until your next container on that host removes the folder" in killed.out
     assert placed.state.get(paths.execution_state("wordy")) is None
 
 

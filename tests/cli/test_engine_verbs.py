@@ -164,7 +164,7 @@ def test_a_host_is_drained_by_the_scheduler(placed: FakeTopology, heron: Heron) 
 
 
 def test_hosts_that_are_avoided_are_shown_and_lifted(placed: FakeTopology, heron: Heron) -> None:
-    assert heron("cluster", "hosts", "local").out == "No host is avoided\n"
+    assert heron("cluster", "hosts", "local").out == "No hosts are avoided\n"
     avoided = [
         control_pb2.AvoidedHost(host="n1", why="a container on it is lost", left_s=90),
         control_pb2.AvoidedHost(host="n2", why="ann drains it", left_s=600, draining=True),

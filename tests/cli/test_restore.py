@@ -232,7 +232,7 @@ def test_the_log_is_there_before_the_scheduler_starts(
     assert (log.restore_from, log.next_checkpoint) == (f"{folder}/chk-7", 8)
     assert log.topology_id.startswith("wordy") and log.topology_id != folder.name
     busy = heron("checkpoints", "delete", "local", "wordy", "7")
-    assert busy.code == 1 and "a running topology would be restored from it" in busy.err
+    assert busy.code == 1 and "a running topology would be restored from this checkpoint" in busy.err
     killed = heron("kill", "local", "wordy")
     assert killed.code == 0 and f"the newest is {folder}/chk-7" in killed.out
     assert heron("checkpoints", "verify", "local", "wordy").code == 0

@@ -366,10 +366,10 @@ def test_a_check_says_why_bytes_could_not_be_compared(
     assert f"{size}B of files that were replaced by another file or cannot be read" in said()
     log_of(tmp_path).unlink()
     assert said().startswith("table and ledger agree")
-    assert f"{size}B of files that are not where they were seen last" in said()
+    assert f"{size}B of files that are no longer where they were last seen" in said()
     log_of(tmp_path).write_text(text)
     rebuild(ledger, "lines", table)
-    assert "(they are gone, or no keeper has scanned since it was made)" in said()
+    assert "(the files are gone, or no keeper has scanned since the ledger was made)" in said()
     assert check(ledger, "lines", table).bytes_unseen == size
 
 

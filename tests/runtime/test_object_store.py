@@ -136,7 +136,7 @@ def test_an_outage_and_a_flood_of_refusals_pass(
     wait_for(lambda: known_failures(heron) > 0, 60, "a checkpoint that is given up")
     moves(out, "a")
     listed = heron("checkpoints", "list", "local", "counted", "--json")
-    assert listed.json()["checkpoints"] and "overloaded (503 SlowDown); showing what the topology master" in listed.err
+    assert listed.json()["checkpoints"] and "overloaded (503 SlowDown); showing the topology master" in listed.err
     victim = next(pid for name, pid in pids(heron, "a").items() if "count" in name)
     os.kill(victim, signal.SIGKILL)
     heron.when("counted", lambda now: now["checkpoints"]["restores"] == 1, "a restore")

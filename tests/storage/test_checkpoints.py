@@ -271,7 +271,7 @@ def test_a_class_that_is_gone_is_one_sentence(store: CheckpointStore, monkeypatc
     tasks.state("key")["key"] = Gone()
     location = tasks.checkpoint(1).location
     monkeypatch.delattr(f"{__name__}.Gone")
-    with pytest.raises(HeronError, match="submit the code that its values belong to"):
+    with pytest.raises(HeronError, match="submit the code that defines the classes of its values"):
         Tasks(store, FILES, 1, location)
 
 

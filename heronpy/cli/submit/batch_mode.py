@@ -49,7 +49,7 @@ class BatchSubmit:
         found = self._begun.run.progress
         now = next((one for one in found.stages if one.state == "running"), None)
         if now is None:
-            return f"{counted(len(self._begun.stages), 'stage')}, none in work"
+            return f"{counted(len(self._begun.stages), 'stage')}, none in progress"
         told = ends_in(found)
         ends = f", {told}{'' if told == WRITING else ' left'}" if told else ""
         units = f"{now.done:,} of {now.units:,} units, {format_bytes(now.bytes_done)}"
