@@ -97,7 +97,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
     heron("job", "set", "local", "Counts", "parallelism.split=3", "--for", "2h", "--why", "backfill").ok()
     assert tasks(heron)["split"] == 3 and job(heron)["topology_id"] == first
     for verb in (("kill",), ("stop", "--drain"), ("deactivate",), ("update", "--runtime-config", "a:b")):
-        heron(verb[0], "local", "Counts", *verb[1:]).refused(FAILED, "is kept by its job", "heron job ")
+        heron(verb[0], "local", "Counts", *verb[1:]).refused(FAILED, "is controlled by its job", "heron job ")
 
     # The guardian starts the manager again, but not one that is killed with it; then a verb does.
     when_checkpoints(heron, 1)
@@ -201,7 +201,7 @@ def test_a_topology_that_runs_becomes_a_job_as_it_is(jobs: Heron, tmp_path: Path
     before = heron.status("Counts")["tasks"]
     heron("job", "adopt", "local", "Counts", "--why", "keep it").ok()
     heron("job", "adopt", "local", "Counts").refused(EXISTS, "has a job already")
-    heron("kill", "local", "Counts").refused(FAILED, "is kept by its job", "heron job stop")
+    heron("kill", "local", "Counts").refused(FAILED, "is controlled by its job", "heron job stop")
     found = in_state(heron, "IN_SYNC")
     assert found["document"]["settings"] == {setting: 7.0} and found["document"]["parallelism"]["split"] == 3
     epochs = [{task["task_id"]: task["epoch"] for task in those} for those in (before, heron.status("Counts")["tasks"])]

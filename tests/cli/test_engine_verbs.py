@@ -251,12 +251,12 @@ def test_what_would_wait_for_a_scheduler_that_is_gone_says_so_at_once(
         placed.state.delete(paths.tmaster("wordy"))
     refused = heron(*words.split())
     assert refused.code == exits.FAILED, refused
-    assert "the scheduler of 'wordy' does not run; start it: heron scheduler start local wordy" in refused.err
+    assert "the scheduler of 'wordy' is not running; start it: heron scheduler start local wordy" in refused.err
     reads = {"get_status", "get_checkpoints", "get_load"}
     assert {name for name, _ in placed.asked} <= reads  # nothing that is carried out later
 
 
-GONE = "the scheduler of 'wordy' does not run; start it: heron scheduler start local wordy"
+GONE = "the scheduler of 'wordy' is not running; start it: heron scheduler start local wordy"
 
 
 def test_a_scheduler_that_is_gone_is_told_by_all_verbs_that_look(placed: FakeTopology, heron: Heron) -> None:

@@ -144,7 +144,7 @@ def test_a_pattern_that_matches_nothing_is_told(heron: Heron, logs: Path, table:
     (logs / "a.txt").write_text("not for the table\n")
     said = f"{logs}/*.log* matches no file, so nothing of it is processed"
     waited = heron("submit", "local", PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
-    assert waited.code == 0 and f"warning: while it ran: LogFileError: {said}" in waited.err
+    assert waited.code == 0 and f"warning: while running: LogFileError: {said}" in waited.err
     heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now")
     wait_for(lambda: heron.status("lines")["lifecycle"] == "FINISHED", PATIENCE_S, "the end")
     wait_for(lambda: said in heron("exceptions", "local", "lines").ok().out, PATIENCE_S, "the sentence")

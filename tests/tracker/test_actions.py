@@ -71,7 +71,7 @@ def test_what_a_job_would_undo_is_refused(asking: Asking, busy: FakeTopology, ac
     busy.state.set(paths.running_job("wordy"), running.encode())
     body = {"parallelism": {"count": 3}} if action == "update" else {}
     answer = asking.act(action, body, If_Match='"1"')
-    assert answer.status_code >= 400 and "is kept by its job" in answer.text and requests(busy) == []
+    assert answer.status_code >= 400 and "is controlled by its job" in answer.text and requests(busy) == []
     # A topology that has only the name of the job is anybody's.
     busy.state.set(paths.running_job("wordy"), running.replace(record.topology_id, "another").encode())
     assert asking.act(action, {**body, "dry_run": True}, If_Match='"1"').status_code == 200

@@ -110,7 +110,7 @@ def test_its_row_has_what_the_doctor_said_last(asking: Asking, seen: FakeTopolog
     end_of(asking, seen)
     [listed] = asking.get("/api/v1/history")["topologies"]
     assert listed["sentence"].startswith(
-        "topology 'wordy' was killed; the doctor said last: data skew: container_1_count_2,"
+        "topology 'wordy' was killed; the doctor's last finding: data skew: container_1_count_2,"
     )
     assert listed["sentence"].endswith("80 % of its tuples have user='big'")
     assert (listed["verdict"], listed["calm"], listed["next"]) == ("skew", False, None)

@@ -78,7 +78,7 @@ class BatchSubmit:
         if begun.why:
             say(f"  mode:   {'batch' if begun.run or begun.units else 'stream'}, because {begun.why}")
         if begun.units:
-            say("  batch:  the bytes that the logs have now; what is done: heron units list")
+            say("  batch:  the bytes that the logs contain now; progress: heron units list")
         if begun.run is None:
             return
         record = begun.run.record
@@ -99,7 +99,7 @@ class BatchSubmit:
             say(f"finished in {took}{keys}; nothing is published; to compare it: heron compare RUN {record.run}")
         elif record.savepoint:
             live = command("heron", "submit", session.target, *self._words, "--restore", "latest")
-            say(f"finished in {took}{keys}; to continue live: {live}")
+            say(f"finished in {took}{keys}; to continue as a stream: {live}")
         else:
             say(f"finished in {took}{keys}")
 
