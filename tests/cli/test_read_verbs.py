@@ -212,7 +212,7 @@ def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: Fak
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
     wordy.answers["get_events"] = events()
     calm = heron("doctor", "local", "wordy")
-    assert calm.code == 0 and calm.out.startswith("NO INPUT   nothing to read: word emitted nothing in the last 1m00s")
+    assert calm.code == 0 and calm.out.startswith("NO INPUT   no input: word emitted nothing in the last 1m00s")
     oom = event(
         at=time.time(), times=3, kind="oom", subject="container_1_count_2", detail="limit 64MB\x1b[2J", text="x",
         warning=True,

@@ -154,7 +154,7 @@ def test_values_become_rows_and_those_that_do_not_fit_are_rejected_alone(tmp_pat
     checkpoint(sink, 1)
     assert numbers_of(tmp_path) == [1, 3, 5]
     assert sink.delegate.failed == [2, 1 << 70, 6, 7] and sink.delegate.acked == [1, 3, 5]
-    assert "its value of 'at' is not timestamp" in sink.delegate.lines[0]
+    assert "the value of 'at' is not timestamp" in sink.delegate.lines[0]
 
 
 def running(folder: Path, mode: str, **options: Any) -> FileSink:

@@ -98,7 +98,7 @@ async def test_its_logs_go_to_the_archive_whole_and_the_endpoint_hears_why_it_en
         assert (folder / "container_1_word_1.log").read_text() == "a line\n" * 1000
         [end] = endpoint.all("log_end")
         assert (end.process, end.cut) == ("bootstrap-1", True)
-        assert end.data.startswith(b"\n") and b"bootstrap-1 ends: its engine ends it" in end.data
+        assert end.data.startswith(b"\n") and b"bootstrap-1 ends: its engine is ending it" in end.data
         assert left_in(tmp) == []
 
 
@@ -111,7 +111,7 @@ async def test_what_the_archive_does_not_take_goes_to_the_endpoint(tmp: Path, tm
         assert await host.ended(process) == exit_codes.TERMINATED
         ends = {end.process: end for end in endpoint.all("log_end")}
         assert len(ends["container_1_word_1"].data) == 512
-        assert b"not all logs are in the archive" in ends["bootstrap-1"].data
+        assert b"some logs are missing from the archive" in ends["bootstrap-1"].data
 
 
 @pytest.mark.parametrize(("act", "code"), [("exit 4", 4), ("exit 0", 0), ("signal 9", -9), ("signal 11", -11)])
@@ -333,7 +333,7 @@ async def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) ->
         ({"fencing": "prayer"}, "fencing 'prayer'"),
         (
             {"submitted": submitted(settings={"engine": {"home": "/proc/nohome"}})},
-            "host folder /proc/nohome cannot be made: No such file or directory; set heron.engine.home",
+            "host folder /proc/nohome cannot be created: No such file or directory; set heron.engine.home",
         ),
         ({"refuses": InvalidRpcError("heronpy 9 does not fit")}, "heronpy 9 does not fit"),
     ],
@@ -354,7 +354,7 @@ async def test_what_does_not_fit_is_refused_in_one_sentence(tmp: Path, fields: d
 async def test_an_error_that_nobody_foresaw_is_named(tmp: Path) -> None:
     async with at_endpoint(tmp, submitted=submitted(settings={"engine": {"home": "/tmp/a\0b"}})) as (endpoint, host):
         assert await host.ended(host.start()) == exit_codes.FAILURE
-        assert b"an error of its own: ValueError: " in endpoint.all("log_end")[0].data
+        assert b"an internal error: ValueError: " in endpoint.all("log_end")[0].data
         assert left_in(tmp) == []
 
 

@@ -423,7 +423,7 @@ def test_taken_metrics_port_costs_the_page_its_port_only(home: Path) -> None:
         port = taken.getsockname()[1]
         deployed = deploy(home, PLAN, {"executor": {"metrics_port": port - 1}})
         with executor(deployed):
-            wait_for(lambda: "executor-1 runs; metrics on 127.0.0.1 port" in deployed.log("executor-1"))
+            wait_for(lambda: "executor-1 is running; metrics on 127.0.0.1 port" in deployed.log("executor-1"))
     assert f"port {port} of 127.0.0.1 for the metrics page is taken" in deployed.log("executor-1")
 
 

@@ -161,7 +161,7 @@ def test_a_ledger_is_rebuilt_at_once_after_a_kill(heron: Heron, logs: Path, tabl
     lost = sorted(table.glob("unit=*"))[1]
     shutil.rmtree(lost)
     differs = heron("units", "check", "lines", "--table", table)
-    assert differs.code == 1 and "done in the ledger, and not in the table" in differs.out
+    assert differs.code == 1 and "done in the ledger, but not in the table" in differs.out
     assert "generation 2" in heron("units", "rebuild", "lines", "--from", table).ok().out
     heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
     assert sorted(rows_of(table)) == sorted(lines)

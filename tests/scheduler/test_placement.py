@@ -203,7 +203,7 @@ def test_the_ledger_says_why_a_container_is_started_again() -> None:
     assert cause(again) == (ExitReason.RESTARTED, "ann asked for it")
     told = Story().run()
     told.do(RestartAsked((1,), "ann asked for it"))
-    assert not of(told.do(Leaving(1, 1, "its engine ends it")), Note), "because it was asked to"
+    assert not of(told.do(Leaving(1, 1, "its engine is ending it")), Note), "because it was asked to"
     told.end(host="a", words="CANCELLED", reason=ExitReason.KILLED)
     assert cause(told) == (ExitReason.RESTARTED, "ann asked for it")
     moved = Story().run()

@@ -340,7 +340,7 @@ def test_batches_that_this_host_does_not_have_are_named(home: Path) -> None:
     for lost in ({"place": str(home / "gone"), "within": ["x", "store"]}, {"folder": str(home / "old")}):
         other = copy(state)
         other["spark.sink"] = {k: v for k, v in other["spark.sink"].items() if k not in ("place", "within")} | lost
-        with pytest.raises(ConfigError, match="the restored checkpoint has batches in "):
+        with pytest.raises(ConfigError, match="the restored checkpoint refers to batches in "):
             start(SparkSink, config_of(), attempt=1, state=other, checkpoint=1)
 
 

@@ -133,8 +133,8 @@ def test_a_profile_and_a_heap_have_their_shapes(
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
-        (RpcError("container_1_count_2 ended while it was sampled"), 409, "refused"),
-        (RpcError("py-spy may not attach; run the topology as root"), 409, "refused"),
+        (RpcError("container_1_count_2 ended while being sampled"), 409, "refused"),
+        (RpcError("py-spy is not permitted to attach; run the topology as root"), 409, "refused"),
         (RetryableRpcError("evidence of container_1_count_2 is being taken already"), 409, "busy"),
         (DeadlineError("the executor of container 1 did not answer within 55 s"), 503, "no-answer"),
     ],
@@ -173,7 +173,7 @@ def test_of_a_task_that_ends_meanwhile_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     async def test(client: httpx.AsyncClient, service: Service) -> None:
-        service.answer = InvalidRpcError("container_1_count_2 does not run in this container")
+        service.answer = InvalidRpcError("container_1_count_2 is not running in this container")
         assert (await client.post(f"{TASK}/stacks", json={})).status_code == 200
         process = running.status.executors[-1].processes[0]
         process.state, process.pid, process.exit_reason = state, pid, "oom"

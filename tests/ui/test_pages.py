@@ -475,7 +475,11 @@ def test_a_topology_that_has_ended_says_why_it_was_ill(site: Site, tab: Tab) -> 
     """The list said so, and the page of the topology not."""
     page, seen = tab.page, snapshot(site)
     killed = "topology 'marked' was killed"
-    ended = {"state": "KILLED", "ended_at": time.time(), "sentence": f"{killed}; the doctor said last: count-3 is slow"}
+    ended = {
+        "state": "KILLED",
+        "ended_at": time.time(),
+        "sentence": f"{killed}; the doctor's last finding: count-3 is slow",
+    }
     messages = (("snapshot", seen | {"topology": seen["topology"] | ended}), ("gone", {"text": killed}))
     body = "".join(f"event: {event}\ndata: {json.dumps(data)}\n\n" for event, data in messages)
     page.route("**/live?*", lambda route: route.fulfill(body=body, content_type="text/event-stream"))

@@ -92,7 +92,9 @@ def test_nothing_that_stood_out_is_said_too() -> None:
 def test_what_the_doctor_said_last_goes_before_what_follows_from_minutes() -> None:
     shown = ended()
     shown.verdict, shown.calm, shown.component, shown.task = "skew", False, "count", "container_1_count_2"
-    shown.sentence = "topology 'clicks' was killed; the doctor said last: data skew: 98 % of its tuples have user='big'"
+    shown.sentence = (
+        "topology 'clicks' was killed; the doctor's last finding: data skew: 98 % of its tuples have user='big'"
+    )
     timeline = minutes(__held=[0.9] * 5, count__executed_per_s=[1.0] * 5, count__busy_max=[0.98] * 5)
     found = doctor_of_ended(shown, [], timeline)
     assert verdicts(found.findings) == ["skew", "ended"] and not found.healthy

@@ -151,4 +151,4 @@ class Outbox(BatchWriter):
 
 def replaced(component: str, task: int) -> FencedError:
     """The error for a process whose task was taken over."""
-    return FencedError(f"sink task {task} of {component} was replaced by a newer process; it stops")
+    return FencedError(f"sink task {task} of {component} was replaced by a newer process; this process stops")

@@ -92,7 +92,7 @@ def batches(table: str) -> Iterator[BatchLineage]:
             raise _unreadable(folder / LINEAGE, error) from None
         name = f"{BATCH}{found.pipeline}-{found.generation}-{found.dispatch}"
         if folder.name != name:
-            raise LedgerError(f"{folder} has the record of {name}; one was renamed")
+            raise LedgerError(f"{folder} contains the record of {name}; one of the two was renamed")
         yield found
 
 
@@ -127,7 +127,9 @@ def record_of(folder: Path) -> Lineage:
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise _unreadable(folder / FILE, error) from None
     if folder.name != folder_name(found.generation, found.unit):
-        raise LedgerError(f"{folder} has the record of {folder_name(found.generation, found.unit)}; one was renamed")
+        raise LedgerError(
+            f"{folder} has the record of {folder_name(found.generation, found.unit)}; one of the two was renamed"
+        )
     return found
 
 
