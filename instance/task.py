@@ -233,11 +233,11 @@ class Task:
 
     def bind_emit(self) -> None:
         """Make the fast `emit`, once the task is initialised."""
-        raise NotImplementedError(f"{type(self).__name__} needs an emit of its own")  # pragma: no cover
+        raise NotImplementedError(f"{type(self).__name__} must implement bind_emit")  # pragma: no cover
 
     def run_loop(self) -> None:
         """Run until asked to stop; raises UserError when user code raises."""
-        raise NotImplementedError(f"{type(self).__name__} needs a loop of its own")  # pragma: no cover
+        raise NotImplementedError(f"{type(self).__name__} must implement run_loop")  # pragma: no cover
 
     def prepare_delegate(self) -> None:
         """Let user code emit from initialize on; bind_emit makes it fast afterwards."""

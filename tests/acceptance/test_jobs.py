@@ -125,7 +125,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
     assert heron.names() == []
     heron("job", "start", "local", "Counts").ok()
     in_state(heron, "IN_SYNC", third)
-    heron("job", "delete", "local", "Counts").refused(FAILED, "stop it first")
+    heron("job", "delete", "local", "Counts").refused(FAILED, "stop the job first")
     heron("job", "set", "local", "Counts", "component_config.line.counts.rate=0", "--detach").ok()
     in_state(heron, "FINISHED")
     assert counts(out) == expected()
@@ -200,7 +200,7 @@ def test_a_topology_that_runs_becomes_a_job_as_it_is(jobs: Heron, tmp_path: Path
 
     before = heron.status("Counts")["tasks"]
     heron("job", "adopt", "local", "Counts", "--why", "keep it").ok()
-    heron("job", "adopt", "local", "Counts").refused(EXISTS, "has a job already")
+    heron("job", "adopt", "local", "Counts").refused(EXISTS, "already has a job")
     heron("kill", "local", "Counts").refused(FAILED, "is controlled by its job", "heron job stop")
     found = in_state(heron, "IN_SYNC")
     assert found["document"]["settings"] == {setting: 7.0} and found["document"]["parallelism"]["split"] == 3

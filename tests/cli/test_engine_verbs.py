@@ -402,7 +402,10 @@ def test_an_update_to_what_fits_no_host_changes_nothing(
         assert text in refused.err
     sized.deaf = True
     refused = heron(*words)
-    assert (refused.code, "how large its hosts are: sinfo hangs" in refused.err) == (exits.FAILED, True), refused
+    assert (refused.code, "does not report the size of its hosts: sinfo hangs" in refused.err) == (
+        exits.FAILED,
+        True,
+    ), refused
     assert not placed.asked
     # More containers are a way out.
     sized.deaf = False

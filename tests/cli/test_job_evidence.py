@@ -102,7 +102,7 @@ def test_a_promise_is_kept_for_a_share_of_the_time(heron: Heron, scene: Scene, m
     remove_history(minutes_of("local", "Day"))
     assert "the scaler on another host has the measurements" in heron("job", "slo", "local", "Day").out
     said = heron("job", "explain", "local", "Day", "--record", "x")
-    assert said.code == NOT_FOUND and "the scaler of another host has them; run the command there" in said.err
+    assert said.code == NOT_FOUND and "the scaler on another host has them; run the command there" in said.err
     assert heron("job", "slo", "local", "Dya").code == FAILED
 
 

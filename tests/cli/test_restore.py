@@ -150,7 +150,7 @@ def test_when_all_are_damaged_nothing_starts_unless_empty_is_allowed(heron: Hero
     assert refused.code == 1 and "every checkpoint of 'wordy' is damaged" in refused.err
     empty = dry(heron, program(), "--restore", "latest", "--config-property", "heron.checkpoint.allow_empty=true")
     assert empty.code == 0 and json.loads(empty.out)["restore"] is None
-    assert "it starts empty, as heron.checkpoint.allow_empty says" in empty.err
+    assert "the topology starts empty, because heron.checkpoint.allow_empty is set" in empty.err
 
 
 def test_what_is_not_there_is_not_found(heron: Heron, home: Path, program: Any, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_what_is_not_there_is_not_found(heron: Heron, home: Path, program: Any, 
     missing = dry(heron, program(), "--restore", "9")
     assert missing.code == 3 and "'wordy' has no checkpoint 9; there are: 3" in missing.err
     nothing = dry(heron, program(), "--restore", str(tmp_path / "nothing"))
-    assert nothing.code == 3 and "holds no checkpoint" in nothing.err
+    assert nothing.code == 3 and "contains no checkpoint" in nothing.err
 
 
 # ---- whether it fits --------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_latest_takes_the_replica_when_the_store_is_lost(
         result = dry(heron, program(), "--restore", wanted, *configured)
         assert result.code == 0, result
         assert json.loads(result.out)["restore"] == f"{replica}/{folder.name}/chk-{number}"
-        assert "holds no checkpoint" in result.err and str(replica) in result.err
+        assert "contains no checkpoint" in result.err and str(replica) in result.err
     root(home).mkdir(parents=True)  # there again, but empty
     assert chosen(heron, program(), "--restore", "latest", *configured) == f"{replica}/{folder.name}/chk-2"
     shutil.rmtree(replica)
@@ -305,4 +305,4 @@ def test_a_whole_copy_stands_in_for_a_damaged_checkpoint(
     (folder / "chk-2" / "metadata").write_bytes(b"rubbish")
     result = dry(heron, program(), "--restore", "latest", *configured)
     assert json.loads(result.out)["restore"] == f"{replica}/{folder.name}/chk-2"
-    assert "skipped checkpoint 2" in result.err and "copy from the replica" in result.err
+    assert "skipped checkpoint 2" in result.err and "copy in the replica" in result.err

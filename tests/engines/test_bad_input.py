@@ -127,7 +127,7 @@ def test_ports_that_are_used_up() -> None:
         with zmq.Context.instance().socket(zmq.ROUTER) as sock:
             keys = Keys("t", Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
             with pytest.raises(
-                ConfigError, match=f"all ports {port}-{port} of 127.0.0.1 are taken; free some, or widen"
+                ConfigError, match=f"all ports {port}-{port} of 127.0.0.1 are taken; free some ports, or widen"
             ):
                 bind(sock, f"tcp://127.0.0.1:{port}-{port}", keys)
 

@@ -386,7 +386,7 @@ def test_what_is_no_token_is_refused(tmp: Path, text: str) -> None:
     ids = {"HERON_TOPOLOGY_ID": "wc-1", "HERON_CONTAINER": "1", "HERON_SUBMISSION": "1"}
     command = [sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     run = subprocess.run(command, input=text.encode(), env=environ | ids, capture_output=True, timeout=30, check=False)
-    assert run.returncode == exit_codes.USAGE and b"standard input holds no join token" in run.stderr
+    assert run.returncode == exit_codes.USAGE and b"standard input contains no join token" in run.stderr
     run = subprocess.run(command, input=b"", env=environ, capture_output=True, timeout=30, check=False)
     assert run.returncode == exit_codes.USAGE and b"not by hand" in run.stderr
 

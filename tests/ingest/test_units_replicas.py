@@ -295,7 +295,7 @@ def test_a_site_is_said_once() -> None:
     assert list(site_problems("c", "", "", "/l/*.log")) == []
     assert list(site_problems("c", "east", "east", "/l/{site}/*.log")) == []
     [both] = site_problems("c", "east", "west", "/l/*.log")
-    assert "the site east by its program and west by heron.ingest.site" in both
+    assert "the site east in its program and west in heron.ingest.site" in both
     [none] = site_problems("c", "", "", "/l/{site}/*.log")
     assert "--config-property heron.ingest.site=NAME" in none
 

@@ -52,7 +52,7 @@ def test_of_two_ledgers_that_begin_with_an_empty_table_one_is_refused(
         other.drive(LogKeeper)
     said = str(raised.value)
     assert BELONGS in said and "move" not in said and "remove" not in said
-    assert "a table of its own" in said
+    assert "a separate table" in said
     settle(ours, first["ledger"], size_of(tmp_path))
     other.drive(LogWorker)
     assert not shown(second["ledger"]).units, "the refused one has had nothing cut"

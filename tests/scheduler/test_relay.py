@@ -318,5 +318,5 @@ async def test_the_key_of_clients_is_private(world: World) -> None:
         assert folder.stat().st_mode & 0o777 == 0o700
         assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
         (folder / "client.key").chmod(0o644)
-        with pytest.raises(ConfigError, match="not readable by you alone"):
+        with pytest.raises(ConfigError, match="must be readable by you alone"):
             access.client_of(CLUSTER)

@@ -100,13 +100,13 @@ def test_a_submit_refuses_a_wheelhouse_that_cannot_work(tmp_path: Path) -> None:
     good = EngineSettings(kind="slurm", environment=str(file), shared=f"/other:{tmp_path}")
     assert environment_digest(good) == wheelhouse.digest_of(file)
     for settings, reason in (
-        (EngineSettings(environment=str(file)), "this one has none"),
+        (EngineSettings(environment=str(file)), "this cluster has no engine"),
         (EngineSettings(kind="slurm", environment="env.zip", shared="/"), "absolute"),
         (
             EngineSettings(kind="slurm", environment=str(file), shared="/other"),
-            "below no folder of heron.engine.shared",
+            "is not below a folder of heron.engine.shared",
         ),
-        (EngineSettings(kind="slurm", environment=str(file)), "below no folder of heron.engine.shared"),
+        (EngineSettings(kind="slurm", environment=str(file)), "is not below a folder of heron.engine.shared"),
     ):
         with pytest.raises(ConfigError, match=reason):
             check_environment(settings)
