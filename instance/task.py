@@ -241,7 +241,7 @@ class Task:
 
     def prepare_delegate(self) -> None:
         """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
-        raise NotImplementedError(f"{type(self).__name__} needs an emit of its own")  # pragma: no cover
+        raise NotImplementedError(f"{type(self).__name__} must implement prepare_delegate")  # pragma: no cover
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
         """Send a frame; without credit it waits in the out-queue."""
@@ -391,7 +391,7 @@ class Task:
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
         """A data frame for this task."""
-        raise NotImplementedError(f"{type(self).__name__} needs a loop of its own")  # pragma: no cover
+        raise NotImplementedError(f"{type(self).__name__} must implement take_frame")  # pragma: no cover
 
     # ---- progress -----------------------------------------------------------------------------
 

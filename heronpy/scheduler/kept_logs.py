@@ -56,7 +56,7 @@ class KeptLogs:
 
     def lost(self, container: int, submission: int, host: str) -> None:
         """Note in the log of a container's executor that the logs of a run did not arrive; OSError as for `keep`."""
-        on = f"are on host {host}, if it still has them" if host else "did not arrive"
+        on = f"are on host {host}, if they still exist" if host else "did not arrive"
         said = f"container {container}, submission {submission}, has ended without sending its logs; they {on}"
         self._append(executor_id(container), "WARNING", said, b"")
 

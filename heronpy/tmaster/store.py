@@ -205,7 +205,9 @@ class Store:
         self._read_if_sound(Node.LAST, control_pb2.LastAnswers)  # only its version, which the next write replaces
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
-            raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
+            raise StateError(
+                f"the state manager has no {missing.value} of {self._topology}; kill the topology and submit it again"
+            )
         if previous is not None and previous.tmaster_epoch > self.epoch:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:
@@ -262,5 +264,5 @@ def _parse(kind: type[M], data: bytes, path: str) -> M:
         return kind.FromString(data)
     except DecodeError:
         raise DamagedStateError(
-            f"state node {path} does not hold a {kind.DESCRIPTOR.name}; kill the topology and submit it again"
+            f"state node {path} does not contain a {kind.DESCRIPTOR.name}; kill the topology and submit it again"
         ) from None

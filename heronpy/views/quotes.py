@@ -24,7 +24,7 @@ from heronpy.views.saved import Checkpoints
 T = TypeVar("T")
 
 #: Replaces a hidden text.
-UNSEEN = "its last words need the token 'all'"
+UNSEEN = "its last output needs the token 'all'"
 #: States whose cause has only the runtime's own text, such as what is awaited.
 _OWN_WORDS = frozenset(("STARTING", "NO ANSWER", "NO MASTER", "DEAD"))
 #: Kinds of events, and reasons of others, that have only the runtime's own text.

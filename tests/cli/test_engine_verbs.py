@@ -166,16 +166,19 @@ def test_a_host_is_drained_by_the_scheduler(placed: FakeTopology, heron: Heron) 
 def test_hosts_that_are_avoided_are_shown_and_lifted(placed: FakeTopology, heron: Heron) -> None:
     assert heron("cluster", "hosts", "local").out == "No hosts are avoided\n"
     avoided = [
-        control_pb2.AvoidedHost(host="n1", why="a container on it is lost", left_s=90),
+        control_pb2.AvoidedHost(host="n1", why="a container on this host was lost", left_s=90),
         control_pb2.AvoidedHost(host="n2", why="ann drains it", left_s=600, draining=True),
     ]
     placed.answers["get_containers"] = control_pb2.ContainersReply(containers=[record(0, "RUNNING")], avoided=avoided)
     shown = heron("cluster", "hosts", "local").out
-    for words in (("n1", "wordy", "1m30s", "a container on it is lost"), ("n2", "wordy", "until its drain is over")):
+    for words in (
+        ("n1", "wordy", "1m30s", "a container on this host was lost"),
+        ("n2", "wordy", "until its drain is over"),
+    ):
         assert any(all(word in line for word in words) for line in shown.splitlines()), shown
     [first, _] = json.loads(heron("cluster", "hosts", "local", "--json").out)
     assert first == {
-        "topology": "wordy", "host": "n1", "why": "a container on it is lost", "draining": False, "left_s": 90,
+        "topology": "wordy", "host": "n1", "why": "a container on this host was lost", "draining": False, "left_s": 90,
     }  # fmt: skip
     placed.answers["drain_host"] = control_pb2.Ok(text="host n1 may get containers again")
     lifted = heron("cluster", "hosts", "local", "--lift", "n1")

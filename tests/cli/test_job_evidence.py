@@ -56,7 +56,7 @@ def test_each_component_has_its_evidence_and_its_last_decision(heron: Heron, sce
     work, read = found["components"]["work"], found["components"]["read"]
     assert work["arrives_per_s"] == pytest.approx(6000, rel=0.05) and work["each_per_s"] == pytest.approx(1000, rel=0.1)
     assert (work["low"], work["high"], work["tasks"]) == (1, 24, scene.model.parts["work"].tasks)
-    assert work["needed"] <= work["tasks"] and work["verdict"] == "it has the tasks that it needs"
+    assert work["needed"] <= work["tasks"] and work["verdict"] == "it has enough tasks"
     assert "work 4 -> " in heron("job", "explain", "local", "Day").out
     assert work["decided"][0]["text"] == [one.text for _, one in scene.decisions if one.component == "work"][-1]
     assert read["verdict"] == "not scaled: scale.max.read is not set" and read["decided"] == []

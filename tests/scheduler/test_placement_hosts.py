@@ -79,7 +79,7 @@ def test_a_container_of_another_size_stands_by_before_the_old_one_ends() -> None
     assert [one.submission for one in of(story.start(1, 2), Cancel)] == [1]
     effects = story.do(Heard(1, 1, 0, stopped=1))
     assert of(effects, Activate) == [Activate(1, 2, 2)]
-    assert of(effects, Persist)[0].ledger[1].cause == Cause(ExitReason.RESTARTED, "ann gave it another size")
+    assert of(effects, Persist)[0].ledger[1].cause == Cause(ExitReason.RESTARTED, "ann changed its size")
     for refused in (True, False):
         stays = Story().run()
         stays.do(MoveAsked(1, "", "ann"))

@@ -215,7 +215,10 @@ def test_one_whose_master_left_nothing_is_known_by_what_the_state_held(asking: A
     assert asking.get(f"{WORDY}/timeline?metric=executed_per_s")["series"][0]["values"] == [3.0]
     for missing in ("exceptions", "tasks", "units", "slow"):
         answer = asking.ask("GET", f"{WORDY}/{missing}")
-        assert answer.status_code == 410 and answer.json()["title"] == "topology 'wordy' was killed; this was not kept"
+        assert (
+            answer.status_code == 410
+            and answer.json()["title"] == "topology 'wordy' was killed; this information was not kept"
+        )
     assert asking.ask("GET", f"{WORDY}/load").status_code == 410
 
 

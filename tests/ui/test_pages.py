@@ -457,7 +457,7 @@ def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site,
     page.get_by_text("No news").wait_for()
     assert page.locator("[data-node=count]").count() == 1
     site.address = tab.address = heron("ui").ok().out.split()[-1]
-    page.get_by_text("the tracker was started again, and has a new address").first.wait_for()
+    page.get_by_text("the tracker was restarted and has a new address").first.wait_for()
     assert page.locator("[data-node=count]").count() == 1, "what was seen stays"
     tab.asked.clear()
     page.goto(site.page())
