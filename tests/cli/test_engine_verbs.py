@@ -229,7 +229,7 @@ def test_what_needs_an_engine_is_refused_without_one(wordy: FakeTopology, heron:
 
 def test_a_scheduler_that_runs_is_not_started_again(placed: FakeTopology, heron: Heron) -> None:
     refused = heron("scheduler", "start", "local", "wordy")
-    assert (refused.code, "runs already" in refused.err) == (exits.EXISTS, True), refused.err
+    assert (refused.code, "is already running" in refused.err) == (exits.EXISTS, True), refused.err
 
 
 CHANGES = (

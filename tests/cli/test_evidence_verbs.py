@@ -101,7 +101,7 @@ def test_a_profile_is_written_as_files(heron: Heron, service: Service, tmp_path:
     stacks = [WeightedStack(stack=[0, 1], seconds=2.0)]
     found = Profile(
         frames=["main", "f (a.py:1)"], stacks=stacks, seconds=2.2, left_out_s=0.2, sampler="the process itself",
-        note="py-spy may not",
+        note="py-spy is not permitted to",
     )  # fmt: skip
     service.answers["profile"] = packed(found)
     said = heron(

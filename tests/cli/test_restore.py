@@ -265,7 +265,9 @@ def test_apache_herons_interval_sets_ours(heron: Heron, program: Any) -> None:
     floor = dry(heron, program(config=EXACTLY + ', "heron.checkpoint.interval_min_s": 0.05}'))
     assert floor.code == 2 and "protects other topologies" in floor.err
     idle = dry(heron, program(config=f"{{{key}: 30}}"))
-    assert idle.code == 0 and f"without effect in a topology of mode ATMOST_ONCE: {key[1:-1]}" in idle.err
+    assert (
+        idle.code == 0 and f"these settings have no effect in a topology of mode ATMOST_ONCE: {key[1:-1]}" in idle.err
+    )
 
 
 # ---- the replica ----------------------------------------------------------------------------

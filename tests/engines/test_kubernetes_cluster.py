@@ -450,7 +450,7 @@ def test_check_names_what_is_missing(world: tuple[Any, Kubelets]) -> None:
     assert "you may not create secrets in namespace streams" in bad
     assert engine_of().node_sizes() == []
     cluster.forbidden = set()
-    assert any("make the namespace" in one for one in wrong(engine_of(context="operator", namespace="nowhere")))
+    assert any("create the namespace" in one for one in wrong(engine_of(context="operator", namespace="nowhere")))
     [rights, pod] = wrong(engine_of(namespace="nowhere"))
     assert "you may not create pods, delete pods" in rights and 'in the namespace "nowhere"' in pod
 

@@ -77,7 +77,7 @@ async def test_it_is_admitted_starts_and_leaves_nothing(tmp: Path) -> None:
         assert len(asked) <= 10, f"its start is no burden to the control endpoint of many: {asked}"
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED
-        assert {leave.why for leave in endpoint.all("leave")} == {"its engine ends it"}
+        assert {leave.why for leave in endpoint.all("leave")} == {"its engine is ending it"}
         ends = {end.process: end for end in endpoint.all("log_end")}
         assert set(ends) == {"bootstrap-1", "container_1_word_1"} and b"ends:" in ends["bootstrap-1"].data
         assert b"the small executor runs" in ends["bootstrap-1"].data
@@ -323,7 +323,7 @@ async def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) ->
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"archive": _archive({"../out": b"x"}), "package": DIGEST}, "leads out of it"),
+        ({"archive": _archive({"../out": b"x"}), "package": DIGEST}, "leads out of the package"),
         ({"archive": b"no archive at all" * 100, "package": DIGEST}, "damaged"),
         ({"package": "b2" * 32}, "is not the submitted one"),
         (

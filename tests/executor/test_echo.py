@@ -65,7 +65,7 @@ def test_whoever_does_not_read_stops_nobody_and_is_told_what_is_missing(pipe: tu
     wait_for(told, 20, "the number of lines that were left out")
     echo.close()
     text = "".join(found)
-    assert f"executor-1 | echo: {echo.left_out} lines were left out here" in text
+    assert f"executor-1 | echo: {echo.left_out} lines were left out" in text
     assert text.count("word_1 | y") + echo.left_out == total
 
 

@@ -141,7 +141,7 @@ def test_names_that_no_store_can_keep_are_refused() -> None:
     for key in ("a\0b", "a\udcff", "a" * 3_000):
         with pytest.raises(LedgerError, match="UTF-8"):
             see(world, key, 1)
-    with pytest.raises(LedgerError, match="make several"):
+    with pytest.raises(LedgerError, match="send several"):
         world.ask(world.keepers[0], ReportScan((SeenFile("a", 1, "a", 1, "i", "h"),) * 1_001))
 
 

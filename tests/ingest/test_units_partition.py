@@ -202,5 +202,5 @@ def test_a_ledger_takes_a_newer_map_only() -> None:
     assert changed.to_json() == given and entries_of(changed.setting()) == changed.entries
     with pytest.raises(LedgerError, match="the last entry begins at 2027-01-01T00:00:00"):
         changed.with_entry(["c"], "2026-12-01", 0.0)
-    with pytest.raises(LedgerError, match="damaged partition map"):
+    with pytest.raises(LedgerError, match="partition map of the ledger is damaged"):
         partitions_of("{")

@@ -154,7 +154,7 @@ def test_rows_of_all_shapes_are_in_the_file_with_their_lineage(tmp_path: Path, k
         ({"unit_bytes": "much"}, "unit_bytes is 'much'"),
         ({"output": "/table"}, "needs output="),
         ({"rows": None}, "needs rows="),
-        ({"ledger": "mysql://x"}, "a ledger is at sqlite"),
+        ({"ledger": "mysql://x"}, "the URL of a ledger is sqlite"),
         ({"ledger": "sqlite:x.db"}, "does not name a file"),
         ({"encoding": "utf-99"}, "utf-99"),
     ],

@@ -282,7 +282,7 @@ class TestFaultTolerant:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
-            (b"{", r"state node 'jobs/Bad' cannot be read \(.*\); restore it from a copy, or remove it"),
+            (b"{", r"state node 'jobs/Bad' cannot be read \(.*\); restore the node from a copy, or remove it"),
             (b'{"format":2}', "state node 'jobs/Bad' was written by a later release of heronpy; use that release"),
             (b"[]", "state node 'jobs/Bad' cannot be read"),
             (b'{"created":1,"last":[],"layers":{"oncall":{"name":"oncall","entries":[{"path":["run","x"],"value":1,"version":1,'
@@ -416,7 +416,7 @@ class TestJobs:
         assert store.running("Day") == (running, 1)
         store.forget_running("Day")
         assert store.running("Day") == (running, 0)
-        with pytest.raises(StateError, match="stop it first"):
+        with pytest.raises(StateError, match="stop the job first"):
             store.delete("Day")
         assert store.release("Day") and store.running("Day")[0] == running
 

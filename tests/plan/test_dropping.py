@@ -65,7 +65,7 @@ def test_another_value_is_refused(value: object) -> None:
 @pytest.mark.parametrize("value", [True, "sample"])
 def test_where_no_tuple_may_be_lost_it_is_refused_with_the_fix(mode: str, value: object) -> None:
     assert found(value, mode) == [
-        f"topology 'wc' sets '{KEY}', and under {mode} no tuple may be dropped; remove that key, or set"
+        f"topology 'wc' sets '{KEY}', but under {mode} no tuple may be dropped; remove that key, or set"
         " topology.reliability.mode to ATMOST_ONCE"
     ]
 

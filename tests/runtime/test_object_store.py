@@ -99,7 +99,7 @@ def test_a_copy_by_url_replaces_a_store_that_is_lost(
     copier = heron.pid("counted", "checkpoint-replicator")
     [log] = home.rglob("checkpoint-replicator.log")
     object_server.set(refuse="AccessDenied", refuse_all=True)
-    wait_for(lambda: "the replica cannot be used now" in log.read_text(), 60, "a refusal")
+    wait_for(lambda: "the replica cannot be used" in log.read_text(), 60, "a refusal")
     object_server.set()
     before = newest_copy()
     wait_for(lambda: newest_copy() > before + 1, 60, "copies after the refusal")

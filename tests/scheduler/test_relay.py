@@ -210,7 +210,7 @@ async def test_clients_are_no_containers_and_containers_no_clients(world: World)
                 (mine, endpoint_pb2.StateCall(session=1, credential=one.credential, get=paths.tmaster(NAME))),
                 (one.client, endpoint_pb2.StateCall(session=2, credential=one.credential, open=opening)),
             ):
-                with pytest.raises(InvalidRpcError, match="each other's sessions"):
+                with pytest.raises(InvalidRpcError, match="each other's state sessions"):
                     await sender.call(call)
             assert endpoint.not_theirs == len(refused) + 3
             # What is for nobody to ask by a relay.

@@ -231,7 +231,7 @@ def test_a_gateway_whose_host_was_lost_goes_on_later(home: Path, late: str) -> N
         old.inbox.commit(ticket, manifest)
     assert rows_of(home / "table") == [1, 2] and not list(home.glob("table/_staging/*"))
     for call in (lambda: list(old.inbox.scan()), lambda: old.inbox.claim(ticket)):
-        with pytest.raises(FencedError, match="replaced by a later one"):
+        with pytest.raises(FencedError, match="replaced by a later gateway"):
             call()
 
 

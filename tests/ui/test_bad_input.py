@@ -180,7 +180,7 @@ def test_too_many_pages_at_once_are_told_to_wait(site: Site, tab: Tab) -> None:
             one.request("GET", "/api/v1/live", headers={"Host": address.netloc})
             assert one.getresponse().status == 200
         page.goto(site.page())
-        page.get_by_text(f"{STREAMS_MAX} pages of uid {os.getuid()} are watching already").wait_for()
+        page.get_by_text(f"{STREAMS_MAX} pages of uid {os.getuid()} are already open").wait_for()
     finally:
         for one in streams:
             one.close()
