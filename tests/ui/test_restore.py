@@ -53,7 +53,7 @@ def test_by_mouse_from_the_list_of_checkpoints(site: Site, tab: Tab) -> None:
     assert asked.value.headers["if-match"] and asked.value.post_data_json == {"checkpoint": first, "dry_run": False}
     dialog.get_by_text(f"has resumed from checkpoint {first}").wait_for()
     dialog.get_by_role("button", name="close").click()
-    page.get_by_text("abandoned for an older one").wait_for()
+    page.get_by_text("abandoned for an older checkpoint").wait_for()
 
 
 def test_before_the_page_knows_the_plan(site: Site, tab: Tab) -> None:
