@@ -146,7 +146,7 @@ def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
         ("parallelism: {work: 2}", "document 2 names no job; begin it with job: NAME"),
         ("[Night", "cannot be read as YAML or JSON: expected ',' or ']'"),
         ("\0", "cannot be read as YAML or JSON"),
-        ("# " + "x" * (1 << 20), "is larger than 1MB; divide it"),
+        ("# " + "x" * (1 << 20), "is larger than 1MB; split it"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(

@@ -201,7 +201,7 @@ def test_an_avoidance_is_lifted_but_not_a_drain_that_goes_on() -> None:
     story.list()
     assert story.do(HostLifted("n7", "bob")) == [] and story.do(HostLifted("n8", "bob")) == []
     story.do(DrainEnded("n7", failed=False))
-    assert [(one.host, one.why) for one in story.machine.avoided(story.now)] == [("n7", "ann drains it")]
+    assert [(one.host, one.why) for one in story.machine.avoided(story.now)] == [("n7", "ann is draining it")]
     effects = story.do(HostLifted("n7", "bob"))
     assert of(effects, Persist)[0].hosts == () and story.machine.avoided(story.now) == ()
     assert [one.request.avoid for one in of(effects, Submit)] == [()], "what waits may use it"

@@ -91,7 +91,7 @@ def begun_again_text(status: control_pb2.StatusReply) -> str:
         return ""
     more = totals.spouts_begun_again - len(totals.begun_again)
     names = clean(", ".join(totals.begun_again)) + (f" and {more:,} more" if more else "")
-    return f"{names} cannot be rewound" if _effectively_once(status) else f"{names} started over"
+    return f"{names} cannot be rewound" if _effectively_once(status) else f"{names} began again"
 
 
 def counted_twice_text(status: control_pb2.StatusReply) -> str:
