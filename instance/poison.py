@@ -241,9 +241,7 @@ class PoisonGuard:
             try:
                 self._in_hand.open()
             except OSError as error:
-                log.warning(
-                    "tuples cannot be recorded, so a tuple that crashes the task cannot be identified: %s", error
-                )
+                log.warning("tuples cannot be recorded, so a tuple that crashes the task stays unknown: %s", error)
                 return
             self._look_for_it(True)
             log.info("recording each tuple for a while: a tuple may have ended the previous process")

@@ -99,9 +99,7 @@ class BatchWorker(LogWorker):
     def _count_failed(self, component: str, tuples: int) -> None:
         """A bolt has failed tuples; the attempts of a unit count separately."""
         if component not in self._failed.value:
-            self.report_error(
-                FailedTupleError(f"bolt '{component}' fails tuples; a batch run does not replay failed tuples")
-            )
+            self.report_error(FailedTupleError(f"bolt '{component}' fails tuples; a batch run does not replay them"))
         self._failed.incr(component, tuples)
 
     def close(self) -> None:

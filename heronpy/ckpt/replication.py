@@ -139,9 +139,7 @@ class Replicator:
         except (HeronError, OSError) as error:
             self._failed(number, error)
             return False
-        log.info(
-            "checkpoint %d copied: %d files, %d of them already in the replica", number, len(sets.copy), len(sets.skip)
-        )
+        log.info("checkpoint %d copied: %d files, %d already in the replica", number, len(sets.copy), len(sets.skip))
         return True
 
     def copy(self, metadata: Metadata, source: CheckpointStore, there: Iterable[int]) -> Sets:

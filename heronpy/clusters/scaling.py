@@ -240,7 +240,5 @@ def _by_component(
             hint = suggestion(component, components, f"; it has {', '.join(components)}")
             raise RequestError(f"the topology has no component '{component}'{hint}")
         if wanted.setdefault(component, value) != value:
-            raise RequestError(
-                f"component '{component}' is given both {wanted[component]} and {value}; give only one value"
-            )
+            raise RequestError(f"component '{component}' is given both {wanted[component]} and {value}; give one value")
     return wanted

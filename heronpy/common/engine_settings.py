@@ -92,9 +92,7 @@ class EngineSettings(Room, frozen=True):
         600.0, "How long a scheduler that cannot reach the state manager continues to grant leases.", low=1
     )
     leave_s: float = setting(60.0, "How long in advance a container is notified that it has to end.", low=1)
-    start_s: float = setting(
-        120.0, "Maximum time from the start of a container on its host to its first message.", low=1
-    )
+    start_s: float = setting(120.0, "Maximum time from a container's start on its host to its first message.", low=1)
     poll_s: float = setting(2.0, "Interval at which the engine is asked for its list of containers.", low=0.2)
     avoid_s: float = setting(600.0, "How long a lost host gets no containers.")
     endpoint_host: str = setting(

@@ -32,9 +32,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--launch", required=True, help="path of launch.json")
     parser.add_argument("--container", required=True, type=int, help="number of the container")
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of the container")
-    parser.add_argument(
-        "--parent", type=int, default=0, help="id of the process whose end also ends the executor; 0: none"
-    )
+    parser.add_argument("--parent", type=int, default=0, help="process whose end also ends the executor; 0: none")
     parser.add_argument(
         "--signs-fd",
         type=int,

@@ -72,9 +72,7 @@ def build(home: Path, archive: Path, digest: str, timeout_s: float = BUILD_MAX_S
                     _build(folder / ".tmp" / digest, entry, archive, digest, deadline)
     except OSError as error:
         where = error.filename or folder
-        raise PackageError(
-            f"no environment can be created below {folder}: {where}: {error.strerror or error}"
-        ) from None
+        raise PackageError(f"cannot create an environment below {folder}: {where}: {error.strerror or error}") from None
     return entry / "bin" / "python"
 
 
@@ -264,7 +262,5 @@ def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Calla
             # Opened where it is needed: this host may have the package.
             return PackagePieces(place, launch.topology_id).read(digest, size, offset)
 
-        source = either(
-            from_place, from_endpoint, lambda error: log.warning("%s; fetching it from the scheduler", error)
-        )
+        source = either(from_place, from_endpoint, lambda error: log.warning("%s; asking the scheduler", error))
     PackageStore(launch.here.packages).fetch(package, source, welcome.package_bytes, welcome.package_sha256)

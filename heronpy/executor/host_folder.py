@@ -83,9 +83,7 @@ class HostFolder:
             try:
                 os.mkdir(self.path, 0o700)
             except FileExistsError:
-                raise ConfigError(
-                    f"{self.path} already exists, because another process is running this submission"
-                ) from None
+                raise ConfigError(f"{self.path} exists, because another process runs this submission") from None
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(descriptor, this_host().to_text().encode())

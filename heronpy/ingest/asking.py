@@ -136,9 +136,7 @@ class Asking:
             if attempt is not None and attempt is self._in_vain:
                 if now >= told_at + STOP_S:
                     # User code is busy with one row for a long time: another process takes the next unit sooner.
-                    log.warning(
-                        "unit %d: this attempt is obsolete and does not stop, so its process ends", attempt.unit
-                    )
+                    log.warning("unit %d: this attempt is obsolete but does not stop; its process ends", attempt.unit)
                     leave(exit_codes.TERMINATED)
                 continue
             due = now + every_s

@@ -192,9 +192,7 @@ def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, 
         bad = list(_bad_records(stages))
         files, problems = found_files(lineages, bad), contradictions(lineages, bad)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise LedgerError(
-            f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove that record"
-        ) from None
+        raise LedgerError(f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it") from None
     if problems:
         raise LedgerError(
             f"{joined([*problems, *overlaps(lineages)])}; remove the units of one of them from the table, then rebuild:"

@@ -260,9 +260,7 @@ def _check_stream(name: str, output: Output | None, fields: Sequence[str], home:
     if output is not None:
         for what, value in (("fields", fields), ("home", home)):
             if value:
-                raise ConfigError(
-                    f"pipeline {name!r} has output=, and {what}= for rows that go to bolts; remove one of the two"
-                )
+                raise ConfigError(f"pipeline {name!r} has output=, and {what}= for rows that go to bolts; remove one")
         return
     if isinstance(fields, str) or not fields or not all(isinstance(one, str) and one for one in fields):
         raise ConfigError(
@@ -270,9 +268,7 @@ def _check_stream(name: str, output: Output | None, fields: Sequence[str], home:
             f" rows to bolts, not {fields!r:.100}"
         )
     if replicas:
-        raise ConfigError(
-            f"pipeline {name!r} has replicas= but no output=; rows that go to bolts are not stored in a folder"
-        )
+        raise ConfigError(f"pipeline {name!r} has replicas= but no output=; rows for bolts are in no folder")
     if home and (not Path(home).is_absolute() or ".." in Path(home).parts):
         raise ConfigError(f"pipeline {name!r}: home must be an absolute path without '..', not {home!r:.100}")
 

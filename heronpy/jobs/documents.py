@@ -260,9 +260,7 @@ def _leaves(value: Any, path: Path, kind: Any, layer: str) -> Iterator[tuple[Pat
         if not isinstance(key, str) or not 0 < len(key) <= KEY_CHARS_MAX or not is_plain(key):
             raise ConfigError(f"{where} has the key {key!r:.200}; a key is one line of 1 to {KEY_CHARS_MAX} characters")
         if layer == "scaler" and not path and key not in SCALER_KEYS:
-            raise ConfigError(
-                f"{where} cannot contain '{key}', only {', '.join(SCALER_KEYS)}; write it in layer oncall"
-            )
+            raise ConfigError(f"{where} cannot contain '{key}', only {', '.join(SCALER_KEYS)}; use layer oncall")
         yield from _leaves(inner, (*path, key), fields[key] if fields else get_args(kind)[1], layer)
 
 

@@ -230,9 +230,7 @@ def _edited(
         return layer
     kept = {path: entry for path, entry in (there | new).items() if entry and entry.holds(stamp.at)}
     if len(kept) > LEAVES_MAX:
-        raise ConfigError(
-            f"layer {layer.name} would have {len(kept)} values, but at most {LEAVES_MAX} are allowed; unset some"
-        )
+        raise ConfigError(f"layer {layer.name} would have {len(kept)} values, the maximum is {LEAVES_MAX}; unset some")
     return Layer(layer.name, layer.version + 1, tuple(kept[path] for path in sorted(kept)))
 
 

@@ -176,9 +176,7 @@ class Store:
         try:
             self._state.create(paths.job(name), msgspec.json.encode(job))
         except NodeExistsError:
-            raise NodeExistsError(
-                f"job '{name}' already exists; deploy the program to it, or choose another name"
-            ) from None
+            raise NodeExistsError(f"job '{name}' exists; deploy the program to it, or choose another name") from None
         if running is not None:
             with suppress(VersionMismatchError, NoNodeError):  # a syncer was faster
                 self.put_running(name, running, 0)
@@ -439,9 +437,7 @@ class Store:
     def _stamp(self, who: str, why: str, for_s: float | None = None) -> Stamp:
         for what, text, most in (("writer", who, WHO_CHARS_MAX), ("reason", why, WHY_CHARS_MAX)):
             if len(text) > most or not is_plain(text):
-                raise ConfigError(
-                    f"the {what} of a change must be one line of at most {most} characters; shorten the text"
-                )
+                raise ConfigError(f"the {what} of a change must be one line of at most {most} characters; shorten it")
         if not who:
             raise ConfigError("the author of a change has no name; give a name")
         if for_s is not None and not 0 < for_s <= 1e9:
@@ -481,5 +477,5 @@ def _logged(log: Log | None, job: Job) -> Log:
 
 def _damaged(path: str, error: Exception) -> DamagedStateError:
     return DamagedStateError(
-        f"state node {path!r} cannot be read ({error}); restore the node from a copy, or remove it"
+        f"state node {path!r} cannot be read ({error}); restore it from a copy, or remove the node"
     )

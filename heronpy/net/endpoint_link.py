@@ -100,9 +100,7 @@ class EndpointLink:
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
         """Send a request and wait for the answer; StateAwayError without an answer."""
         if len(self._calls.under_way) >= CALLS_MAX:
-            raise FullError(
-                f"{CALLS_MAX} calls are already waiting for the scheduler's control endpoint at {self.address}"
-            )
+            raise FullError(f"{CALLS_MAX} calls already wait for the scheduler's control endpoint at {self.address}")
         patience_s = self.patience()
         answer: Future[endpoint_pb2.StateAnswer] = Future()
         call = self.start(body, lambda result: _settle(answer, result))

@@ -64,9 +64,7 @@ class KeptLogs:
         path = self._folder / f"{process}.log"
         there = path.exists()
         if not there and len(os.listdir(self._folder)) >= FILES_MAX:
-            raise InvalidRpcError(
-                f"the topology already keeps {FILES_MAX} log files; remove some files from {self._folder}"
-            )
+            raise InvalidRpcError(f"the topology already keeps {FILES_MAX} log files; remove some from {self._folder}")
         head = format_record(time.time(), level, process, "heronpy.scheduler", said)
         flags = os.O_WRONLY | os.O_APPEND
         if there and path.stat().st_size + len(data) > FILE_MAX_BYTES:

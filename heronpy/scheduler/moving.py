@@ -91,9 +91,7 @@ class Moves:
                 raise RpcError(f"there is no container {number}")
             why, _ = await self._replace(number, "", who(by), lambda: until)
         if why:
-            raise RpcError(
-                f"no container of the new size has replaced it within {wait_s or self._limit_s:.0f} s: {why}"
-            )
+            raise RpcError(f"no container of the new size replaced it within {wait_s or self._limit_s:.0f} s: {why}")
 
     async def drain(self, host: str, wait_s: float, by: str = "") -> list[int]:
         """Avoid a host and move its containers away, one at a time; returns the numbers of the moved containers.

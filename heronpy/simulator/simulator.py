@@ -392,9 +392,7 @@ class Simulator:
             return fitting[0]
         known = ", ".join(f"{item.component}:{item.stream}" for item in inputs) or "none"
         what = "has no such input" if not fitting else "has several such inputs"
-        raise TopologyError(
-            f"component {component!r} {what}; choose an input with source= and stream= (inputs: {known})"
-        )
+        raise TopologyError(f"component {component!r} {what}; choose one with source= and stream= (inputs: {known})")
 
     def _injection_targets(
         self, component: str, index: int | None, sender: Any, stream: str, values: Sequence[Any]

@@ -71,7 +71,7 @@ def make_archive() -> Path:
         made = work / "spark.jsa"
         if " " in str(made):
             raise ConfigError(
-                f"the path of HERON_HOME contains a blank, which Java options do not support: {target.parent}"
+                f"the path of HERON_HOME contains a blank, which Java options cannot have: {target.parent}"
             )
         # The quick compiler is enough: this JVM lives for one batch.
         options = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={made}"

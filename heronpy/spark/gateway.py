@@ -223,9 +223,7 @@ class Gateway:
             self._authenticator = AuthenticatorThread(keys, self._router)
         endpoint = bind(self._router, endpoint, keys)
         if not self._records.announce(GatewayPlace(self._epoch, endpoint)):
-            raise FencedError(
-                f"a Spark gateway of epoch {self._epoch} or later is running elsewhere; this gateway stops"
-            )
+            raise FencedError(f"a Spark gateway of epoch {self._epoch} or later runs elsewhere; this gateway stops")
         log.info("sinks connect to this gateway at %s", endpoint)
 
     def _has_been_up(self) -> bool:
@@ -310,9 +308,7 @@ class Gateway:
         if not self._is_up:
             self._is_up = True
             self._note_up()
-        return (
-            Lost("the Spark driver has ended", gone=True) if not self._lanes.taken and self._driver.is_lost() else None
-        )
+        return Lost("Spark's driver ended", gone=True) if not self._lanes.taken and self._driver.is_lost() else None
 
     def _pause_s(self, now: float) -> float:
         deadline = None if len(self._lanes.taken) >= self._parallel else self._lanes.next_deadline(now)

@@ -199,7 +199,7 @@ class Worker:
             tables = batch.staged_tables()
         except Exception as error:
             if self._ending or self._driver.is_lost_by(error):
-                return Lost("the Spark driver has ended", _with_text(error), gone=True)
+                return Lost("Spark's driver ended", _with_text(error), gone=True)
             if batch is not None:
                 batch.drop_staged()
             if outage_of(error) is not None:

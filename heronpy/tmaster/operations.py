@@ -347,9 +347,7 @@ class Move:
         answer = self._saver.outcome(self._token) if self._token else None
         if answer is None:
             return ""
-        return (
-            f"no checkpoint: {answer.outcome}" if isinstance(answer.outcome, HeronError) else "a checkpoint is complete"
-        )
+        return f"no checkpoint: {answer.outcome}" if isinstance(answer.outcome, HeronError) else "a checkpoint exists"
 
 
 def is_back(shared: SharedState, task: int, epoch: int) -> bool:

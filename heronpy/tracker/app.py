@@ -149,9 +149,7 @@ class App:
         if len(query) > QUERY_MAX_BYTES:
             raise Problem(414, "too-large", f"the query has more than {QUERY_MAX_BYTES} bytes", "shorten the query")
         if query.count("&") >= FIELDS_MAX:
-            raise Problem(
-                400, "bad-request", f"the query has more than {FIELDS_MAX} parameters", "use fewer parameters"
-            )
+            raise Problem(400, "bad-request", f"the query has more than {FIELDS_MAX} parameters", "use fewer")
         parsed = route.parsed(parse_qsl(query, keep_blank_values=True))
         call = Call(self._tracker, asker, path, parsed, request.headers)
         if route.takes is not None:

@@ -59,7 +59,7 @@ def test_what_a_dead_one_left_is_removed_and_nothing_else(home: Path) -> None:
     new = opened(home, 1, 2)
     assert not dead.path.exists() and not dead.sockets.exists() and not half.path.exists()
     assert living.path.exists() and elsewhere.path.exists(), "another host's says nothing here"
-    with pytest.raises(ConfigError, match="another process is running this submission"):
+    with pytest.raises(ConfigError, match="another process runs this submission"):
         opened(home, 2)
     for folder in (living, new):
         assert folder.close() == []

@@ -152,7 +152,7 @@ def test_every_request_finds_its_ledgers() -> None:
     gone = next(one for one in known if one.file.key == "f3")
     assert keeper.ask(ReportScan((), (GoneFile(gone.file.id, "3"),))).known[0].copies == ()
     assert keeper.ask(Collect()).files == 0
-    with pytest.raises(LedgerError, match="until the ledger is drained"):
+    with pytest.raises(LedgerError, match="until it is drained"):
         worker.ask(Commit(7 << 40, 1, 1, 1, 0.1))
 
 

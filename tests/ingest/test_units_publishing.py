@@ -102,7 +102,7 @@ def test_why_a_unit_cannot_be_published_is_seen_on_the_disk(tmp_path: Path) -> N
 def test_a_foreign_folder_in_the_place_of_a_unit_is_not_taken_for_it(tmp_path: Path) -> None:
     """Its stage is gone, as of one that was published before."""
     (tmp_path / "unit=1-1").mkdir()
-    with pytest.raises(StageGoneError, match=r"unit=1-1 occupies the place of unit 1; move it away"):
+    with pytest.raises(StageGoneError, match=r"unit=1-1 is in the place of unit 1; move it away"):
         Stages(str(tmp_path)).publish(1, 1, 1)
 
 

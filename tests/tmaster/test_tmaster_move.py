@@ -30,7 +30,7 @@ def test_with_checkpoints_the_answer_waits_for_one_that_the_moved_tasks_restore(
     world.until(lambda: world.life == control_pb2.LIFE_RUNNING, 60)
     before = world.log.completed
     token = world.request(events.RestartRequested, 0, 0, "", (1,))
-    assert world.answer(token).body.text == "a checkpoint is complete"
+    assert world.answer(token).body.text == "a checkpoint exists"
     assert world.log.completed == before + 1 and held(world)
     world.sims[1].restart([])
     world.until(lambda: not held(world) and world.life == control_pb2.LIFE_RUNNING, 60)

@@ -118,9 +118,7 @@ class HeronComponentSpec(InputSource):
             elif output.stream_id == default and default in streams:
                 streams[default].fields.extend(output.fields)
                 if output.schema is not None or streams[default].schema is not None:
-                    raise TypeError(
-                        f"{self._title()} declares fields and a schema for its stream {default!r}; drop one"
-                    )
+                    raise TypeError(f"{self._title()} declares fields and a schema for stream {default!r}; drop one")
             else:
                 # A copy: the Stream may be a class attribute shared by several components.
                 streams[output.stream_id] = Stream(output.fields, output.stream_id, output.direct, output.schema)

@@ -51,9 +51,7 @@ def apply(
             what = f"written: {', '.join(changed)}; " if changed else "nothing was written; "
             raise ClusterError(f"{file.name}: job '{job}': {error}; {what}not applied: {left}") from None
         lines = _lines(change)
-        version = (
-            "the file differs from the layer; nothing is written" if dry_run else f"{layer} v{view.versions[layer]}"
-        )
+        version = "file and layer differ; nothing is written" if dry_run else f"{layer} v{view.versions[layer]}"
         say(f"job {job}: {version if lines else 'nothing differs'}")
         for line in lines:
             say(f"  {line}")
@@ -88,9 +86,7 @@ def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
     for number, given in enumerate(_parsed(content, file.name), 1):
         job = given.pop("job", None) if isinstance(given, dict) else None
         if not isinstance(job, str):
-            raise RequestError(
-                f"{file.name}: document {number} names no job; begin it with job: NAME, then list the keys"
-            )
+            raise RequestError(f"{file.name}: document {number} names no job; begin it with job: NAME, then the keys")
         if job in documents:
             raise RequestError(f"{file.name}: job '{job:.200}' has two documents; merge them")
         documents[job] = given

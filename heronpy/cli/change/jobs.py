@@ -381,9 +381,7 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
     for part, one in acting.items():
         while (now := acting_of(session.state, part)) is not None and now.id == one.id:
             if time.monotonic() > deadline:
-                raise DeadlineError(
-                    f"the {part} has not ended within {timeout_s:g} s, because it is still completing a step"
-                )
+                raise DeadlineError(f"the {part} has not ended within {timeout_s:g} s, because it is completing a step")
             time.sleep(0.05)
     say("The manager has ended; topologies keep running, but changes of jobs have no effect")
 

@@ -49,9 +49,7 @@ def failed_of(session: Session, record: ExecutionState) -> list[dict[str, Any]]:
 def _records(session: Session, record: ExecutionState) -> RunRecords:
     place = settings_for(session.settings_of(record), SparkSettings).handover
     if not place and session.elsewhere(record):
-        raise exits.Failure(
-            f"the batches of '{clean(record.topology)}' are on the topology's host; run this command there"
-        )
+        raise exits.Failure(f"the batches of '{clean(record.topology)}' are on its host; run this command there")
     return records_at(place, record.working_dir, record.topology, record.topology_id, COMMAND_S)
 
 

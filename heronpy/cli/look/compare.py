@@ -61,9 +61,7 @@ def _side(name: str, target: Target | None, common: Common) -> _Side:
             raise exits.Failure(f"{name} is neither a folder nor a batch run such as visits/3", exits.USAGE)
         files = files_of_folder(folder)
         if not files:
-            raise exits.Failure(
-                f"folder {name} contains no files with rows; hidden files and files in _folders are ignored"
-            )
+            raise exits.Failure(f"folder {name} contains no files with rows; hidden files and _folders are ignored")
         return _Side(name, {"": partial(rows_of, files, folder)})
     session = Session(target or _only_cluster(common), common)
     found = find_run(session, name)

@@ -99,9 +99,7 @@ def _copy(root: Path, files: list[Path], folder: Path) -> None:
     tops = {path.relative_to(root).parts[0] for path in files if not package_files.is_installed(root, path)}
     twice = sorted(tops & before)
     if twice:
-        raise PackageError(
-            f"'{twice[0]}' of {root} is also in another folder of this topology's code; rename one of the two"
-        )
+        raise PackageError(f"'{twice[0]}' of {root} is also in another folder of this topology's code; rename one")
     package_files.copy_needed(root, files, folder)
 
 

@@ -106,9 +106,7 @@ def show_command(**flags: Any) -> None:
 @_verb("set")
 @click.argument("words", nargs=-1, required=True, metavar="KEY=VALUE...")
 @_layer
-@click.option(
-    "--for", "for_s", type=Duration(), metavar="TIME", help="How long the change remains in effect, such as 2h."
-)
+@click.option("--for", "for_s", type=Duration(), metavar="TIME", help="How long the change is in effect, such as 2h.")
 @_why
 @_waits
 def set_command(**flags: Any) -> None:
@@ -216,9 +214,7 @@ def start_command(**flags: Any) -> None:
 
 @_verb("revert")
 @click.option("--as", "layer", default="provisioner", show_default=True, metavar="LAYER", help="The layer to change.")
-@click.option(
-    "--to", type=click.IntRange(min=1), metavar="VERSION", help="Version to restore; default: the previous version."
-)
+@click.option("--to", type=click.IntRange(min=1), metavar="VERSION", help="Version to restore; default: the previous.")
 @_why
 @_waits
 def revert_command(**flags: Any) -> None:

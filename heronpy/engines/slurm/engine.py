@@ -399,9 +399,7 @@ class SlurmEngine:
             return Found("partition", False, f"there is no partition {name!r}", "run sinfo to see the partitions")
         down = [one.name for one in partitions if not one.up]
         if len(down) == len(partitions):
-            return Found(
-                "partition", False, f"{', '.join(down)} is down", "choose another partition, or ask the operator"
-            )
+            return Found("partition", False, f"{', '.join(down)} is down", "choose another one, or ask the operator")
         return Found("partition", True, "; ".join(f"{one.name}: {one.words}" for one in partitions))
 
 
@@ -413,6 +411,4 @@ def check_output(folder: str) -> Found:
     except ConfigError as error:
         return Found("output folder", False, str(error), fix)
     ok = os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
-    return Found(
-        "output folder", ok, folder if ok else f"{folder} is not a folder on this host that you can write to", fix
-    )
+    return Found("output folder", ok, folder if ok else f"{folder} is not a folder on this host, or not writable", fix)

@@ -25,9 +25,7 @@ def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> 
         raise LedgerError(f"a list of more than {SHARES_MAX} units is refused; use larger units")
     for share in request.shares:
         if share.begin != at or share.end <= at or share.weight < 1:
-            raise LedgerError(
-                f"{seen.key}: unit {share.begin}-{share.end} of {share.weight} bytes does not begin at {at}"
-            )
+            raise LedgerError(f"{seen.key}: unit {share.begin}-{share.end} of {share.weight} bytes must begin at {at}")
         at = share.end
     if at != seen.size:
         raise LedgerError(f"{seen.key}: its units end at {at}, but the list ends at {seen.size}")

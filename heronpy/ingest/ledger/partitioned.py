@@ -77,9 +77,7 @@ class PartitionedLedger:
     def _of(self, number: int) -> Ledger:
         found = self._parts.get(number // PART)
         if found is None:
-            raise LedgerError(
-                f"no ledger of this pipeline has the id {number}; keep its entry until the ledger is drained"
-            )
+            raise LedgerError(f"no ledger of this pipeline has the id {number}; keep the entry until it is drained")
         return found
 
     def _grouped(self, numbers: Iterable[int]) -> dict[Ledger, tuple[int, ...]]:
@@ -108,9 +106,7 @@ class PartitionedLedger:
     def _open_all(self, request: requests.Open) -> requests.Opened | None:
         """Open all ledgers; returns None if a ledger has a newer partition map, which is used from now on."""
         if (request.config.after or request.config.after_all) and len(self._ledgers) > 1:
-            raise LedgerError(
-                "a pipeline in several ledgers cannot wait for others (`after`); use one ledger for all of them"
-            )
+            raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for all")
         generation, name = 1, request.ledger
         parts: dict[int, Ledger] = {}
         made: list[int] = []

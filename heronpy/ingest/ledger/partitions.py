@@ -38,9 +38,7 @@ def entries_of(setting: object) -> tuple[Entry, ...]:
         if not isinstance(one, Mapping):
             raise LedgerError(f"an entry of a partitioned ledger must be a map with until and urls, not {one!r:.100}")
         if unknown := one.keys() - {"until", "urls"}:
-            raise LedgerError(
-                f"an entry of a partitioned ledger may contain only until and urls, not {sorted(unknown)}"
-            )
+            raise LedgerError(f"an entry of a partitioned ledger can have only until and urls, not {sorted(unknown)}")
         urls = one.get("urls") or ()
         if isinstance(urls, str) or not urls or not all(isinstance(url, str) for url in urls):
             raise LedgerError(f"an entry of a partitioned ledger needs a list of different urls, not {urls!r:.200}")
@@ -49,9 +47,7 @@ def entries_of(setting: object) -> tuple[Entry, ...]:
             raise LedgerError(f"an entry of a partitioned ledger needs different urls, not {list(urls)}")
         entries.append(Entry(urls, _seconds(one["until"]) if one.get("until") is not None else None))
     if not entries or entries[-1].until is not None:
-        raise LedgerError(
-            "the last entry of a partitioned ledger must have no until, because it covers all later files"
-        )
+        raise LedgerError("the last entry of a partitioned ledger must have no until: it covers all later files")
     ends = [entry.until for entry in entries[:-1]]
     if None in ends or ends != sorted(set(ends), key=lambda end: end or 0.0):
         raise LedgerError("all entries of a partitioned ledger except the last need an until, in rising order")

@@ -127,9 +127,7 @@ def record_of(folder: Path) -> Lineage:
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise _unreadable(folder / FILE, error) from None
     if folder.name != folder_name(found.generation, found.unit):
-        raise LedgerError(
-            f"{folder} has the record of {folder_name(found.generation, found.unit)}; one of the two was renamed"
-        )
+        raise LedgerError(f"{folder} has the record of {folder_name(found.generation, found.unit)}; one was renamed")
     return found
 
 

@@ -147,9 +147,7 @@ class Stages:
         except OSError as error:
             if target.is_dir() and not stage.exists():
                 # It was published before, unless another thing has this name.
-                self._refuse_other(
-                    target, winner, _way_out(stage, target, f"{target} occupies the place of unit {unit}")
-                )
+                self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the place of unit {unit}"))
             else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
                 if not restored:
