@@ -243,7 +243,7 @@ class StageRows:
         if shuffled and cell.state:
             raise CellError(cell.component) from TopologyError(
                 f"'{cell.component}' keeps state, and its input is shuffled, so in a batch any unit may contain any"
-                " key; group its input by  the key (Grouping.fields)"
+                " key; group its input by the key (Grouping.fields)"
             )
 
 

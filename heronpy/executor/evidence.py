@@ -138,9 +138,7 @@ class Evidence:
         if name in self._busy:
             raise RetryableRpcError(f"evidence of {name} is already being collected; try again later")
         if len(self._busy) >= AT_ONCE_MAX:
-            raise RetryableRpcError(
-                f"evidence of {AT_ONCE_MAX} processes of this container is already being collected; try again later"
-            )
+            raise RetryableRpcError(f"evidence of {AT_ONCE_MAX} processes is being collected; try again")
         self._busy.add(name)
         try:
             yield pid

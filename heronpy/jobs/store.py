@@ -476,6 +476,4 @@ def _logged(log: Log | None, job: Job) -> Log:
 
 
 def _damaged(path: str, error: Exception) -> DamagedStateError:
-    return DamagedStateError(
-        f"state node {path!r} cannot be read ({error}); restore it from a copy, or remove the node"
-    )
+    return DamagedStateError(f"state node {path!r} cannot be read ({error}); restore it from a copy, or remove it")

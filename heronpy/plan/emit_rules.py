@@ -132,9 +132,7 @@ class ColumnRules:
         """The given columns, by field or by tuple; unchanged if the stream has their Arrow schema."""
         if (columns is None) == (rows is None):
             given = "neither columns nor rows" if rows is None else "both columns and rows"
-            raise TopologyError(
-                f"component {self._component} called emit_batch with {given}; give exactly one of the two"
-            )
+            raise TopologyError(f"component {self._component} called emit_batch with {given}; give exactly one")
         if rows is not None:
             return self._of_rows(rows)
         if self._schema:

@@ -79,9 +79,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
         raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'")
     place = place_of(str(folder))
     if isinstance(place, Url):
-        raise ConfigError(
-            f"{what} is {place}, but only folders can be used as several stores; set heron.checkpoint.root to this URL"
-        )
+        raise ConfigError(f"{what} is {place}, but several stores must be folders; set heron.checkpoint.root to it")
     try:
         weight = float(fields.get("weight", 1.0))
         writers = int(fields.get("writers", settings.store_writers))

@@ -205,9 +205,7 @@ class Store:
         self._read_if_sound(Node.LAST, control_pb2.LastAnswers)  # only its version, which the next write replaces
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
-            raise StateError(
-                f"the state manager has no {missing.value} of {self._topology}; kill the topology and submit it again"
-            )
+            raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
         if previous is not None and previous.tmaster_epoch > self.epoch:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:

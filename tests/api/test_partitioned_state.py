@@ -53,7 +53,7 @@ def test_a_name_is_of_one_kind() -> None:
     states = KeyedStates()
     states("keyed"), states.partitioned("partitioned")
     with pytest.raises(
-        TopologyError, match="state 'keyed' is already a keyed state;  give the partitioned state another name"
+        TopologyError, match="state 'keyed' is already a keyed state; give the partitioned state another name"
     ):
         states.partitioned("keyed")
     with pytest.raises(

@@ -379,7 +379,7 @@ def test_the_one_in_use_is_refused_and_others_are_the_masters(heron: Heron, runn
     refused = heron("checkpoints", "delete", "local", "wordy", "4")
     assert (
         refused.code == 1
-        and "a running topology would be restored from this checkpoint;  kill the topology first" in refused.err
+        and "a running topology would be restored from this checkpoint; kill the topology first" in refused.err
     )
     result = heron("checkpoints", "delete", "local", "wordy", "--all")
     assert result.code == 0 and "kept checkpoint 4" in result.err

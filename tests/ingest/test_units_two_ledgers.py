@@ -170,7 +170,7 @@ def test_nobody_is_told_to_move_rows_of_a_unit_away(tmp_path: Path, record: str)
         with pytest.raises(StageGoneError) as raised:
             stages.publish(1, 1, 1)
         for said in (str(raised.value), stages.trouble(1, 1, 1)):
-            assert "contains rows of a unit: leave it there" in said and "move it away" not in said
+            assert "with rows of a unit: leave it there" in said and "move it away" not in said
         stages.discard(stages.stage_of(1, 1, 1))
         if record == "damaged":
             with pytest.raises(StageGoneError, match="leave it there"):

@@ -282,7 +282,7 @@ class TestFaultTolerant:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
-            (b"{", r"state node 'jobs/Bad' cannot be read \(.*\); restore it from a copy, or remove the node"),
+            (b"{", r"state node 'jobs/Bad' cannot be read \(.*\); restore it from a copy, or remove it"),
             (b'{"format":2}', "state node 'jobs/Bad' was written by a later release of heronpy; use that release"),
             (b"[]", "state node 'jobs/Bad' cannot be read"),
             (b'{"created":1,"last":[],"layers":{"oncall":{"name":"oncall","entries":[{"path":["run","x"],"value":1,"version":1,'

@@ -35,7 +35,7 @@ def list_command(**flags: Any) -> None:
 
 @reading("show", history_command, topology=_run)
 def show_command(**flags: Any) -> None:
-    """Show how a run ended: the cause,  figures, work units, the doctor's findings, and its last events."""
+    """Show how a run ended: the cause, figures, work units, the doctor's findings, and its last events."""
     from heronpy.cli.look.history import show_run
 
     show_run(**flags)

@@ -376,9 +376,7 @@ def _way_out(stage: Path, target: Path, taken: str = "") -> str:
     if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
         taken = taken or f"{target} occupies its place"
         if os.path.lexists(target / FILE):
-            return (
-                f"{taken}and contains rows of a unit: leave it there, kill the topology, and run: heron units rebuild"
-            )
+            return f"{taken}, with rows of a unit: leave it there, kill the topology, and run: heron units rebuild"
         restore = "" if stage.exists() else f", and restore {stage}"
         return f"{taken}; move it away{restore}"
     return f"restore {stage}, or run 'heron units rebuild'"
