@@ -48,5 +48,5 @@ def _checked(found: Any) -> Backlog:
     backlog = found if isinstance(found, Backlog) else Backlog(found)
     for value in backlog:
         if value is not None and (type(value) is not int or value < 0):
-            raise ValueError(f"backlog() returned {found!r}; return a number of tuples from 0, a Backlog, or None")
+            raise ValueError(f"backlog() returned {found!r}; return a number of tuples (0 or more), a Backlog, or None")
     return backlog

@@ -167,7 +167,7 @@ class BoltCheckpoints(Checkpoints):
     def _too_much(self, what: str) -> str:
         return (
             f"task {self.ports.name.instance_id} would have to {what} more than {self.aligner.bytes_max} bytes; "
-            "raise heron.checkpoint.alignment_bytes_max or lessen the load"
+            "raise heron.checkpoint.alignment_bytes_max or reduce the load"
         )
 
     # ---- the cut ------------------------------------------------------------------------------

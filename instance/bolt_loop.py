@@ -511,7 +511,7 @@ class BoltTask(Task):
         lost = self.in_queue.unreturnable()
         if lost:
             # Their stream manager is gone, so they cannot be sent again.
-            log.warning("%d tuples of an earlier stream manager were not processed", lost)
+            log.warning("%d tuples from an earlier stream manager were not processed", lost)
             self.metrics.count("__gateway-lost-tuples", "unprocessed", lost)
             if not self.acking:
                 self.progress.lost += lost

@@ -371,8 +371,8 @@ class Checkpoints:
         if self.is_source and self._sent and not self.saves_nothing and self.state.is_empty:
             self.saves_nothing = True
             log.warning(
-                "%s has emitted and its state is empty: after a failure it cannot be rewound, and what it emits again"
-                " may be counted twice; keep its position in the state that init_state gets",
+                "%s has emitted tuples, but its state is empty: after a failure it cannot be rewound, and replayed"
+                " tuples may be counted twice; keep its position in the state that init_state receives",
                 self.ports.name.component,
             )
 

@@ -333,7 +333,7 @@ class ControlThread(threading.Thread):
                 log.error("stream manager refused this task: %s", envelope.error)
                 self.deliver(Refused(envelope.refusal, envelope.error))
             elif envelope.refusal:
-                log.warning("stream manager cannot take this task yet: %s", envelope.error)
+                log.warning("stream manager cannot accept this task yet: %s", envelope.error)
             else:
                 self._take(body_of(envelope)[1], envelope.request_id)
 

@@ -65,7 +65,7 @@ class DeadLetters:
         if tuple(out.fields) != FIELDS:
             raise TopologyError(
                 f"the stream {STREAM!r} of component {self._name.component} has the fields {', '.join(out.fields)};"
-                f" dead letters need {', '.join(FIELDS)}: declare these, or rename the stream"
+                f" dead letters need {', '.join(FIELDS)}: declare these fields, or rename the stream"
             )
         self._emit = emit
 
@@ -111,7 +111,7 @@ class DeadLetters:
         }
         times = "once" if tries == 1 else f"{tries} times"
         reason = headline(why)
-        log.error("a tuple of %s/%s failed %s and goes to the dead letters: %s", component, stream, times, reason)
+        log.error("a tuple of %s/%s failed %s and becomes a dead letter: %s", component, stream, times, reason)
         try:
             self._file.append(letter)
             progress.dead_letters += 1

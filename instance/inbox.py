@@ -56,7 +56,7 @@ def act(task: Inner, message: Message) -> None:
     """Act on a message; a task without a plan only registers, takes plans and ends."""
     match message:
         case control_pb2.StopTask():
-            log.info("asked to stop: %s", message.reason)
+            log.info("requested to stop: %s", message.reason)
             task.stop()
         case Refused():
             task.stop(message)
@@ -98,14 +98,14 @@ def leave(task: Inner) -> None:
             task.link.receive(task.take_frame)
             task.emitter.flush()
     except (HeronError, zmq.ZMQError) as error:
-        log.warning("could not flush everything before exit: %s", error)
+        log.warning("could not send all output before the exit: %s", error)
     try:
         if flushes:
             task.link.send_all()
         if task.plan is not None and task.link.epoch:
             task.link.send_control(task.last_word().SerializeToString())
     except zmq.ZMQError as error:
-        log.warning("could not leave the stream manager in order: %s", error)
+        log.warning("could not unregister from the stream manager: %s", error)
     if task.plan is not None:
         now = time.monotonic()
         task.user_metrics.collect(now, force=True)

@@ -167,7 +167,7 @@ def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[top
         packing = plan_pb2.PackingPlan.FromString(handed(plan_file(launch.sockets_dir, container)))
     except OSError as error:
         raise RetryableError(
-            f"the executor of container {container} has not handed over the topology:"
+            f"the executor of container {container} has not delivered the topology:"
             f" {error.filename}: {error.strerror or error}"
         ) from None
     for one in packing.containers:
@@ -213,7 +213,7 @@ def _let_zeromq_finish(timeout_s: float) -> None:
 def run_task(task: Task) -> int:
     plan = wait_for_plan(task)
     if plan is None:
-        log.info("stopped before the plan came%s", f": {task.standing.error}" if task.standing.error else "")
+        log.info("stopped before the plan arrived%s", f": {task.standing.error}" if task.standing.error else "")
         task.control.stop(1.0)
         task.link.close()
         return task.refused.exit_code if task.refused is not None else exit_codes.OK

@@ -91,11 +91,11 @@ class FrameOpener(FrameReader):
 
     def give_up_late(self, now: float) -> None:
         """Give up the frames whose plan did not arrive in time."""
-        self._lose(self.early_frames.take_late(now), "no plan with their source came in time")
+        self._lose(self.early_frames.take_late(now), "no plan with their source arrived in time")
 
     def give_up_all(self) -> None:
-        """Give up all waiting frames, because the task ends; their credit was already returned."""
-        self._lose(self.early_frames.take_all(), "the task ended before the plan with their source came")
+        """The task ends; the stream manager has the credit of the frames that wait here."""
+        self._lose(self.early_frames.take_all(), "the task ended before the plan with their source arrived")
 
     def _lose(self, frames: list[Sized], why: str) -> None:
         for frame, size in frames:

@@ -85,7 +85,7 @@ class Journal:
             return
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError) as error:
             self.charges.by_key.clear()
-            log.warning("%s cannot be read, so tries of poison tuples are counted from zero: %s", self._path, error)
+            log.warning("%s cannot be read, so attempts at poison tuples are counted from zero: %s", self._path, error)
 
     def save(self) -> None:
         draft = self._path.with_name(self._path.name + ".new")
@@ -97,7 +97,7 @@ class Journal:
                 file.write(json.dumps(body).encode())
             os.replace(draft, self._path)
         except OSError as error:
-            log.warning("%s cannot be written, so tries of poison tuples are forgotten: %s", self._path, error)
+            log.warning("%s cannot be written, so attempts at poison tuples are not saved: %s", self._path, error)
 
 
 def _charge_of(values: Any) -> Charge:
@@ -241,10 +241,10 @@ class PoisonGuard:
             try:
                 self._in_hand.open()
             except OSError as error:
-                log.warning("tuples cannot be recorded, so one that crashes the task stays unknown: %s", error)
+                log.warning("tuples cannot be recorded, so a tuple that crashes the task stays unknown: %s", error)
                 return
             self._look_for_it(True)
-            log.info("processing carefully for a while: a tuple may have ended the process before this one")
+            log.info("recording each tuple for a while: a tuple may have ended the previous process")
         elif not self._journal.charges.open(now):
             return
         self._careful_left, self._careful_until = CAREFUL_TUPLES, now + CAREFUL_S
@@ -442,4 +442,4 @@ class PoisonGuard:
         if self._careful_left <= 0 and time.monotonic() >= self._careful_until:
             self.careful = None
             self._look_for_it(False)
-            log.info("processing without records of tuples again")
+            log.info("no longer recording each tuple")

@@ -152,9 +152,11 @@ def _end() -> NoReturn:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
         elif error is not None:
             code = 1
-            log.error("a child that user code forked ends: %s", user_traceback(error))
+            log.error("a child process forked by user code ends: %s", user_traceback(error))
         else:
-            log.warning("a child that user code forked returned from it, and ends; end it there, with os._exit()")
+            log.warning(
+                "a child process forked by user code returned from user code and ends; end it with os._exit() instead"
+            )
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -252,7 +254,7 @@ class SnapshotWriter:
                 os.close(job.pipe)
                 _reap(job.pid)
             raise SnapshotFailed(
-                f"no thread could be started to write the state ({error}); allow more of them"
+                f"no thread could be started to write the state ({error}); allow more threads"
             ) from None
 
     def recorded(self, checkpoint: int, channel: Channel) -> None:
@@ -288,7 +290,7 @@ class SnapshotWriter:
             os.close(read)
             os.close(write)
             raise SnapshotFailed(
-                f"no process could be started to write the state ({error.strerror}); allow more of them"
+                f"no process could be started to write the state ({error.strerror}); allow more processes"
             ) from None
         if not pid:
             _child(job.capture, write, parent)

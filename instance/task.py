@@ -232,16 +232,16 @@ class Task:
         return self.standing.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RESTORED)
 
     def bind_emit(self) -> None:
-        """Create the fast `emit`, once the task is initialised."""
-        raise NotImplementedError(f"{type(self).__name__} needs an emit of its own")  # pragma: no cover
+        """Make the fast `emit`, once the task is initialised."""
+        raise NotImplementedError(f"{type(self).__name__} must implement bind_emit")  # pragma: no cover
 
     def run_loop(self) -> None:
-        """Run until asked to stop; raises UserError if user code raises an exception."""
-        raise NotImplementedError(f"{type(self).__name__} needs a loop of its own")  # pragma: no cover
+        """Run until asked to stop; raises UserError when user code raises."""
+        raise NotImplementedError(f"{type(self).__name__} must implement run_loop")  # pragma: no cover
 
     def prepare_delegate(self) -> None:
-        """Enable `emit` from `initialize` on; `bind_emit` makes it fast afterwards."""
-        raise NotImplementedError(f"{type(self).__name__} needs an emit of its own")  # pragma: no cover
+        """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
+        raise NotImplementedError(f"{type(self).__name__} must implement prepare_delegate")  # pragma: no cover
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
         """Send a frame; without credit it waits in the out-queue."""
@@ -390,8 +390,8 @@ class Task:
         self.emitter.heed(frame.dest_task, frame.on, frame.count)
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Take a data frame for this task."""
-        raise NotImplementedError(f"{type(self).__name__} needs a loop of its own")  # pragma: no cover
+        """A data frame for this task."""
+        raise NotImplementedError(f"{type(self).__name__} must implement take_frame")  # pragma: no cover
 
     # ---- progress -----------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ class Admission:
         self._newest.pop(task, None)
         shown = next((i for i in plan.instances if i.task_id == task), None) if plan is not None else None
         if shown is not None and shown.component != component:
-            self._refuse(f"task {task} is of {shown.component}, not of {component}")
+            self._refuse(f"task {task} belongs to {shown.component}, not to {component}")
         return shown is not None and shown.container == self._container
 
     def by_packing(self, message: control_pb2.RegisterInstance, state: Any) -> Awaitable[bool]:
@@ -86,7 +86,7 @@ class Admission:
             if found is None or message.task_id in self._tasks_of(found[0]):
                 return
             await asyncio.sleep(LOOK_AGAIN_S)
-        self._refuse(f"{message.instance_id} is in no packing plan of container {self._container}")
+        self._refuse(f"{message.instance_id} is not in the packing plan of container {self._container}")
 
     def _tasks_of(self, data: bytes) -> set[int]:
         packing = plan_pb2.PackingPlan.FromString(data)

@@ -196,7 +196,7 @@ class Control:
             if self.plan is not None and not self._is_here(task):
                 self._effects.append(events.RemoveTask(task))
             else:
-                self._note(f"task {task} is silent; its tuples wait for it or its successor", now, warning=True)
+                self._note(f"task {task} is silent; its tuples are kept for it or its successor", now, warning=True)
         self._effects.append(Duty.PROBE_PEERS)
         if self._lines_left_out:
             count, self._lines_left_out = self._lines_left_out, 0

@@ -211,7 +211,7 @@ class Stmgr:
                 self.switch.remove_peer(name)
             case Duty.PROBE_PEERS:
                 for name in self.switch.probe_peers():
-                    log.warning("%s does not reply; the link is opened again", name)
+                    log.warning("%s does not reply; reopening the link", name)
                     self._connections[name].renew()
             case events.Announce(message):
                 for connection in self._connections.values():
@@ -276,7 +276,7 @@ class Stmgr:
         elif field in ("task_checkpoint", "restore_failed"):
             self.checkpoint_reports.report(field, body.task_id, body)
         else:
-            raise InvalidRpcError(f"{self.machine.name} does not take {field}")
+            raise InvalidRpcError(f"{self.machine.name} does not accept {field}")
 
     def _on_register(self, identity: bytes, message: control_pb2.RegisterInstance) -> Any:
         if self.admission.by_plan(message, self.machine.plan) or self.machine.awaits_plan(message):

@@ -146,7 +146,7 @@ class PeerConnection:
 
     def _on_data(self, parts: list[bytes]) -> None:
         if not self._switch.peer_credit(self.record.id, *parts):
-            log.warning("a frame on the link with %s was damaged; the link is opened again", self.record.id)
+            log.warning("a frame on the link with %s was damaged; reopening the link", self.record.id)
             self.renew()
 
     def _on_event(self, parts: list[bytes]) -> None:
@@ -178,7 +178,7 @@ class PeerConnection:
             self._connect()
         except (zmq.ZMQError, ConfigError) as error:
             # For example, the process has temporarily no descriptor left.
-            log.warning("cannot open the link to %s now, trying again: %s", self.record.id, error)
+            log.warning("cannot open the link to %s; trying again: %s", self.record.id, error)
             asyncio.get_running_loop().call_later(RETRY_S, self._reconnect)
         else:
             self._reconnecting = False
@@ -194,7 +194,7 @@ class PeerConnection:
                     self.record.control_endpoint, _nothing, identity=self._identity, keys=self._keys
                 )
             except (zmq.ZMQError, ConfigError) as error:
-                log.warning("cannot tell %s of backpressure now, trying again: %s", self.record.id, error)
+                log.warning("cannot notify %s of backpressure; trying again: %s", self.record.id, error)
         if self._control is not None:
             self._control.send(message)
 

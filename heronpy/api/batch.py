@@ -92,7 +92,7 @@ class Batch(Sequence[Tuple]):
         try:
             return self._part(chosen)
         except IndexError:
-            raise IndexError(f"take() got an index out of range for a batch of {self._size} tuples") from None
+            raise IndexError(f"take() got an index that is out of range for a batch of {self._size} tuples") from None
 
     def to_arrow(self) -> pyarrow.RecordBatch:
         """Return the columns as a `pyarrow.RecordBatch`: the batch that was sent, or one built from the values.

@@ -61,7 +61,7 @@ def encode_config(config: dict[str, Any], owner: str = "the topology") -> topolo
             raise TypeError(
                 f"configuration value of {key!r} of {owner} cannot be serialized "
                 f"({type(error).__name__}: {error}); give plain data or a function "
-                "that makes it"
+                "that creates the value"
             ) from error
         kv.type = _PICKLED
     return message
@@ -92,9 +92,7 @@ def decode_config(message: topology_pb2.Config, *, unpickle: bool = True) -> dic
         if kv.HasField("value"):
             config[kv.key] = auto_type(kv.value)
         elif kv.type != _PICKLED:
-            raise ConfigError(
-                f"configuration value of {kv.key!r} is of a kind that Python cannot read; give it as a string"
-            )
+            raise ConfigError(f"configuration value of {kv.key!r} has a type that Python cannot read; give a string")
         elif unpickle:
             try:
                 config[kv.key] = default_serializer.deserialize(kv.serialized_value)

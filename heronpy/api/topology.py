@@ -104,7 +104,7 @@ def _refuse_direct(spec: HeronComponentSpec, source: GlobalStreamId, stream: Str
         raise ValueError(f"bolt {spec.name} must take the direct stream {source} with Grouping.DIRECT")
     raise ValueError(
         f"bolt {spec.name} takes {source} with Grouping.DIRECT, but the stream is not "
-        f"direct; declare it as Stream({stream.fields!r}, {stream.stream_id!r}, "
+        f"direct; declare the stream as Stream({stream.fields!r}, {stream.stream_id!r}, "
         "direct=True)"
     )
 
@@ -360,7 +360,7 @@ class Topology(metaclass=TopologyType):
     def write(cls) -> None:
         """Write the definition file for the heron command."""
         if not cls._heron_specs:
-            raise ValueError("the base Topology class cannot be written; write a subclass")
+            raise ValueError("the base Topology class cannot be written to a file; write a subclass")
         if _submissions_ignored:
             return
         write_definition(cls.protobuf_topology, cls.topologydefn_tmpdir)

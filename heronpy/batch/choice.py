@@ -32,12 +32,12 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
     """
     name = topology.name
     if matched := _matching(name, deny):
-        return Choice("stream", f"heron.batch.auto_deny has '{matched}'")
+        return Choice("stream", f"heron.batch.auto_deny contains '{matched}'")
     if allow and not _matching(name, allow):
-        return Choice("stream", f"heron.batch.auto_allow, which is '{allow}', does not have its name")
+        return Choice("stream", f"heron.batch.auto_allow, which is '{allow}', does not match the topology's name")
     for spout in topology.spouts:
         if not is_bounded(spout):
-            return Choice("stream", f"spout '{spout.comp.name}' is not known to end; {_fix(spout)} if it does")
+            return Choice("stream", f"spout '{spout.comp.name}' is not known to end; {_fix(spout)} if the spout ends")
     try:
         if not has_only_units(topology):
             divide(topology)
@@ -45,8 +45,8 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
         return Choice("stream", str(error))
     # The choice depends on the name, so that a topology has the same mode each time.
     if stable_hash(name) % _PARTS >= percent / 100 * _PARTS:
-        return Choice("stream", f"it is not in the share of heron.batch.auto_percent, which is {percent:g}")
-    return Choice("batch", "each of its spouts ends")
+        return Choice("stream", f"the topology is outside the share of heron.batch.auto_percent, which is {percent:g}")
+    return Choice("batch", "all of its spouts end")
 
 
 def _matching(name: str, patterns: str) -> str:

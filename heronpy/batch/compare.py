@@ -169,7 +169,7 @@ def _columns(path: Path) -> Iterator[bytes]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise ConfigError(f"{path} is read with pyarrow: pip install 'heronpy[parquet]'") from None
+        raise ConfigError(f"reading {path} needs pyarrow: pip install 'heronpy[parquet]'") from None
     if path.suffix == ".parquet":
         batches = pq.ParquetFile(path).iter_batches()
     else:

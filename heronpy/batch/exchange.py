@@ -49,7 +49,7 @@ class DamagedExchangeError(HeronError):
     """A file of a published unit is missing or damaged; `unit` is its folder."""
 
     def __init__(self, file: Path, why: str) -> None:
-        super().__init__(f"{file} is damaged: {why}; run the same command again, which makes the unit again")
+        super().__init__(f"{file} is damaged: {why}; run the same command again to rebuild the file")
         self.unit = file.parent
 
 
@@ -62,7 +62,7 @@ class LargeUnitError(EndlessError):
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(
-            f"one unit has written more than heron.batch.exchange_bytes_max, which is {format_bytes(bytes_max)};"
+            f"a single unit has written more than heron.batch.exchange_bytes_max, which is {format_bytes(bytes_max)};"
             " a batch needs a spout that calls end_of_input(): use --mode stream for another one, or raise the limit"
         )
 
@@ -159,7 +159,7 @@ class BucketFile:
         offset, crc, count, magic = _FOOTER.unpack(footer)
         size = count * _ENTRY.itemsize
         if magic != _MAGIC or offset + size != end:
-            raise DamagedExchangeError(self._path, "its end is not that of a complete file")
+            raise DamagedExchangeError(self._path, "its last bytes are not those of a complete file")
         data = os.pread(descriptor, size, offset)
         if zlib.crc32(data) != crc:
             raise DamagedExchangeError(self._path, "its index does not match the checksum")

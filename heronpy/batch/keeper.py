@@ -115,7 +115,7 @@ class BatchKeeper(LogKeeper):
             lost = format_bytes(figures.bad_bytes)
             raise self._steps.fail(
                 f"{lost} of the input of stage {step.name} were deleted or changed before they were processed",
-                "give --fresh to begin another run",
+                "give --fresh to start a new run",
             )
         now = time.monotonic()
         if figures.published_bytes != self._done:

@@ -64,7 +64,7 @@ def failing(steps: Steps) -> Iterator[None]:
         try:
             note_damage(steps.run, error.unit)
         except LedgerError:
-            raise steps.fail(f"{error.unit} cannot be read", "give --fresh to begin another run") from error
+            raise steps.fail(f"{error.unit} cannot be read", "give --fresh to start a new run") from error
         raise steps.fail(str(error), "") from error
     except (StateError, EndlessError) as error:
         raise steps.fail(str(error), "") from error  # the text names the fix

@@ -105,7 +105,7 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
     if (newest.like, newest.hold) != (wanted.like, wanted.hold):
         flags = [f"--as {newest.like}"] * bool(newest.like) + ["--hold"] * newest.hold
         raise TopologyError(
-            f"run {newest.run} has not finished, and was begun with {' '.join(flags) or 'neither --as nor --hold'};"
+            f"run {newest.run} has not finished, and was started with {' '.join(flags) or 'neither --as nor --hold'};"
             " give the same flags to continue it, or --fresh to begin another run"
         )
     if newest.code != wanted.code and not wanted.resume:

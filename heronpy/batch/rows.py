@@ -242,8 +242,8 @@ class StageRows:
         shuffled = self._stage.source in ("lines", "splits") and cell.component != self._stage.spout
         if shuffled and cell.state:
             raise CellError(cell.component) from TopologyError(
-                f"'{cell.component}' keeps state, and its input is shuffled, so in a batch any unit may have any key;"
-                " group its input by the key (Grouping.fields)"
+                f"'{cell.component}' keeps state, and its input is shuffled, so in a batch any unit may contain any"
+                " key; group its input by the key (Grouping.fields)"
             )
 
 

@@ -118,7 +118,7 @@ class Run:
         if not (self.folder / _RECORD).exists():
             raise GaveUpError(
                 f"host {this_host().name} does not have {self.folder}, the folder of this run: heron.batch.folder is"
-                " not the same on all hosts, or the run was removed; let heron.batch.folder be a folder that all hosts"
+                " not the same on all hosts, or the run was removed; set heron.batch.folder to a folder that all hosts"
                 " share, and submit again"
             )
 
@@ -159,7 +159,7 @@ class Runs:
         found = _RUN.fullmatch(name)
         if found is None or found[1] != self.folder.name or int(found[2]) not in self.numbers():
             known = ", ".join(f"{self.folder.name}/{number}" for number in self.numbers())
-            raise TopologyError(f"there is no batch run '{name}' of this topology; it has {known or 'none yet'}")
+            raise TopologyError(f"there is no batch run '{name}' of this topology; its runs: {known or 'none yet'}")
         return self.of(int(found[2]))
 
     @contextmanager
@@ -208,8 +208,8 @@ def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
         what = "has published nothing" if record.hold or record.state is RunState.HELD else "has left no savepoint"
         what = what if record.has_ended else "has not finished"
         raise TopologyError(
-            f"batch run {record.run} {what}, so the latest checkpoint of '{topology}' is older than it; finish the run,"
-            " or give --restore the number of a checkpoint"
+            f"batch run {record.run} {what}, so the latest checkpoint of '{topology}' is older than the run; finish"
+            " the run, or give --restore the number of a checkpoint"
         )
 
 

@@ -157,7 +157,7 @@ def _tasks(head: ComponentDef, traits: frozenset[str], saves: bool) -> int:
 def _no_backups(plan: LogicalPlan, members: Iterable[str], sinks: Sequence[str]) -> str:
     for name in members:
         if name not in sinks and not plan.components[name].is_spout and not plan.downstream(name):
-            return f"bolt '{name}' ends the topology, and a second attempt would repeat what it does"
+            return f"bolt '{name}' has no output, and a second attempt would repeat its side effects"
     return ""
 
 
@@ -167,22 +167,22 @@ def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[
     if cycle is not None:
         yield f"the components {' -> '.join(cycle)} form a cycle; break the cycle, or use --mode stream"
     if not plan.spouts():
-        yield "it has no spout"
+        yield "the topology has no spout"
     for name, component in plan.components.items():
         own = traits[name]
         kind = "spout" if component.is_spout else "bolt"
         if not own:
-            yield f"{kind} '{name}' says nothing about its class; build the topology with this release of heronpy"
+            yield f"{kind} '{name}' has no record of its class; build the topology with this release of heronpy"
         if {"LogWorker", "LogKeeper"} & own:
-            yield f"'{name}' belongs to a pipeline of LogUnits, which has no stages; submit it apart from other spouts"
+            yield f"'{name}' belongs to a pipeline of LogUnits, which has no stages; submit it without other spouts"
         if "_WindowBolt" in own:
             fix = "group by a time in the tuples"
             if "StreamletBoltBase" in own:
                 fix = "reduce in a TransformOperator with one partition, which emits in finish(),"
             yield (
-                f"bolt '{name}' has windows of processing time, which a batch does not have; {fix} instead, or use"
+                f"bolt '{name}' has windows of processing time, which a batch does not support; {fix} instead, or use"
                 " --mode stream"
             )
         if "TwoPhaseStatefulComponent" in own and "unit_output" not in own:
             fix = "end in a FileSink, or define unit_output" if kind == "bolt" else "use a bounded spout"
-            yield f"{kind} '{name}' commits with checkpoints, which a batch does not take; {fix}"
+            yield f"{kind} '{name}' commits with checkpoints, but a batch run takes none; {fix}"

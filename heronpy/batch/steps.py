@@ -261,7 +261,7 @@ class Steps:
         if size > self.settings.exchange_bytes_max:
             raise self.fail(
                 f"stage {step.name} would read {format_bytes(size)} of files, and heron.batch.exchange_bytes_max is"
-                f" {format_bytes(self.settings.exchange_bytes_max)}; raise the limit, or let Spark do this shuffle"
+                f" {format_bytes(self.settings.exchange_bytes_max)}; raise the limit, or use Spark for this shuffle"
             )
         return lines
 
@@ -298,12 +298,12 @@ class Steps:
         """Record that the run has failed because of a failed unit; see `fail`."""
         told = f"unit {unit} of stage {step.name} has failed: {error}"
         if "MemoryError" in error or "ended: oom" in error:
-            told += "; it needs more memory than there is"
-            told += ", so one key, or few, may have most of its tuples" if step.stage.source == "buckets" else ""
+            told += "; the unit needs more memory than is available"
+            told += ", so most of its tuples may have the same few keys" if step.stage.source == "buckets" else ""
         return self.fail(told)
 
     def fail(
-        self, cause: str, cure: str = "fix it, and repeat the command: it continues with the finished units"
+        self, cause: str, cure: str = "fix the cause, and run the command again: it keeps the finished units"
     ) -> GaveUpError:
         """Record that the run has failed, unless the disk is full; return the error that ends the topology."""
         record = self.run.record

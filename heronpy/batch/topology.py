@@ -71,7 +71,7 @@ def left_out(settings: ComponentSettings, origins: Mapping[str, str]) -> str:
         if name not in _OF_CELL and name not in _OF_WORKER
         if origins.get(f"instance.{name}@{component}", "").startswith("config of component")
     ]
-    return f"a batch run does not take {', '.join(sorted(names))}" if names else ""
+    return f"a batch run does not accept {', '.join(sorted(names))}" if names else ""
 
 
 def run_topology(

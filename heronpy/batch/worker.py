@@ -93,13 +93,13 @@ class BatchWorker(LogWorker):
     def _count_unfit(self, sink: str, why: str) -> None:
         """Count a row that was left out, separately for each attempt at a unit."""
         if sink not in self._unfit.value:
-            self.report_error(UnfitRowError(f"rows do not fit sink '{sink}' and are left out; the first one: {why}"))
+            self.report_error(UnfitRowError(f"rows do not fit sink '{sink}' and are left out; the first row: {why}"))
         self._unfit.incr(sink)
 
     def _count_failed(self, component: str, tuples: int) -> None:
         """Count tuples that a bolt has failed, separately for each attempt at a unit."""
         if component not in self._failed.value:
-            self.report_error(FailedTupleError(f"bolt '{component}' fails tuples; a batch run does not repeat them"))
+            self.report_error(FailedTupleError(f"bolt '{component}' fails tuples; a batch run does not replay them"))
         self._failed.incr(component, tuples)
 
     def close(self) -> None:

@@ -143,7 +143,7 @@ def misfits(location: str, packing: plan_pb2.PackingPlan, key_groups: int) -> li
     for found in at_place(place_of(location)):
         damage = missing_files(found)
         if damage:
-            wrong.append(f"{found.name} is damaged: {damage[0]}; restore another one")
+            wrong.append(f"{found.name} is damaged: {damage[0]}; restore another checkpoint")
         elif found.metadata is not None:
             wrong += compatibility.problems(found.metadata, parallelism, key_groups)
     return wrong

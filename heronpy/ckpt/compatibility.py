@@ -66,8 +66,8 @@ def problems(
         if tasks is None:
             if not allow_dropped:
                 found.append(
-                    f"checkpoint {number} has state of component '{component}', which the topology does not have;"
-                    " keep its name, or drop its state with --allow-dropped-state"
+                    f"checkpoint {number} has state of component '{component}', which the topology does not contain;"
+                    " keep the component's name, or drop its state with --allow-dropped-state"
                 )
             continue
         before = metadata.parallelism.get(component, state.tasks)

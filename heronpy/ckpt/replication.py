@@ -116,7 +116,7 @@ class Replicator:
                 try:
                     self._target.mark_abandoned(record.checkpoint, record.abandoned)
                 except HeronError as error:
-                    log.warning("checkpoint %d of the copy cannot be marked: %s", record.checkpoint, error)
+                    log.warning("checkpoint %d cannot be marked as copied in the replica: %s", record.checkpoint, error)
 
     def retry(self) -> None:
         """Retry failed copies once, because no newer checkpoint was completed for a while."""
@@ -139,7 +139,7 @@ class Replicator:
         except (HeronError, OSError) as error:
             self._failed(number, error)
             return False
-        log.info("checkpoint %d copied: %d files, %d there already", number, len(sets.copy), len(sets.skip))
+        log.info("checkpoint %d copied: %d files, %d already in the replica", number, len(sets.copy), len(sets.skip))
         return True
 
     def copy(self, metadata: Metadata, source: CheckpointStore, there: Iterable[int]) -> Sets:
@@ -176,7 +176,7 @@ class Replicator:
 
     def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:
         if self._given_up:
-            raise StoreError("the copy was given up because the replicator stops")
+            raise StoreError("the copy was given up because the replicator is stopping")
         self._target.copy(number, ref, source)
         self.counts.files_copied += 1
         self.counts.bytes_copied += ref.bytes
@@ -184,7 +184,7 @@ class Replicator:
     def _failed(self, number: int, error: BaseException) -> None:
         """Handle a failed copy. A missing source is not an error; the next checkpoint is copied instead."""
         self.counts.checkpoints_failed += 1
-        log.warning("checkpoint %d was not copied, the next one will be: %s", number, error)
+        log.warning("checkpoint %d was not copied; the next checkpoint will be copied: %s", number, error)
 
     # ---- the target ---------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Replicator:
         except (HeronError, OSError) as error:
             self.counts.removals_failed += 1
             self._sweep_due = True
-            log.warning("the copy has files that should be deleted, the next sweep removes them: %s", error)
+            log.warning("the replica contains files that should be deleted; the next sweep removes them: %s", error)
 
     def close(self) -> None:
         """Finish the running removal; no copy may be running."""

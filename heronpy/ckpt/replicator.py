@@ -71,7 +71,7 @@ class ReplicaReports:
         try:
             self._sock.send(seal(wrap(report)), zmq.DONTWAIT)
         except zmq.Again:
-            log.debug("no executor takes reports now")
+            log.debug("no executor accepts reports now")
 
     def close(self) -> None:
         self._sock.close()
@@ -127,7 +127,7 @@ class ReplicaService:
         try:
             copied = self.replicator.follow(records)
         except (ObjectsError, StoreError) as error:
-            log.warning("the replica cannot be used now, trying again: %s", error)
+            log.warning("the replica cannot be used; trying again: %s", error)
             self.replicator.counts.checkpoints_failed += 1
             self._tried_at, self._followed = now, records
             return False
@@ -148,7 +148,7 @@ class ReplicaService:
             found = self._state.get(paths.checkpoints(self._launch.topology))
             content = CheckpointLog.FromString(found[0]) if found else None
         except (StateError, DecodeError) as error:
-            log.warning("the record of checkpoints cannot be read, trying again: %s", error)
+            log.warning("the record of checkpoints cannot be read; trying again: %s", error)
             return None
         # A later topology of the same name has a separate replicator.
         if content is None or content.topology_id not in ("", self._launch.topology_id):

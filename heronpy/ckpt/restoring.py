@@ -39,7 +39,7 @@ class Loader:
         before = metadata.parallelism.get(owner.component, len(tasks))
         if [task.component_index for task in self._tasks] != list(range(before)):
             path = store.folder / path_in(metadata.checkpoint)
-            raise DamagedFileError(str(path), f"does not have all {before} tasks of component {owner.component}")
+            raise DamagedFileError(str(path), f"does not contain all {before} tasks of component {owner.component}")
         self.mine: TaskSnapshot | None = self._tasks[owner.index] if before == owner.parallelism else None
         wrong = problems(metadata, {owner.component: owner.parallelism}, owner.key_groups, allow_dropped=True)
         if wrong:
@@ -120,5 +120,5 @@ class Loader:
         except Exception as error:
             raise HeronError(
                 f"{what} of {owner.component} in checkpoint {self._number} cannot be read"
-                f" ({type(error).__name__}: {error}); submit the code that its values belong to"
+                f" ({type(error).__name__}: {error}); submit the code that defines the classes of its values"
             ) from error

@@ -324,7 +324,7 @@ class Capture(Struct):
             room = self._persist_piece(piece, snapshot, room)
         if self._cancelled:
             raise CheckpointSuperseded(
-                f"checkpoint {self.checkpoint} of {task.component}[{task.index}] was given up while it was written"
+                f"checkpoint {self.checkpoint} of {task.component}[{task.index}] was abandoned while it was written"
             )
         inline = [len(s.inline) for piece, k in zip(self.pieces, snapshot.keyed) for s in _new(piece, k)]
         segments = [segment for record in snapshot.keyed for segment in record.segments]

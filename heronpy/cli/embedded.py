@@ -103,7 +103,7 @@ class RunningTopology:
                 return _status_of(self._session, name, status)
             if deadline is not None and time.monotonic() > deadline:
                 state = lifecycle_name(status.lifecycle) if status is not None else "without an answer"
-                raise DeadlineError(f"topology '{name}' has not finished within {timeout_s:g} s; it is {state}")
+                raise DeadlineError(f"topology '{name}' has not finished within {timeout_s:g} s; its state is {state}")
             time.sleep(LOOK_S)
 
     @_errors
@@ -128,7 +128,9 @@ class RunningTopology:
     def _own(self) -> str:
         """The name, as long as it still refers to this topology."""
         if self._session.find(self.name).topology_id != self.id:
-            raise HeronError(f"topology '{self.name}' was killed and submitted again; use what that submit returned")
+            raise HeronError(
+                f"topology '{self.name}' was killed and submitted again; use the object that the new submit returned"
+            )
         return self.name
 
 

@@ -21,12 +21,12 @@ MEANINGS = {
     OK: "done",
     FAILED: "failed; the reason is on stderr",
     USAGE: "wrong usage, or bad input such as a topology or setting that cannot work",
-    NOT_FOUND: "no such topology, checkpoint or pipeline, or no such part of one",
-    EXISTS: "a topology of that name exists already",
-    TIMED_OUT: "not done before its deadline",
-    PARTIAL: "partly done; stderr says what is left",
+    NOT_FOUND: "no such topology, checkpoint or pipeline, or it has no such part",
+    EXISTS: "a topology with that name already exists",
+    TIMED_OUT: "not done before the deadline",
+    PARTIAL: "partly done; stderr lists what is left",
     LOSSES: "'submit --wait': the topology has finished, but tuples, Spark batches or work units are missing from its"
-    " result; stdout and stderr say how many",
+    " result; stdout and stderr show how many",
     INTERRUPTED: "interrupted by Ctrl-C",
 }
 

@@ -27,8 +27,8 @@ VERBS: dict[str, dict[str, str]] = {
         "restart": "Restart a topology, one container, component or task.",
         "checkpoints": "List, take, restore, check and delete checkpoints.",
         "drain": "Move the containers of a topology away from a host.",
-        "scheduler": "Start the scheduler of a topology again.",
-        "drill": "Kill or stop processes of a topology on purpose, to see that it recovers.",
+        "scheduler": "Restart the scheduler of a topology.",
+        "drill": "Kill or stop processes of a topology on purpose, to test its recovery.",
         "clean": "Remove logs and folders of topologies that have ended.",
         "job": "Keep a topology as its job describes it: create, set, deploy, stop, show.",
         "pool": "Share slots of an engine among the topologies of jobs.",
@@ -39,7 +39,7 @@ VERBS: dict[str, dict[str, str]] = {
         "list": "List the topologies of a cluster.",
         "status": "Show the state of a topology and its bottleneck.",
         "plan": "Show the logical, packing or physical plan.",
-        "progress": "Show how far a batch run is: stages, units, slow containers, and when it ends.",
+        "progress": "Show the progress of a batch run: stages, units, slow containers, expected end.",
         "doctor": "Diagnose a slow or faulty topology, and name the next step.",
         "top": "Watch the components of a topology live.",
         "metrics": "Show metrics by component or instance.",
@@ -50,7 +50,7 @@ VERBS: dict[str, dict[str, str]] = {
         "compare": "Compare the rows and figures of two runs, or of two folders.",
         "trace": "Trace tuples and show where their time goes.",
         "slow": "Show the slowest tuples with their values.",
-        "batches": "Show the Spark batches that have failed, and try them again.",
+        "batches": "Show the Spark batches that have failed, and retry them.",
         "units": "Inspect and repair pipelines of work units over growing logs.",
         "dead-letters": "Show the tuples that were given up after too many tries.",
         "stacks": "Show what each thread of a running task is doing.",
@@ -204,7 +204,7 @@ def explain(error: Exception, verbose: bool) -> int:
     else:
         text = f"heron itself failed: {type(error).__name__}: {error}"
         if not verbose:
-            text += " (run the command with --verbose to see where)"
+            text += " (run the command with --verbose for the traceback)"
     for line in text.split("\n"):  # a topology may have several things wrong, one sentence each
         click.echo(f"error: {clean(line)}", err=True)
     return exits.exit_code_of(error)

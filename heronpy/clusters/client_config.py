@@ -94,7 +94,7 @@ class ClientConfig:
 def check(key: str, value: str) -> list[str]:
     """Refuse a key that nothing reads, or a value that its setting does not accept; warn about Apache's keys."""
     if key == "service_url":
-        return ["service_url has no effect: heron talks to the cluster directly; heron.statemgr.root says where it is"]
+        return ["service_url has no effect: heron talks to the cluster directly; heron.statemgr.root is its address"]
     if key in CLIENT_KEYS:
         if key != "config-path" and not NAME.fullmatch(value):
             raise RequestError(f"'{value}' is not a valid {key}; {NAME_RULE}")

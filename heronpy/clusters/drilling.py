@@ -29,7 +29,7 @@ def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process
     if engine:
         raise RequestError(
             f"topology '{topology}' runs on {engine}, and a drill signals processes of this machine only; end a"
-            f" container of it there, or restart one: heron restart {session.target} {topology} CONTAINER"
+            f" container there, or restart a container: heron restart {session.target} {topology} CONTAINER"
         )
     session.check_here(record, "its processes are")
     named = _named(session, record, what)

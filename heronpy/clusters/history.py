@@ -93,7 +93,7 @@ class PastRun(Struct, frozen=True):
         # The keepers of a batch run write its progress each second.
         ended_at = max(self.kept.ended_at, self.progress.at if self.progress is not None else 0.0)
         uptime_s = max(0.0, ended_at - self.began_at)
-        gone = f"none of its processes runs; 'heron kill {record.cluster} {record.topology}' removes what is left"
+        gone = f"none of its processes is running; 'heron kill {record.cluster} {record.topology}' removes what is left"
         return replace(found, state=DEAD, cause=gone, rank=4, ended_at=ended_at, uptime_s=uptime_s)
 
     @property
@@ -131,7 +131,7 @@ def find_run(session: Session, word: str) -> PastRun:
         return found
     known = {name for run in past_runs(session) for name in (run.name, run.kept.record.topology)}
     hint = suggestion(word, known, f"; 'heron history list {session.target}' shows all runs")
-    raise NotThereError(f"nothing is kept of a run '{word}' in cluster {session.target.cluster}{hint}")
+    raise NotThereError(f"there is no record of a run '{word}' in cluster {session.target.cluster}{hint}")
 
 
 def submits_of(session: Session, record: RunRecord) -> list[control_pb2.EndedTopology]:

@@ -32,7 +32,7 @@ def remove(
         # Looked up again: another kill may have held the lock until now.
         record = session.find(topology)
         if topology_id not in ("", record.topology_id):
-            raise ClusterError(f"topology '{topology}' was killed and submitted again meanwhile; nothing was stopped")
+            raise ClusterError(f"topology '{topology}' was replaced by a new submission; nothing was stopped")
         newest = newest_location(session, topology)
         outcome = takedown.take_down(session, record, timeout_s, force, waits)
         newest = outcome.checkpoint or newest

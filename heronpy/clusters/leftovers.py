@@ -79,14 +79,18 @@ def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
         there = {*target.checkpoints()}
         found = [one for folder in folders if open_store(folder).exists() for one in in_folder(folder)]
     except (HeronError, OSError) as error:
-        return f"it is unknown what the replica {settings.replica} lacks: {error}"
+        return f"cannot determine which checkpoints are missing from the replica {settings.replica}: {error}"
     sound = [(one, one.metadata) for one in found if one.metadata is not None and not one.abandoned]
     newest = max((one.checkpoint for one, _ in sound), default=0)
     wanted = [(one, content) for one, content in sound if one.checkpoint == newest or content.kind == SAVEPOINT]
     missing = [(one, content) for one, content in wanted if one.checkpoint not in there]
     if not missing:
         elsewhere = not found and session.elsewhere(record)
-        return f"what the replica {settings.replica} lacks cannot be seen from this host" if elsewhere else ""
+        return (
+            f"this host cannot determine which checkpoints are missing from the replica {settings.replica}"
+            if elsewhere
+            else ""
+        )
     replicator = Replicator(target, settings.replica_threads)
     late = Timer(REPLICA_S, replicator.give_up)
     late.start()
@@ -102,7 +106,7 @@ def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
         replicator.close()
     if not failed:
         return ""
-    has = f"the newest there is checkpoint {max(there)}" if there else "it has none"
+    has = f"the newest there is checkpoint {max(there)}" if there else "it contains no checkpoint"
     return f"the replica {settings.replica} lacks {'; '.join(failed)}; {has}"
 
 

@@ -42,7 +42,7 @@ def find(session: Session, name: str) -> Pool:
     record_of(session, name)
     pool = read_pool(session.state, name)
     if pool is None:
-        raise ClusterError(f"the specification of pool '{name}' is missing from the state manager; delete it")
+        raise ClusterError(f"the specification of pool '{name}' is missing from the state manager; delete the pool")
     return pool
 
 
@@ -100,7 +100,7 @@ def check_runs(session: Session, name: str) -> None:
     """Raise ClusterError unless the scheduler of a pool runs."""
     if session.scheduler_location(name) is None:
         raise ClusterError(
-            f"the scheduler of pool '{name}' does not run; start it: heron scheduler start {session.target} {name}"
+            f"the scheduler of pool '{name}' is not running; start it: heron scheduler start {session.target} {name}"
         )
 
 
@@ -130,7 +130,7 @@ def drain(session: Session, name: str, slot: int, lift: bool) -> Pool:
             raise RequestError(f"pool '{name}' has no slot {slot}; its slots are 1 to {pool.slots}")
         others = {*pool.drained} - {slot}
         if not lift and len(others) + 1 >= pool.slots:
-            raise RequestError(f"slot {slot} is the last slot of pool '{name}' that is not drained; add one first")
+            raise RequestError(f"slot {slot} is the last slot of pool '{name}' that is not drained; add a slot first")
         return replace(pool, drained=tuple(sorted(others if lift else others | {slot})))
 
     find(session, name)

@@ -67,8 +67,8 @@ def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callab
             return way
     raise ClusterError(
         f"the control endpoint of topology '{topology}' does not answer this host at {', '.join(endpoint.addresses)}"
-        f" ({why}); let this host connect to it, or run the command where its scheduler is; if it was killed or has"
-        " moved, run 'heron cluster access' again"
+        f" ({why}); open the port to this host, or run the command on the scheduler's host; if the topology was killed"
+        " or has moved, run 'heron cluster access' again"
     )
 
 

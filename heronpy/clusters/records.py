@@ -130,7 +130,7 @@ class Records:
         path = given or self.client.get("config-path")
         if path and not Path(path).expanduser().is_dir():
             whose = "--config-path" if given else f"config-path in {self.client.path},"
-            text = f"{whose} {path} is not a folder; name one that has {self.target.cluster}/<room>.yaml"
+            text = f"{whose} {path} is not a folder; name a folder that contains {self.target.cluster}/<room>.yaml"
             if not self._lenient:
                 raise RequestError(text)
             self._tell([f"left out: {text}"])
@@ -238,8 +238,8 @@ class Records:
         if not engine or self.state_place(resolved)[0] != "local" or (has_key(cluster) and not origin_of(cluster)):
             return ""
         return (
-            " that this host knows of; those that were submitted on another host are known here after 'heron cluster"
-            f" access {cluster}' there and 'heron cluster access {cluster} --install' here"
+            " that this host knows; topologies that were submitted on another host become known here after 'heron"
+            f" cluster access {cluster}' there and 'heron cluster access {cluster} --install' here"
         )
 
     def names(self) -> list[str]:
@@ -274,7 +274,7 @@ class Records:
         """The execution state; ClusterError (exit code 3) when there is no such topology."""
         record = self.record(topology)
         if record is not None and record.program and not pools:
-            raise NotThereError(f"'{topology}' is a pool of topologies; see heron pool --help for what it can do")
+            raise NotThereError(f"'{topology}' is a pool of topologies; see heron pool --help")
         if record is None:
             cluster = self.target.cluster
             known = [*self.names(), *(known_clusters() if self.target.implied else ())]
@@ -287,7 +287,7 @@ class Records:
         if not self._mine(record):
             raise NotThereError(
                 f"topology '{topology}' is not in {self.target} but in"
-                f" {record.cluster}/{record.role}/{record.environ}; name that instead"
+                f" {record.cluster}/{record.role}/{record.environ}; give that target instead"
             )
         return record
 
@@ -350,7 +350,7 @@ class Records:
         with suppress(ValueError):  # it is damaged, so no manager acts on it
             running = json.loads(content)
         if record is None or running.get("plan") or running.get("topology_id") == record.topology_id:
-            raise ClusterError(f"topology '{name}' is kept by its job; change the job: heron job {instead}")
+            raise ClusterError(f"topology '{name}' is controlled by its job; change the job: heron job {instead}")
 
     def check_component(self, topology: str, component: str | None) -> None:
         """Raise ClusterError with the nearest component when the topology has none of that name."""

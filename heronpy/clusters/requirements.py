@@ -66,7 +66,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
         engine = open_engine(kind, resolved, topology_id, trial_command(python_of(resolved)))
         found = list(engine.check())
     except ConfigError as error:
-        yield Found(kind, False, str(error), "correct the setting named here")
+        yield Found(kind, False, str(error), "correct the setting that is named here")
         return
     yield from found
     if not all(one.ok for one in found):
@@ -108,7 +108,7 @@ def python(resolved: Resolved) -> Found:
     path = python_of(resolved)
     if not os.path.isabs(path):
         return Found("python", False, f"heron.engine.python is {path!r}", "give the absolute path on the hosts")
-    here = "this one" if path == sys.executable else "there" if os.path.exists(path) else "not there on this host"
+    here = "this one" if path == sys.executable else "there" if os.path.exists(path) else "missing on this host"
     return Found("python", True, f"{path} ({here})")
 
 
@@ -132,9 +132,9 @@ def _shared(folder: Path) -> Found:
     try:
         mode = os.stat(folder).st_mode
     except OSError as error:
-        return Found("shared folders", False, f"{folder}: {error.strerror}", f"make it: mkdir -m 700 {folder}")
+        return Found("shared folders", False, f"{folder}: {error.strerror}", f"create it: mkdir -m 700 {folder}")
     if not stat.S_ISDIR(mode) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        return Found("shared folders", False, f"{folder} is not a folder that you may write", "name another one")
+        return Found("shared folders", False, f"{folder} is not a folder that you can write to", "name another folder")
     try:
         check_root(folder, "The shared folder", sticky=True)
     except ConfigError as error:
@@ -180,7 +180,7 @@ def ports(resolved: Resolved) -> Found:
     except ConfigError as error:
         return Found("ports", False, str(error), "correct security.yaml")
     if settings.transport == "ipc":
-        return Found("ports", False, "heron.security.transport is ipc, which stays on one machine", "remove it")
+        return Found("ports", False, "heron.security.transport is ipc, which works on one machine only", "remove it")
     if given is not None and len(given) < PORTS_MIN:
         what = f"heron.security.port_range {settings.port_range} has {len(given)} ports"
         return Found("ports", False, what, f"give at least {PORTS_MIN}; each process of a host takes one or two")

@@ -74,7 +74,7 @@ def _by_scheduler(session: Session, topology: str, container: int, timeout_s: fl
         )
     request = control_pb2.RestartContainer(container=container, wait_s=timeout_s, by=caller())
     session.ask_scheduler(topology, request, timeout_s + ANSWER_S)
-    return f"The topology master was not running; its scheduler restarts container {container}"
+    return f"The topology master was not running; the scheduler restarts container {container}"
 
 
 def _check_task(session: Session, topology: str, task: int) -> None:

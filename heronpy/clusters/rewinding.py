@@ -61,13 +61,13 @@ def consequences(
     found = [f"{counted(len(status.tasks), 'task')} restart with the state of that time"]
     if fixed != set(spouts):
         found.append(
-            f"the input of {since} is processed again; in states, and in what sinks publish with checkpoints, it"
-            " counts once"
+            f"the input of {since} is processed again; it counts once in states and in the output that sinks publish"
+            " with checkpoints"
         )
     for name in (name for name in spouts if name in fixed):
         found.append(
             f"spout {name} keeps no position and cannot be rewound: tuples that it emits again may be counted twice,"
-            " and others are lost"
+            " and other tuples are lost"
         )
     found.append(f"other effects of user code in {since}, such as requests and log lines, happen again")
     newer = [

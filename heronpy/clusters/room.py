@@ -52,11 +52,11 @@ def check_room(
     try:
         sizes = engine_of(submitted).node_sizes()
     except (EngineError, ConfigError) as error:
-        why = f"{submitted.engine} does not say how large its hosts are: {error}"
+        why = f"{submitted.engine} does not report the size of its hosts: {error}"
         if session.is_here(session.find(name)):
             raise ClusterError(f"{why}; nothing was changed") from None
         # its commands may not exist on this host
-        return {**told, 0: f"it was not checked whether the containers fit: {why}"}
+        return {**told, 0: f"the size of the containers was not checked: {why}"}
     problem = size_problem(larger, sizes)
     if problem:
         raise RequestError(f"{problem}; nothing was changed")
@@ -81,8 +81,8 @@ def _grows(before: ResourceRequest | None, after: ResourceRequest) -> bool:
 def _outgrown(session: Session, name: str, number: int, before: ResourceRequest, after: ResourceRequest) -> str:
     wants, had = (size_text(one.cpu, one.ram_bytes, one.disk_bytes) for one in (after, before))
     return (
-        f"container {number} now asks for {wants}, earlier for {had}, and keeps the room that the engine gave it"
-        f" when it was submitted; spread its tasks with --container-number, or submit it again with its new size:"
+        f"container {number} now asks for {wants}, earlier for {had}, and keeps the resources that the engine gave it"
+        " at its submission; spread its tasks with --container-number, or replace it by a container of the new size:"
         f" heron restart {session.target} {name} {number} --force"
     )
 
@@ -100,7 +100,7 @@ def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSi
         has = size_text(largest.cpu, largest.ram_bytes, largest.disk_bytes if asked.disk_bytes else None)
         return (
             f"container {container} asks for {wants}, but the largest host{where} has {has}; spread its tasks over more"
-            " containers, or ask for less (heron.packing.instance_* where components do not say)"
+            " containers, or request less (heron.packing.instance_* are the defaults of components)"
         )
     return ""
 

@@ -146,8 +146,8 @@ def _renew(session: Session, name: str, number: int, version: int, deadline: flo
         session.ask_scheduler(name, request, left_s + ANSWER_S)
     except HeronError as error:
         raise ClusterError(
-            f"the tasks have their new sizes, but container {number} has the room that the engine gave it: {error};"
-            f" give it the new one: heron restart {session.target} {name} {number} --force"
+            f"the tasks have their new sizes, but container {number} keeps the resources that the engine gave it:"
+            f" {error}; to replace the container: heron restart {session.target} {name} {number} --force"
         ) from error
 
 
@@ -240,5 +240,5 @@ def _by_component(
             hint = suggestion(component, components, f"; it has {', '.join(components)}")
             raise RequestError(f"the topology has no component '{component}'{hint}")
         if wanted.setdefault(component, value) != value:
-            raise RequestError(f"component '{component}' is given both {wanted[component]} and {value}; give one")
+            raise RequestError(f"component '{component}' is given both {wanted[component]} and {value}; give one value")
     return wanted

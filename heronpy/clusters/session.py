@@ -217,8 +217,8 @@ class Session(Records):
         if os.path.basename(os.path.dirname(endpoint)) != short_hash(record.topology_id):
             raise ClusterError(
                 f"the state manager says that {what} listens at {endpoint}, but the sockets of topology"
-                f" '{record.topology}' are in another folder; nothing was sent there; kill the topology and submit it"
-                " again"
+                f" '{record.topology}' are in another folder; nothing was sent to that endpoint; kill the topology and"
+                " submit it again"
             )
 
     def ask_executor(self, name: str, container: int, endpoint: str, request: Message, timeout_s: float) -> Any:
@@ -247,15 +247,15 @@ class Session(Records):
         submitted = self.submitted(name)
         if submitted is not None and submitted.pool:
             raise ClusterError(
-                f"topology '{name}' runs in pool '{submitted.pool}', whose topologies are reached from the host of its"
-                f" scheduler alone; run the command on host {self.elsewhere(record) or 'of its scheduler'}"
+                f"topology '{name}' runs in pool '{submitted.pool}', whose topologies can be reached only from the host"
+                f" of its scheduler; run the command on host {self.elsewhere(record) or 'of its scheduler'}"
             )
         client = access.client_of(cluster)
         if client is None:
             host = self.elsewhere(record) or "its own"
             raise ClusterError(
                 f"topology '{name}' was submitted on host {host}, and this host has no key for it; run the command"
-                f" there, or bring the key here: heron cluster access {cluster} there, and heron cluster access"
+                f" there, or copy the key to this host: heron cluster access {cluster} there, and heron cluster access"
                 f" {cluster} --install here"
             )
         location, place = self.scheduler_location(name), access.known_endpoint(cluster, name)
@@ -263,8 +263,8 @@ class Session(Records):
             place = access.EndpointPlace(record.topology_id, tuple(location.control_endpoints), location.endpoint_key)
         if place is None or place.topology_id != record.topology_id:
             raise ClusterError(
-                f"the scheduler of '{name}' does not run, and other hosts reach a topology only through its scheduler;"
-                f" start it where it was submitted: heron scheduler start {self.target} {name}"
+                f"the scheduler of '{name}' is not running, and other hosts reach a topology only through its"
+                f" scheduler; start it on the host of the submit: heron scheduler start {self.target} {name}"
             )
         return self.reach(name, place.token(client))
 
@@ -295,8 +295,8 @@ class Session(Records):
         found = self.containers(name)
         if found is not None and found.killing:
             return (
-                f"topology '{name}' was killed, and its containers are being ended;"
-                f" run 'heron kill {self.target} {name}' again to finish"
+                f"topology '{name}' was killed, and its containers are still ending; run 'heron kill {self.target}"
+                f" {name}' again to finish"
             )
         failed = failed_of(found)
         if failed is not None:
@@ -307,7 +307,7 @@ class Session(Records):
             return f"the topology master of '{name}' is not running; {named(waits[0])} is {waits[0].phase}{why}"
         return (
             f"the topology master of '{name}' is not running; it is being restarted,"
-            f" or see 'heron logs {self.target} {name} tmaster' for why it cannot start"
+            f" or see 'heron logs {self.target} {name} tmaster' for the reason why it cannot start"
         )
 
     def lacks_scheduler(self, name: str) -> bool:
@@ -320,11 +320,11 @@ class Session(Records):
         if submitted is not None and submitted.pool:
             pool = submitted.pool
             return ClusterError(
-                f"the scheduler of pool '{pool}', in which '{name}' is, does not run; start it: heron scheduler start"
+                f"the scheduler of pool '{pool}', in which '{name}' is, is not running; start it: heron scheduler start"
                 f" {self.target} {pool}"
             )
         return ClusterError(
-            f"the scheduler of '{name}' does not run; start it: heron scheduler start {self.target} {name}"
+            f"the scheduler of '{name}' is not running; start it: heron scheduler start {self.target} {name}"
         )
 
     def check_changes(self, name: str) -> None:

@@ -58,12 +58,12 @@ class Stop:
         if life not in ("RUNNING", "PAUSED", "FINISHING", "FINISHED"):
             raise ClusterError(
                 f"topology '{self.topology}' is {life}{': ' + status.cause if status.cause else ''};"
-                " it can be stopped gracefully when it runs, or be killed with 'heron kill'"
+                " wait until it runs to stop it gracefully, or use 'heron kill'"
             )
         if savepoint and life in ("FINISHING", "FINISHED"):
             raise ClusterError(
-                f"topology '{self.topology}' is {life}: its input has ended, and its last checkpoint is what a"
-                " savepoint would be; use 'heron stop --drain' or 'heron kill'"
+                f"topology '{self.topology}' is {life}: its input has ended, and its last checkpoint is equivalent to a"
+                " savepoint; use 'heron stop --drain' or 'heron kill'"
             )
         self.was_active, self.before = life == "RUNNING", status
 
@@ -86,7 +86,7 @@ class Stop:
             where = f"{self.session.target} {self.topology}"
             return f"its bolts are finishing: run 'heron stop {where} --drain' again, or 'heron kill {where}'"
         if not self.was_active:
-            return "it stays deactivated"
+            return "the topology stays deactivated"
         try:
             self.session.ask(self.topology, control_pb2.SetState(active=True), ACTIVATE_S)
         except HeronError as error:

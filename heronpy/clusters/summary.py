@@ -173,8 +173,8 @@ def _with_final_message(known: Topology, cause: str) -> Topology:
     """The result, with the doctor's last finding as one sentence; and the same without values."""
     if known.sentence is None or known.verdict == Verdict.CHANGING.value:
         return _said_nothing(known)
-    said, plain = f"{cause}; the doctor said last: {known.sentence}", cause.partition(": ")[0]
-    unquoted = f"{plain}; the doctor said last: {known.unquoted or known.sentence}"
+    said, plain = f"{cause}; the doctor's last finding: {known.sentence}", cause.partition(": ")[0]
+    unquoted = f"{plain}; the doctor's last finding: {known.unquoted or known.sentence}"
     return msgspec.structs.replace(known, sentence=said, unquoted=unquoted if unquoted != said else "")
 
 

@@ -173,7 +173,8 @@ def _kill_by_endpoint(
         except StateAwayError as error:
             raise ClusterError(
                 f"the scheduler of '{record.topology}' was asked to kill it, and its control endpoint no longer"
-                f" answers, as after a kill; see 'heron list {session.target}' where it was submitted ({error})"
+                f" answers, which is normal after a kill; see 'heron list {session.target}' where it was submitted"
+                f" ({error})"
             ) from None
     if outcome.by_scheduler:
         session.forget(record)

@@ -46,8 +46,8 @@ class Outcome(Struct):
 def unseen(topology: str, host: str) -> str:
     """The sentence on the limits of a takedown from another host."""
     return (
-        f"the scheduler of '{topology}' was gone, but what it left on host {host} cannot be seen from here;"
-        " look for its processes there"
+        f"the scheduler of '{topology}' was not running, and this host cannot see its processes on host {host}; look"
+        " for them there"
     )
 
 
@@ -66,7 +66,7 @@ def what_remains(outcome: Outcome) -> str:
     """Why a topology is not removed, as the middle of a sentence, with the fix."""
     if not outcome.may_run:
         return f"{', '.join(outcome.remains)} cannot be stopped; stop it and run the command again"
-    goes_on = "its scheduler continues to end it; " if outcome.scheduler_lives else ""
+    goes_on = "the scheduler continues to end it; " if outcome.scheduler_lives else ""
     again = f"{goes_on}run the command again to finish, or with --force to remove the topology anyway"
     return f"{what_may_run(outcome)}; {again}"
 

@@ -24,7 +24,7 @@ class Backoff:
 
     def __init__(self, initial_s: float, max_s: float) -> None:
         if initial_s < 0 or max_s < initial_s:
-            raise ValueError(f"a backoff from {initial_s} s to {max_s} s is impossible; give 0 <= initial_s <= max_s")
+            raise ValueError(f"a backoff from {initial_s} s to {max_s} s is impossible; choose 0 <= initial_s <= max_s")
         self.initial_s = initial_s
         self.max_s = max_s
         #: Number of failures since the last success.

@@ -60,19 +60,19 @@ class EngineSettings(Room, frozen=True):
         " empty: this machine.",
     )
     python: str = setting(
-        "", "Python on the cluster's hosts, with heronpy of this release; empty: the same path as here."
+        "", "Path of the Python on the cluster's hosts, with heronpy of this release; empty: the path of this Python."
     )
     home: str = setting(
         "",
         "Folder on each host for packages and logs; empty: heron-<uid> in the host's folder for temporary files.",
         absolute=True,
     )
-    shared: str = setting("", "Folders, separated by ':', that all hosts reach at the same path.")
+    shared: str = setting("", "Folders, separated by ':', that all hosts can access at the same path.")
     packages: str = setting(
         "",
         "Where hosts fetch the package of a topology instead of asking the scheduler: the URL of an object store, or a"
         " folder below heron.engine.shared. The scheduler puts the package there. If this is empty or cannot be read,"
-        " hosts fetch it from the scheduler.",
+        " hosts fetch the package from the scheduler.",
     )
     environment: str = setting(
         "",
@@ -81,8 +81,8 @@ class EngineSettings(Room, frozen=True):
     )
     fencing: str = setting(
         "auto",
-        "How to fence a container whose host is silent: lease (it stops itself), epoch (its messages are refused),"
-        " confirmation (no successor starts until its end is confirmed), or auto.",
+        "How to fence a container whose host is silent: lease (the container stops itself), epoch (its messages are"
+        " refused), confirmation (no successor starts until its end is confirmed), or auto.",
         choices=("auto", "lease", "epoch", "confirmation"),
     )
     renew_s: float = setting(5.0, "Interval at which a container renews its lease.", low=0.1)
@@ -91,8 +91,8 @@ class EngineSettings(Room, frozen=True):
     permit_s: float = setting(
         600.0, "How long a scheduler that cannot reach the state manager continues to grant leases.", low=1
     )
-    leave_s: float = setting(60.0, "How long in advance a container is told that it has to end.", low=1)
-    start_s: float = setting(120.0, "Time from the start of a container on its host to its first message.", low=1)
+    leave_s: float = setting(60.0, "How long in advance a container is notified that it has to end.", low=1)
+    start_s: float = setting(120.0, "Maximum time from a container's start on its host to its first message.", low=1)
     poll_s: float = setting(2.0, "Interval at which the engine is asked for its list of containers.", low=0.2)
     avoid_s: float = setting(600.0, "How long a lost host gets no containers.")
     endpoint_host: str = setting(
@@ -152,7 +152,8 @@ class SparkEngineSettings(Room, frozen=True):
     driver_memory: str = setting("512m", "Heap of the driver, a child of the scheduler, in Spark's notation.")
     conf: dict[str, Any] = setting(
         {},
-        "Additional Spark properties, a map of name to value. heronpy refuses properties that decide what runs.",
+        "Additional Spark properties, a map of name to value. heronpy refuses properties that change the programs that"
+        " run.",
     )
 
 
@@ -165,13 +166,13 @@ class IngestSettings(Room, frozen=True):
         " ledger/units.db in HERON_HOME.",
     )
     scan_interval_s: float = setting(
-        0.5, "Interval at which keepers scan the files; longer when a scan takes long.", low=0.01, high=3600
+        0.5, "Interval at which keepers scan the files; longer if a scan takes long.", low=0.01, high=3600
     )
     unit_bytes: int = setting(32 * MB, "A unit is cut when this many bytes are waiting.", low=1)
     unit_wait_s: float = setting(2.0, "A unit is cut when the oldest byte has waited this long.", high=86_400)
-    ready_per_worker: int = setting(4, "No unit is cut while this many are ready per worker.", low=1, high=10_000)
+    ready_per_worker: int = setting(4, "No unit is cut while this many units per worker are ready.", low=1, high=10_000)
     unpublished_units: int = setting(
-        64, "No unit is handed out while this many are committed but not published.", low=1, high=100_000
+        64, "No unit is handed out while this many units are committed but not published.", low=1, high=100_000
     )
     unpublished_bytes: int = setting(
         4 * GB, "No unit is handed out while this many bytes are committed but not published.", low=1
@@ -182,14 +183,16 @@ class IngestSettings(Room, frozen=True):
         low=1,
         high=1800,
     )
-    tries_max: int = setting(3, "Tries of a unit before its bad bytes are searched for and cut out.", low=1, high=100)
+    tries_max: int = setting(3, "Attempts at a unit before its bad bytes are located and cut out.", low=1, high=100)
     bad_max: int = setting(
-        100, "Most bad ranges of one unit. A unit with more has failed: the fault is not in its bytes.", low=1
+        100,
+        "Maximum number of bad ranges in one unit. A unit with more has failed: the fault is not in its bytes.",
+        low=1,
     )
-    line_bytes_max: int = setting(32 * MB, "A line with more bytes is bad.", low=1024)
+    line_bytes_max: int = setting(32 * MB, "A longer line counts as bad.", low=1024)
     days: float = setting(
         7.0,
-        "Days for which the ledger remembers deleted files. A file that is older when first seen is refused.",
+        "Days for which the ledger remembers deleted files. A file that is older when it is first seen is refused.",
         low=0.001,
         high=36_500,
     )
@@ -209,9 +212,9 @@ class BatchSettings(Room, frozen=True):
         absolute=True,
     )
     workers: int = setting(0, "Tasks that process units; 0: one for each core of the submitting host.", high=10_000)
-    unit_bytes: int = setting(32 * MB, "A unit of a stage has about this many bytes.", low=1024)
+    unit_bytes: int = setting(32 * MB, "Target size of a unit of a stage.", low=1024)
     exchange_bytes_max: int = setting(
-        64 * GB, "A run ends as FAILED when the files between two stages have more bytes.", low=1024
+        64 * GB, "A run ends as FAILED when the files between two stages exceed this size.", low=1024
     )
     spout_end_s: float = setting(
         60.0,
@@ -219,14 +222,15 @@ class BatchSettings(Room, frozen=True):
         " emits nothing for this time. TextFileSpout and SplitSpout always end.",
         low=0.01,
     )
-    keep_runs: int = setting(10, "Runs of a topology that are kept; older ones are removed.", low=1, high=10_000)
+    keep_runs: int = setting(10, "Number of runs of a topology to keep; older runs are removed.", low=1, high=10_000)
     auto_allow: str = setting(
         "",
-        "With --mode auto: only topologies with such a name run as a batch; patterns, separated by commas. Empty: all.",
+        "With --mode auto: only topologies whose names match run as a batch; patterns, separated by commas. Empty:"
+        " all.",
     )
     auto_deny: str = setting(
-        "", "With --mode auto: topologies with such a name run as a stream; patterns, separated by commas."
+        "", "With --mode auto: topologies whose names match run as a stream; patterns, separated by commas."
     )
     auto_percent: float = setting(
-        100.0, "With --mode auto: only this share of the permitted topologies runs as a batch.", high=100
+        100.0, "With --mode auto: only this percentage of the permitted topologies runs as a batch.", high=100
     )

@@ -131,7 +131,7 @@ class ReplacedError(FencedError):
         self.who, self.epoch, self.newer = who, epoch, newer
 
     def __str__(self) -> str:
-        return f"{self.who} of epoch {self.epoch} was replaced by epoch {self.newer}; stop it"
+        return f"{self.who} of epoch {self.epoch} was replaced by epoch {self.newer}; stop the older process"
 
 
 class RetryableError(HeronError):

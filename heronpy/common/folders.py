@@ -145,12 +145,12 @@ def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) 
     except OSError as error:
         raise ConfigError(f"cannot check {what} {path}: {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"{what} {path} is not a folder; remove it, or choose another one")
+        raise ConfigError(f"{what} {path} is not a folder; remove it, or choose another path")
     for status in (here, found):
         if status.st_uid not in (os.geteuid(), 0):
             raise ConfigError(
                 f"{what} {path} belongs to {another_user(status.st_uid)}, who could replace its contents;"
-                " use a folder of your own"
+                " use a folder that you own"
             )
     shared = found.st_mode & stat.S_ISVTX or _is_pods(path)
     if found.st_mode & WRITABLE_BY_OTHERS and not (sticky and shared):
@@ -170,7 +170,7 @@ def _check_above(path: Path, what: str) -> None:
             kind = "the link" if stat.S_ISLNK(status.st_mode) else "the folder"
             raise ConfigError(
                 f"{what} {path} is reached through {kind} {above}, which belongs to {another_user(status.st_uid)}"
-                " who could replace it; use a folder of your own"
+                " who could replace it; use a folder that you own"
             )
         open_to_all = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH
         if open_to_all and not status.st_mode & stat.S_ISVTX and not _is_pods(above):

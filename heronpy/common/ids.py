@@ -87,7 +87,7 @@ def is_called(name: str, word: str) -> bool:
 def child_epoch(container_epoch: int, start: int) -> Epoch:
     """Compute the epoch of a process, which grows with each start and with each container's epoch."""
     if not 0 <= start < 1 << _STARTS_BITS:
-        raise ValueError(f"start number {start} does not fit an epoch; it must be below {1 << _STARTS_BITS}")
+        raise ValueError(f"start number {start} does not fit into an epoch; it must be below {1 << _STARTS_BITS}")
     return Epoch((container_epoch << _STARTS_BITS) | start)
 
 
@@ -120,7 +120,7 @@ def topology_name_problem(name: str) -> str | None:
     """Return why a name is invalid for a new topology, or None. It must be one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _TOPOLOGY.fullmatch(name):
-        return "has more than letters, digits, '_', '-' and '.', or does not begin with a letter, a digit or '_'"
+        return "may contain only letters, digits, '_', '-' and '.', and must begin with a letter, a digit or '_'"
     return problem
 
 
@@ -133,7 +133,7 @@ def part_name_problem(name: str) -> str | None:
     """Return why a name is invalid for a component or stream, or None. It must be one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _PART.fullmatch(name):
-        return "has more than letters, digits and _ - . : @ % + = , or does not begin with a letter, a digit or '_'"
+        return "may contain only letters, digits and _ - . : @ % + = , and must begin with a letter, a digit or '_'"
     return problem
 
 

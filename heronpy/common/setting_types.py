@@ -45,7 +45,7 @@ class StmgrSettings(Room, frozen=True):
     backpressure_renew_s: float = _setting(1.0, "Interval at which ongoing backpressure is announced again.", low=0.01)
     link_window_bytes: int = _setting(
         MB,
-        "Most unconfirmed bytes in transit to one other stream manager.",
+        "Maximum of unconfirmed bytes in transit to one other stream manager.",
         low=1,
     )
     instance_out_window_bytes: int = _setting(
@@ -61,12 +61,12 @@ class StmgrSettings(Room, frozen=True):
     frames_per_turn: int = _setting(64, "Frames read from one socket before the next socket is served.", low=1)
     frame_max_bytes: int = _setting(64 * MB, "Larger frames are refused; the largest tuple must fit.", low=KB)
     peer_reconnect_max_s: float = _setting(
-        1.0, "Longest pause between two attempts to reach another stream manager.", low=0.001
+        1.0, "Longest pause between two attempts to connect to another stream manager.", low=0.001
     )
     socks_proxy: str = _setting(
         "",
-        "SOCKS5 proxy (host:port) through which a stream manager reaches the others and the topology"
-        " master; empty connects directly.",
+        "SOCKS5 proxy (host:port) through which a stream manager connects to the others and the topology master; empty"
+        " connects directly.",
     )
 
 
@@ -76,8 +76,8 @@ class InstanceSettings(Room, frozen=True):
     profile: str = _setting(
         "balanced",
         "Defaults of linger_max_us and spout_idle_min_us: 'latency' (0 and 50) sends each tuple at once and polls"
-        " spouts most often, 'thrift' (10,000 and 5,000) saves processor time by waiting longer, 'balanced' (1,000"
-        " and 1,000) is in between. Explicit values override the profile.",
+        " spouts most often, 'thrift' (10,000 and 5,000) saves processor time by waiting longer, 'balanced' (1,000 and"
+        " 1,000) lies in between. Explicit values override the profile.",
         choices=("balanced", "latency", "thrift"),
     )
     tuple_max_bytes: int = _setting(32 * MB, "Emitting a larger tuple raises an error in the user's code.", low=1)
@@ -87,7 +87,7 @@ class InstanceSettings(Room, frozen=True):
         1000.0,
         "Longest time that an emitted tuple waits for its batch to fill. A task that sends rarely sends at once. No"
         " task sends to one destination more often than this, unless batches are full. A task that has not slept since"
-        " its last send is saturated and waits up to five times as long, for larger frames. 0 never waits.",
+        " its last send is saturated and waits up to five times as long, for larger frames. 0: a tuple never waits.",
         high=1_000_000,
     )
     in_queue_tuples_max: int = _setting(65536, "Upper limit of the capacity of the incoming queue, in tuples.", low=1)
@@ -104,7 +104,7 @@ class InstanceSettings(Room, frozen=True):
     )
     spout_idle_min_us: float = _setting(
         1000.0,
-        "First pause of a spout with nothing to emit; later ones grow with its idle time. The first pause is twice as"
+        "First pause of a spout with nothing to emit; later pauses grow with its idle time. The first pause is twice as"
         " long while the spout emits fewer than four tuples at a time, unless linger_max_us is 0.",
     )
     spout_idle_max_ms: float = _setting(
@@ -112,7 +112,7 @@ class InstanceSettings(Room, frozen=True):
     )
     heartbeat_interval_s: float = _setting(1.0, "Interval at which the instance reports its progress.", low=0.01)
     hang_timeout_s: float = _setting(
-        60.0, "A task whose user code does not return for this long is restarted; 0 disables this."
+        60.0, "A task whose user code does not return for this long is restarted; 0 disables the check."
     )
     ready_timeout_s: float = _setting(
         600.0,
@@ -121,8 +121,8 @@ class InstanceSettings(Room, frozen=True):
     execute_timeout_s: float = _setting(
         0.0,
         "If a bolt's process() takes longer for one tuple, the task ends, and the tuple has used one of its"
-        " poison_tries; 0 disables this. hang_timeout_s applies to all user code; after it, the restarted task looks"
-        " for the tuple that hangs, and counts a try when the tuple hangs again.",
+        " poison_tries; 0 disables the limit. hang_timeout_s applies to all user code; after it, the restarted task"
+        " looks for the tuple that hangs, and counts a try when the tuple hangs again.",
     )
     slow_ms: float = _setting(
         100.0,
@@ -167,7 +167,7 @@ class TmasterSettings(Room, frozen=True):
     )
     metrics_keep_s: float = _setting(10800.0, "How long metrics are kept in memory.", low=1)
     metrics_bucket_s: float = _setting(10.0, "Time resolution of the kept metrics.", low=0.1)
-    exceptions_max: int = _setting(256, "Most exceptions of user code kept for display.", low=1)
+    exceptions_max: int = _setting(256, "Maximum number of exceptions of user code kept for display.", low=1)
     drain_timeout_s: float = _setting(30.0, "An update waits this long for removed tasks to empty their queues.")
     standbys: int = _setting(0, "Standby topology masters, which take over when the active one dies or hangs.", high=16)
     takeover_s: float = _setting(
@@ -353,11 +353,13 @@ class CheckpointSettings(Room, frozen=True):
     aligned_timeout_s: float = _setting(
         1.0,
         "A checkpoint whose barriers take longer to pass the queues saves the tuples in flight instead of waiting for"
-        " them; 0: every checkpoint does so at once. Savepoints and updates always wait for the barriers.",
+        " them; 0: every checkpoint saves them at once. Savepoints and updates always wait for the barriers.",
         low=0.0,
     )
     alignment_bytes_max: int = _setting(
-        100 * MB, "Bytes a task may hold back, or save as tuples in flight, before it declines a checkpoint.", low=1
+        100 * MB,
+        "Bytes that a task may hold back, or save as tuples in flight, before it declines a checkpoint.",
+        low=1,
     )
     key_groups: int = _setting(
         1024,
@@ -393,7 +395,8 @@ class CheckpointSettings(Room, frozen=True):
     replica_threads: int = _setting(4, "Files copied to the replica at the same time.", low=1, high=64)
     spool_bytes_max: int = _setting(
         256 * MB,
-        "Most state of a task that may wait on its host for the upload to an object store; above this the task waits.",
+        "Maximum size of a task's state that may wait on its host for the upload to an object store; above it the task"
+        " waits.",
         low=64 * KB,
     )
     retained: int = _setting(5, "Number of complete checkpoints to keep; savepoints are always kept.", low=1)
@@ -433,10 +436,10 @@ class MetricsSettings(Room, frozen=True):
         5, "Files of the file sink that are kept per executor, including the current one.", low=1, high=1000
     )
     graphite_host: str = _setting(
-        "", "Host to which each executor sends metrics as Graphite's plain text over TCP; empty sends none."
+        "", "Host to which each executor sends metrics as Graphite's plain text over TCP; empty: no metrics are sent."
     )
     graphite_port: int = _setting(2003, "TCP port of Graphite.", low=1, high=65535)
-    graphite_prefix: str = _setting("heron", "First parts of the paths in Graphite, before the topology's name.")
+    graphite_prefix: str = _setting("heron", "Prefix of the paths in Graphite, before the topology's name.")
 
 
 class TraceSettings(Room, frozen=True):

@@ -74,7 +74,7 @@ class Setting(Struct, frozen=True):
         kinds = {"bool": "true or false", "int": "a whole number", "float": "a number"}
         what = kinds.get(self.type, "a map" if self.type.startswith("dict") else "text")
         if self.unit == "bytes":
-            what = "an amount of bytes such as 512KB or 64MB"
+            what = "a size such as 512KB or 64MB"
         elif self.unit in _PER_SECOND:
             what = f"a duration such as 250ms or 2s (a bare number is in {self.unit})"
         if self.choices:
@@ -142,7 +142,7 @@ def conf_text(room: str, given: Mapping[str, SettingValue] | None = None, notes:
     """
     lines = [
         f"# {ROOMS[room].__doc__}",
-        "# Every key is shown with its default; remove '# ' to set.",
+        "# Every key is shown with its default; remove '# ' to set it.",
         *(f"# {' '.join(note.split())}" for note in notes),
     ]
     for item in _SETTINGS.values():
@@ -354,7 +354,7 @@ def _apply_component(result: Resolved, component: str, key: str, value: Any) -> 
     if item is None:
         return
     if item.room != "instance":
-        raise ConfigError(f"{origin}: {key} belongs to the whole topology; a component may set heron.instance.* only")
+        raise ConfigError(f"{origin}: {key} belongs to the whole topology; a component can set only heron.instance.*")
     result.component_settings.setdefault(component, {})[item.name] = parse_value(item, value, origin)
     result.origins[f"instance.{item.name}@{component}"] = origin
 
@@ -418,7 +418,7 @@ def check_cluster(cluster: str, conf_dirs: Sequence[Path], others: Iterable[str]
     known = sorted({*clusters_of(conf_dirs), *others})
     raise ConfigError(
         f"there is no configuration directory for cluster {cluster!r}{did_you_mean(cluster, known)} in"
-        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}; heron cluster init makes one"
+        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}; heron cluster init creates it"
     )
 
 
@@ -439,8 +439,8 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
             return read_yaml(file)
         if file.stem not in topology_keys.FILES:
             rooms = ", ".join(f"{room}.yaml" for room in ROOMS)
-            raise ConfigError(f"{file} belongs to no room of settings; use one of {rooms}")
-        result.ignored.append(f"{file} is a file of Apache Heron without effect here")
+            raise ConfigError(f"{file} is not the file of a room of settings; use one of {rooms}")
+        result.ignored.append(f"{file} is a file of Apache Heron and has no effect here")
     except ConfigError as error:
         if not lenient:
             raise

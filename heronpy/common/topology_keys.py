@@ -179,6 +179,6 @@ def is_system_key(key: str) -> bool:
 
 
 def without_effect(key: str, origin: str) -> str:
-    """Return the warning about a `heron.*` key that only Apache Heron uses."""
-    instead = f"; {_INSTEAD[key]} has the effect that it had" if key in _INSTEAD else ""
-    return f"{origin}: {key} is a key of Apache Heron without effect here{instead}"
+    """The warning about a `heron.*` key of Apache Heron."""
+    instead = f"; {_INSTEAD[key]} replaces it" if key in _INSTEAD else ""
+    return f"{origin}: {key} is a key of Apache Heron and has no effect here{instead}"

@@ -121,7 +121,7 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 
 
 def _bytes_error(value: object) -> ConfigError:
-    return ConfigError(f"{value!r} is not an amount of bytes; write a number with B, KB, MB, GB or TB, like 512MB")
+    return ConfigError(f"{value!r} is not a size; write a number with B, KB, MB, GB or TB, like 512MB")
 
 
 def _duration_error(value: object) -> ConfigError:

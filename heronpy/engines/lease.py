@@ -51,8 +51,8 @@ class LeaseTimes(Struct, frozen=True):
             raise ConfigError(f"renew_s is {self.renew_s:g} and stop_grace_s {self.stop_grace_s:g}; use positive times")
         if self.fence_s <= 2 * self.renew_s:
             raise ConfigError(
-                f"fence_s is {self.fence_s:g}, which a single lost renewal uses up;"
-                f" it must be more than twice renew_s ({self.renew_s:g})"
+                f"fence_s is {self.fence_s:g}, which is too short for one lost renewal; it must be more than twice"
+                f" renew_s ({self.renew_s:g})"
             )
         stopped_s = (self.fence_s + self.stop_grace_s) * (1 + CLOCK_DRIFT)
         if stopped_s >= self.lost_s:

@@ -43,7 +43,7 @@ def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Seq
     found = _offered()
     if kind not in found:
         known = ", ".join(sorted({*OWN, *found}))
-        raise ConfigError(f"heron.engine.kind is {kind!r}, but there is no such engine; use one of {known}")
+        raise ConfigError(f"heron.engine.kind is {kind!r}, which is not an engine; use one of {known}")
     opener: Opener = found[kind].load()
     return opener(settings, topology_id, command)
 

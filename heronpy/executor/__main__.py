@@ -32,14 +32,21 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--launch", required=True, help="path of launch.json")
     parser.add_argument("--container", required=True, type=int, help="number of the container")
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of the container")
-    parser.add_argument("--parent", type=int, default=0, help="process with which it ends; 0: it ends by itself")
-    parser.add_argument("--signs-fd", type=int, default=-1, help="descriptor for a byte a second, as a sign of life")
-    parser.add_argument("--echo-fd", type=int, default=-1, help="descriptor that gets all log lines of the container")
-    parser.add_argument("--life", type=int, default=0, help="number of earlier ends of the slot in this epoch")
+    parser.add_argument("--parent", type=int, default=0, help="process whose end also ends the executor; 0: none")
+    parser.add_argument(
+        "--signs-fd",
+        type=int,
+        default=-1,
+        help="file descriptor to which a byte a second is written, as a sign of life",
+    )
+    parser.add_argument(
+        "--echo-fd", type=int, default=-1, help="file descriptor to which all log lines of the container are written"
+    )
+    parser.add_argument("--life", type=int, default=0, help="how often the slot has already ended in this epoch")
     parser.add_argument("--after", default="", help="why the container was restarted; empty if unknown")
-    parser.add_argument("--after-text", default="", help="the same, for people")
-    parser.add_argument("--cpu", type=float, default=0.0, help="most cores of the container; 0: no limit")
-    parser.add_argument("--ram-bytes", type=int, default=0, help="most memory of the container; 0: no limit")
+    parser.add_argument("--after-text", default="", help="the same, as text for users")
+    parser.add_argument("--cpu", type=float, default=0.0, help="maximum number of cores of the container; 0: no limit")
+    parser.add_argument("--ram-bytes", type=int, default=0, help="maximum memory of the container; 0: no limit")
     return parser.parse_args(argv)
 
 
@@ -52,9 +59,9 @@ def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
     try:
         container_group.enter(container_group.group_name(launch.topology_id, container), os.getpid(), cpu, ram_bytes)
     except OSError as error:
-        log.warning("container %d is not limited to the %s that it asks for: %s", container, size, error)
+        log.warning("container %d is not limited to the requested %s: %s", container, size, error)
         return str(error)
-    log.info("container %d has at most %s, by a control group", container, size)
+    log.info("a control group limits container %d to %s", container, size)
     return ""
 
 

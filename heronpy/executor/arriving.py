@@ -72,7 +72,7 @@ def build(home: Path, archive: Path, digest: str, timeout_s: float = BUILD_MAX_S
                     _build(folder / ".tmp" / digest, entry, archive, digest, deadline)
     except OSError as error:
         where = error.filename or folder
-        raise PackageError(f"no environment can be made below {folder}: {where}: {error.strerror or error}") from None
+        raise PackageError(f"cannot create an environment below {folder}: {where}: {error.strerror or error}") from None
     return entry / "bin" / "python"
 
 
@@ -88,7 +88,7 @@ def _build(scratch: Path, entry: Path, archive: Path, digest: str, deadline: flo
         wheels, made = scratch / "wheels", scratch / "made"
         make_folders(wheels)
         files = unpack(archive, wheels)
-        trouble = f"the environment of {archive.name} cannot be made on this host"
+        trouble = f"the environment of {archive.name} cannot be created on this host"
         _make(made, deadline, trouble)
         options = ["--python", str(made / "bin" / "python"), "--isolated", "install", "--no-index", "--quiet"]
         where = ["--find-links", str(wheels), *map(str, files)]
@@ -141,7 +141,7 @@ def _locked(file: Path, deadline: float) -> Iterator[None]:
     while (descriptor := try_lock(file)) < 0:
         if time.monotonic() >= deadline:
             raise DeadlineError(
-                f"{holder(file)} has not made environment {file.name[:12]} in time; check what that process does"
+                f"{holder(file)} has not created environment {file.name[:12]} in time; check that process"
             )
         time.sleep(_LOOK_S)
     try:
@@ -262,5 +262,5 @@ def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Calla
             # Opened where it is needed: this host may have the package.
             return PackagePieces(place, launch.topology_id).read(digest, size, offset)
 
-        source = either(from_place, from_endpoint, lambda error: log.warning("%s; the scheduler has it, too", error))
+        source = either(from_place, from_endpoint, lambda error: log.warning("%s; asking the scheduler", error))
     PackageStore(launch.here.packages).fetch(package, source, welcome.package_bytes, welcome.package_sha256)

@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
         "--start-s",
         type=float,
         default=EngineSettings().start_s,
-        help="seconds until the scheduler must have admitted it (default: %(default)g)",
+        help="seconds within which the scheduler must admit the container (default: %(default)g)",
     )
     arguments = parser.parse_args(argv)
     with contextlib.suppress(PermissionError):  # already the leader of its session's group
@@ -62,8 +62,8 @@ def _who() -> Who:
     topology_id, *numbers = found
     if name_problem(topology_id) or not all(one.isascii() and one.isdigit() for one in numbers):
         raise ConfigError(
-            "HERON_TOPOLOGY_ID, HERON_CONTAINER and HERON_SUBMISSION do not say which container this is;"
-            " it is started by the engine of a cluster, not by hand"
+            "HERON_TOPOLOGY_ID, HERON_CONTAINER and HERON_SUBMISSION do not identify this container; containers are"
+            " started by the engine of a cluster, not by hand"
         )
     return Who(topology_id, *map(int, numbers))
 
@@ -73,7 +73,7 @@ def _token(who: Who) -> JoinToken:
     text, source = (_mounted(folder), folder) if folder else (_piped(), "standard input")
     token = JoinToken.from_text(text.decode(errors="replace"), source)
     if token.topology_id != who.topology_id:
-        raise ConfigError(f"{source} holds the join token of another topology than {who.topology_id}")
+        raise ConfigError(f"{source} contains the join token of a different topology, not of {who.topology_id}")
     return token
 
 

@@ -149,7 +149,7 @@ class Container:
         loop = asyncio.get_running_loop()
         self._end: asyncio.Future[End] = loop.create_future()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self._on_signal, True, "its engine ends it")
+            loop.add_signal_handler(signum, self._on_signal, True, "its engine is ending it")
         loop.add_signal_handler(signal.SIGHUP, self._on_parent)
         loop.add_signal_handler(signal.SIGUSR1, self._on_signal, False, "its engine will end it soon")
         self._child = ExecutorChild(lambda: self._feed(SignOfLife()), lambda status: self._feed(ExecutorEnded(status)))
@@ -158,7 +158,7 @@ class Container:
         )
         if os.getppid() != self._parent:
             self._on_parent()
-        said, code, soon = "an error of its own", int(exit_codes.FAILURE), False
+        said, code, soon = "an internal error", int(exit_codes.FAILURE), False
         try:
             if (admitted := await self._admitted()) is not None:
                 await self._arrive(admitted)
@@ -171,7 +171,7 @@ class Container:
             log.error("%s", said)
         except Exception as error:
             # The traceback may be lost, so the endpoint and the engine get the sentence.
-            said = " ".join(f"an error of its own: {type(error).__name__}: {error}".split())[:SAID_MAX_CHARS]
+            said = " ".join(f"an internal error: {type(error).__name__}: {error}".split())[:SAID_MAX_CHARS]
             log.exception("%s cannot continue", self._name)
         log.info("%s ends: %s", self._name, said)
         try:
@@ -262,7 +262,7 @@ class Container:
         with self._spans.step("fetch"):
             arriving.fetch_package(welcome, launch, read)
         if self._end.done():
-            raise RpcError("it was told to end before it had started")
+            raise RpcError("the container had to end before its executor started")
         with self._spans.step("build"):
             launch = arriving.with_environment(launch, home, engine.environment)
             credential = SessionCredential(who.container, who.submission, bytes(welcome.secret))
@@ -280,7 +280,7 @@ class Container:
     def _on_parent(self) -> None:
         # A parent outside of this process's namespace has the number 0, dead or alive.
         if not self._parent or os.getppid() != self._parent:
-            self._on_signal(True, "the process of the engine that started it is gone")
+            self._on_signal(True, "the engine's process that started it has ended")
 
     def _on_tick(self) -> None:
         self._ticks += 1
@@ -307,10 +307,10 @@ class Container:
                 case StartExecutor(epoch, after, life):
                     self._start(epoch, after, life)
                 case StopExecutor(why):
-                    log.warning("the executor is stopped: %s", why)
+                    log.warning("stopping the executor: %s", why)
                     self._child.stop()
                 case KillExecutor(why):
-                    log.warning("the executor is killed: %s", why)
+                    log.warning("killing the executor: %s", why)
                     self._child.kill()
                 case End():
                     if not self._end.done():
@@ -321,7 +321,7 @@ class Container:
         assert launch is not None and folder is not None
         if life:
             log.warning(
-                "the slot has ended and is started again: %d of at most %d times in its epoch", life, SLOT_LIVES - 1
+                "the slot has ended and is restarted (%d of at most %d times in its epoch)", life, SLOT_LIVES - 1
             )
         file = str(folder.path / arriving.LAUNCH)
         module = SLOT_MODULE if launch.submitted.program == SLOT else self._module
@@ -341,7 +341,7 @@ class Container:
         except OSError as error:
             self._end.set_exception(ConfigError(f"cannot start {launch.python}: {error.strerror}"))
             return
-        log.info("the executor runs as process %d in epoch %d", self._child.pid, epoch)
+        log.info("the executor is process %d in epoch %d", self._child.pid, epoch)
 
     # ---- what is sent -------------------------------------------------------------------------
     async def _renew(self, send: Send) -> None:
@@ -390,7 +390,7 @@ class Container:
         try:
             archive = LogArchive(place, self._who.topology_id, within_s / 2)
         except ConfigError as error:
-            log.warning("no log is archived: %s", error)
+            log.warning("logs are not archived: %s", error)
             return frozenset()
         run = Run(self._who.container, self._who.submission, host_name())
         work = asyncio.wrap_future(_in_thread(lambda: archive_logs(archive, run, folder, archived)))

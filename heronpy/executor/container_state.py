@@ -347,11 +347,11 @@ class ContainerState:
             return effects
         if self._lease.is_over(now):
             if self.phase is Phase.ACTING:
-                effects += self._stop(f"it had no grant for {self._times.fence_s:g} s", now)
+                effects += self._stop(f"its lease was not granted for {self._times.fence_s:g} s", now)
             elif self.phase in (Phase.PREPARING, Phase.STANDBY):
                 self._lease.stop()  # no process has run yet
         if self.phase is Phase.ACTING and now >= self._silent_at:
-            self._then = End(Ending.HUNG, "its executor gave no sign of life, and was killed")
+            self._then = End(Ending.HUNG, "its executor gave no sign of life and was killed")
             effects += self._stop(self._then.why, now, grace=False)
         if self.phase is Phase.STOPPING and now >= self._kill_at:
             effects.append(KillExecutor(self._why))

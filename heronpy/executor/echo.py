@@ -77,7 +77,7 @@ class Echo:
                 untold, self._untold = (self._untold, 0) if not self._waiting and not self._full else (0, self._untold)
             if not self._write(text):
                 return
-            if untold and not self._say(f"{untold} lines were left out here: this output is read too slowly"):
+            if untold and not self._say(f"{untold} lines were left out: this output is read too slowly"):
                 return
 
     def _say(self, text: str) -> bool:
@@ -87,7 +87,7 @@ class Echo:
         """Write a text; False if the file is full."""
         full = self._max_bytes is not None and os.fstat(self._fd).st_size + len(text) > self._max_bytes
         if full and os.fstat(self._fd).st_size <= (self._max_bytes or 0):
-            said = "this file has its full size, so no more lines come here; the log files continue"
+            said = "this file has reached its maximum size and ends here; the log files continue"
             text = f"{self._name} | echo: {said}\n".encode()
         elif full:
             text = b""  # another process has reported it
@@ -98,7 +98,7 @@ class Echo:
             if not full:
                 return True
         except OSError as error:  # no reader, or the disk is full
-            log.warning("the standard output of the first process takes no more logs: %s", error.strerror)
+            log.warning("no more logs are written to the standard output of the first process: %s", error.strerror)
         with self._wake:
             self._full = True
             self.left_out += len(self._waiting)

@@ -81,7 +81,7 @@ class Evidence:
                 text = await self._stacks(request.name, lambda: self._send(pid, signal.SIGUSR1)) or ""
             shown = printed_stacks(text)
             if not shown:
-                self._check(request.name, pid, "its stacks were taken")
+                self._check(request.name, pid, "the stacks were read")
                 raise RpcError(f"{request.name} printed no stacks")
             return control_pb2.DumpStacksReply(text=shown)
 
@@ -102,11 +102,11 @@ class Evidence:
                 try:
                     rows = await asyncio.to_thread(self._spy, program, pid, request)
                 except _NoSpyError as error:
-                    self._check(request.name, pid, "it was sampled")
+                    self._check(request.name, pid, "being sampled")
                     if request.native:
                         raise RpcError(str(error)) from None
                     note = str(error)
-                self._check(request.name, pid, "it was sampled")
+                self._check(request.name, pid, "being sampled")
             if rows is None:
                 rows, by = await self._sample(pid, request), ITSELF
             return packed(profile_of(rows, by, note))
@@ -115,11 +115,11 @@ class Evidence:
         """The objects of a process by type; it stops for up to about `limit_s`. RpcError if it ends."""
         if not LIMIT_MIN_S <= request.limit_s <= LIMIT_MAX_S or not 1 <= request.top <= TOP_MAX:
             raise InvalidRpcError(
-                f"a heap takes from {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s and names from 1 to {TOP_MAX} types"
+                f"the limit of a heap is from {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s, for 1 to {TOP_MAX} types"
             )
         with self._turn(request.name) as pid:
             wanted = {"heap": {"top": request.top, "limit_s": request.limit_s}}
-            found = await self._ask(request.name, pid, wanted, request.limit_s, "its objects were counted")
+            found = await self._ask(request.name, pid, wanted, request.limit_s, "the objects were counted")
             if "error" in found:
                 raise RpcError(f"{request.name} {found['error']}")
             types = [HeapType(name=name, count=count, bytes=size) for name, count, size in found["types"]]
@@ -134,11 +134,11 @@ class Evidence:
         """Reserve a process, so that no other request takes evidence of it; yields its pid."""
         pid = self._pid(name)
         if not pid:
-            raise InvalidRpcError(f"{name} does not run in this container")
+            raise InvalidRpcError(f"{name} is not running in this container")
         if name in self._busy:
-            raise RetryableRpcError(f"evidence of {name} is already being collected; try again when that has ended")
+            raise RetryableRpcError(f"evidence of {name} is already being collected; try again later")
         if len(self._busy) >= AT_ONCE_MAX:
-            raise RetryableRpcError(f"evidence of {AT_ONCE_MAX} processes of this container is being taken; try again")
+            raise RetryableRpcError(f"evidence of {AT_ONCE_MAX} processes is being collected; try again")
         self._busy.add(name)
         try:
             yield pid
@@ -161,7 +161,7 @@ class Evidence:
     # ---- the process itself -----------------------------------------------------------------
     async def _sample(self, pid: int, request: control_pb2.Profile) -> list[Row]:
         wanted = {"duration_s": request.duration_s, "rate": request.rate, "idle": request.idle}
-        found = await self._ask(request.name, pid, wanted, request.duration_s, "it was sampled")
+        found = await self._ask(request.name, pid, wanted, request.duration_s, "being sampled")
         return [(tuple(row["stack"]), row["seconds"]) for row in found["rows"]]
 
     async def _ask(self, name: str, pid: int, wanted: Mapping[str, Any], takes_s: float, meanwhile: str) -> Any:
@@ -172,7 +172,7 @@ class Evidence:
         try:
             if not _listens(pid):
                 self._check(name, pid, meanwhile)
-                raise RetryableRpcError(f"{name} does not answer yet: it is starting; try again")
+                raise RetryableRpcError(f"{name} does not answer yet, because it is starting; try again")
             self._send(pid, signal.SIGUSR2)
             deadline = time.monotonic() + takes_s + SLACK_S
             while not answer.exists():
@@ -212,7 +212,7 @@ class Evidence:
             with out.open(encoding="utf-8", errors="replace") as file:
                 return folded(file.read(RAW_MAX_BYTES), request.rate, request.idle)
         except subprocess.TimeoutExpired:
-            raise _NoSpyError(f"py-spy had not finished after {request.duration_s + SLACK_S:g} s") from None
+            raise _NoSpyError(f"py-spy did not finish within {request.duration_s + SLACK_S:g} s") from None
         finally:
             spy.kill()
             spy.wait()
@@ -235,7 +235,7 @@ def _reason(said: str) -> str:
     """py-spy's error as one sentence."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if "ermission" in said or "ptrace" in said:
-        return "py-spy may not attach; run the topology as root or set kernel.yama.ptrace_scope to 0"
+        return "py-spy is not permitted to attach; run the topology as root or set kernel.yama.ptrace_scope to 0"
     found = next((line for line in lines if "rror" in line or "denied" in line), lines[-1] if lines else "no reason")
     return f"py-spy could not sample: {found[:REASON_MAX]}"
 

@@ -46,7 +46,7 @@ class TopologyHanding:
         except (HeronError, OSError) as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
-                log.warning("the topology cannot be handed to the tasks, trying again: %s", error)
+                log.warning("cannot deliver the topology to the tasks; trying again: %s", error)
             self._timer = self._loop.call_later(AGAIN_S, self.start)
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ def tasks_that_ran(state: StateManager, launch: LaunchSpec) -> frozenset[int]:
         found = state.get(paths.totals(launch.topology))
         ledger = control_pb2.TotalsLedger.FromString(found[0] if found is not None else b"")
     except (HeronError, DecodeError) as error:
-        log.warning("it is unknown which tasks have run before, so one that cannot start fails at once: %s", error)
+        log.warning("it is unknown which tasks have run before, so a task that cannot start fails at once: %s", error)
         return frozenset()
     if ledger.topology_id != launch.topology_id:
         return frozenset()

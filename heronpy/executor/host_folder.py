@@ -37,7 +37,7 @@ _LOCK: Final = "lock"
 LOCK_WAIT_S: Final = 60.0
 #: How often to check again, because a file system may still show a file of a process that has just ended.
 _REMOVE_TRIES: Final = 5
-_FIX: Final = "set heron.engine.home to a folder that you may write to on every host"
+_FIX: Final = "set heron.engine.home to a folder that you can write to on every host"
 
 
 def home_of(given: str) -> Path:
@@ -52,7 +52,7 @@ def home_of(given: str) -> Path:
     try:
         make_private(home)
     except OSError as error:
-        raise ConfigError(f"host folder {home} cannot be made: {error.strerror}; {_FIX}") from None
+        raise ConfigError(f"host folder {home} cannot be created: {error.strerror}; {_FIX}") from None
     return home
 
 
@@ -72,7 +72,7 @@ class HostFolder:
         try:
             self._open()
         except OSError as error:
-            what = f"{error.filename or self.path} cannot be made or used: {error.strerror}"
+            what = f"{error.filename or self.path} cannot be created or used: {error.strerror}"
             raise ConfigError(f"{what}; {_FIX}") from None
 
     def _open(self) -> None:

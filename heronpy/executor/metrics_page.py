@@ -44,7 +44,7 @@ def check_host(host: str, explicit: bool) -> None:
     """Refuse to expose metrics to the network unless a setting asks for it."""
     if not is_loopback(host) and not explicit:
         raise ConfigError(
-            f"the metrics page would listen on {host}, which others can reach; if that is intended, set"
+            f"the metrics page would listen on {host}, which other hosts can reach; if this is intended, set"
             " heron.executor.metrics_host in the topology or on the command line"
         )
 
@@ -110,8 +110,8 @@ class MetricsPage:
                 if error.errno != errno.EADDRINUSE:
                     raise
         raise ConfigError(
-            f"all ports {self._ports.start}-{self._ports.stop - 1} of {self._host} are taken, so none is left for the"
-            " metrics page; free some, or widen heron.security.port_range"
+            f"all ports {self._ports.start}-{self._ports.stop - 1} of {self._host} are taken, so no port is left for"
+            " the metrics page; free some ports, or widen heron.security.port_range"
         )
 
     async def _listen(self, port: int) -> asyncio.Server:
@@ -164,10 +164,10 @@ class MetricsPage:
         if words[0] != "GET":
             return 405, "text/plain", "only GET is allowed\n"
         if not self._host_allowed(lines[1:]):
-            return 403, "text/plain", "this page answers to local names only\n"
+            return 403, "text/plain", "this page answers only to local host names\n"
         page = self._pages.get(words[1].partition("?")[0])
         if page is None:
-            return 404, "text/plain", "there are /metrics and /health\n"
+            return 404, "text/plain", "the only paths are /metrics and /health\n"
         try:
             return 200, *self._built(page)
         except Exception:

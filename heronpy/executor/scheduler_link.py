@@ -174,7 +174,7 @@ class SchedulerLink:
         try:
             await self._call(body, CALL_S)
         except HeronError as error:
-            log.warning("the scheduler did not take %s: %s", type(body).__name__, error)
+            log.warning("the scheduler did not accept %s: %s", type(body).__name__, error)
             return False
         return True
 
@@ -228,7 +228,7 @@ def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]
             if name.endswith(".log"):
                 archived.add(name.removesuffix(".log"))
     except (ObjectsError, OSError) as error:
-        log.warning("not all logs are in the archive %s: %s", archive.name, error)
+        log.warning("some logs are missing from the archive %s: %s", archive.name, error)
 
 
 async def send_logs(
@@ -244,7 +244,7 @@ async def send_logs(
         try:
             data, is_cut = _end_of(path, kept_bytes)
         except OSError as error:
-            log.warning("the end of %s is not kept: %s", path.name, error.strerror)
+            log.warning("the end of %s was not kept: %s", path.name, error.strerror)
             continue
         if path.stem in archived:
             data, is_cut = b"\n" + data.rstrip(b"\n").rpartition(b"\n")[2], True

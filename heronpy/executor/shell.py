@@ -139,7 +139,7 @@ class Executor:
         self._done = asyncio.Event()
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self.stop, "it was asked to stop")
+            loop.add_signal_handler(signum, self.stop, "it was requested to stop")
         self._host = ProcessHost(self._server, self._supervisor, self)
         try:
             await self._open()
@@ -234,7 +234,7 @@ class Executor:
                 plan_file(launch.sockets_dir, container),
             )
             self._plan_watch.start()
-        log.info("%s runs; metrics on %s port %d", self._name, self._page_host, self._page.port)
+        log.info("%s is running; metrics on %s port %d", self._name, self._page_host, self._page.port)
 
     async def _close(self) -> None:
         await self._jobs.close()
@@ -320,7 +320,7 @@ class Executor:
     def on_give_up(self, effect: GiveUp) -> None:
         startup = effect.reason is ExitReason.STARTUP_FAILURE
         code = exit_codes.STARTUP_FAILURE if startup else exit_codes.FAILURE
-        log.error("%s gives up because of %s: %s", self._name, effect.name, effect.detail)
+        log.error("%s has given up because of %s: %s", self._name, effect.name, effect.detail)
         # The scheduler reports the last line of this log.
         self.stop(f"{effect.name} has failed permanently ({effect.reason.value}: {effect.detail})", code)
 
@@ -429,7 +429,7 @@ class Executor:
     def _on_tmaster(self, envelope: control_pb2.Envelope) -> None:
         field, body = body_of(envelope)
         if field == "restart_processes":
-            log.info("the topology master asks to restart %s", list(body.names) or "all processes")
+            log.info("the topology master requests a restart of %s", list(body.names) or "all processes")
             self._host.handle(RestartAsked(tuple(body.names), body.reason))
 
 

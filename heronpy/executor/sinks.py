@@ -183,7 +183,7 @@ class _Worker:
                 self._warned_at = now
         if not warned:
             log.warning(
-                "metrics do not reach the %s sink at %s (%s); they are discarded until they do, and counted in"
+                "metrics do not reach the %s sink at %s (%s); they are discarded for now, and counted in"
                 " __executor/__sink_samples_discarded",
                 self.name,
                 self._writer.where,

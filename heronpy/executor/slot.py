@@ -124,7 +124,7 @@ class Slot:
         self._jobs.every(SAMPLE_S, lambda: self._jobs.start(self._measure()))
         self._jobs.start(self._follow())
         self._jobs.start(self._answer())
-        log.info("slot %d runs in epoch %d", self._number, self._holding.epoch)
+        log.info("slot %d is running in epoch %d", self._number, self._holding.epoch)
         await self._stopped.wait()
         await self._jobs.close()
         self._host.close()
@@ -135,7 +135,7 @@ class Slot:
     def _stop(self) -> None:
         if not self._supervisor.stopping:
             log.info("slot %d stops", self._number)
-            self._host.handle(StopAsked("its slot stops"))
+            self._host.handle(StopAsked("its slot is stopping"))
 
     def _sign(self) -> None:
         self._own_log.rotate_if_large()
@@ -154,7 +154,7 @@ class Slot:
 
         kept = await asyncio.to_thread(self._disk.read)
         if kept is not None:
-            log.info("slot %d continues from map %d on its disk", self._number, kept[0].number)
+            log.info("slot %d resumes from map %d on its disk", self._number, kept[0].number)
             self._holding.take(*kept)
             self._reconcile()
         while True:
@@ -173,9 +173,7 @@ class Slot:
                 pause_s = AGAIN_S
                 if str(error) != complaint:
                     complaint = str(error)
-                    log.warning(
-                        "the map of the pool cannot be read, so the slot keeps to the last one that it read: %s", error
-                    )
+                    log.warning("the map of the pool cannot be read, so the slot keeps its last map: %s", error)
             self._reconcile()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -298,7 +296,7 @@ class Slot:
                 await asyncio.to_thread(self._state.set, path, content)
                 self._answered = content
             except (HeronError, OSError) as error:
-                log.debug("the keeper of the pool does not hear: %s", error)
+                log.debug("cannot report to the keeper of the pool: %s", error)
                 self._say.set()
                 await asyncio.sleep(AGAIN_S)
 
@@ -320,7 +318,7 @@ class Slot:
         argv = ("--launch", file, "--container", str(run.container), "--epoch", str(epoch),
                 *((f"--after={after.value}",) if after is not None else ()),
                 *((f"--ram-bytes={limit}",) if (limit := self._limit_of(run)) else ()))  # fmt: skip
-        log.info("lease: %s starts in epoch %d, by map %d", spec.name, epoch, run.number)
+        log.info("lease: %s starts in epoch %d, according to map %d", spec.name, epoch, run.number)
         return Command(spec.name, "heronpy.executor", argv, cwd=launch.working_dir)
 
     def _limit_of(self, run: Run) -> int:

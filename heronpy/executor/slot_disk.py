@@ -57,7 +57,7 @@ class SlotDisk:
         except FileNotFoundError:
             return None
         except (OSError, ConfigError, DamagedStateError) as error:
-            log.warning("what was kept in %s cannot be read: %s", self._folder, error)
+            log.warning("the kept state in %s cannot be read: %s", self._folder, error)
             return None
 
     def keep(self, found: Map, buckets: Mapping[int, tuple[Spec, ...]]) -> None:
@@ -75,7 +75,7 @@ class SlotDisk:
                 del self._owed[bucket]
             replace_file(self._folder / MAP, pack(_Kept(self._epoch, found)))
         except (OSError, ConfigError) as error:
-            log.warning("map %d is not kept for a slot that crashes: %s", found.number, error)
+            log.warning("map %d could not be saved for a restart of the slot: %s", found.number, error)
             (self._folder / MAP).unlink(missing_ok=True)
         self._number = found.number
 

@@ -20,10 +20,10 @@ class Identity(Enum):
     """The result of comparing a file with a known file."""
 
     SAME = "the same"
-    RENAMED = "the same, with another name"
-    SHORTER = "shorter than what was read, and as far as one can tell with the same beginning"
+    RENAMED = "the same file, with another name"
+    SHORTER = "the file is shorter than the bytes that were read, and appears to have the same beginning"
     MUTATED = "the same beginning, but bytes that were read have changed"
-    NEW = "another one: truncated and rewritten, or another file"
+    NEW = "another file: truncated and rewritten, or replaced"
 
 
 class Fingerprint(NamedTuple):

@@ -23,7 +23,7 @@ INTERVAL_S = 0.5
 #: Shortest interval between scans, as a multiple of a scan's duration.
 COST_FACTOR = 20
 FILES_MAX = 200_000
-_LINK = "is a link, which is not followed; name its target in the pattern"
+_LINK = "is a link, which is not followed; put its target into the pattern"
 _SPECIAL = "is not a regular file; make the pattern exclude it"
 
 
@@ -74,9 +74,9 @@ class Pace:
         self.due = min(self.due, now + max(within_s, self._took_s))
 
 
-#: Messages for a pattern that matches no file: for files that are followed, and for files that are read once.
-WAITS = "matches no file yet; waiting for one"
-NOTHING = "matches no file, so nothing of it is processed"
+#: Messages for a pattern that matches no file: when following files, and when reading the present ones.
+WAITS = "matches no file yet; waiting for a file"
+NOTHING = "matches no file, so nothing is processed for it"
 
 
 class Scanner:
@@ -98,7 +98,7 @@ class Scanner:
             for entry in _walk(pattern.root, pattern.parts, look.refused):
                 if len(found) >= self._files_max:
                     limit = counted(self._files_max, "file")
-                    look.refused[pattern.text] = f"matches more than {limit}; the others are not read: divide them"
+                    look.refused[pattern.text] = f"matches more than {limit}; the rest is not read: use more patterns"
                     break
                 found.setdefault(entry.path, entry)
             if len(found) == before:
@@ -159,7 +159,7 @@ def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterato
     except FileNotFoundError:
         return
     except OSError as error:
-        refused[folder] = f"cannot be listed ({error.strerror}); check its rights"
+        refused[folder] = f"cannot be listed ({error.strerror}); check its permissions"
         return
     matches = matcher("*" if part == ANY_FOLDERS else part)
     for entry in entries:

@@ -63,7 +63,7 @@ def _changing(f: Finding, topology: str) -> str:
         return f"{topology} is {f.names[0]}" + _quoted(f)
     if "young_s" in f.figures:
         left = format_duration(max(1, round(f.figures["young_s"])))
-        return f"{topology} has just started; it can be judged in {left}"
+        return f"{topology} has just started; the doctor can judge it in {left}"
     left = format_duration(round(f.figures["left_s"]))
     what = f" ({f.quote})" if f.quote else ""
     return f"{topology} has changed{what}; its rates can be judged in {left}"
@@ -71,7 +71,7 @@ def _changing(f: Finding, topology: str) -> str:
 
 def _down(f: Finding, topology: str) -> str:
     if f == SCHEDULER_DOWN:
-        return f"the scheduler of {topology} does not run, so a container that ends is not replaced"
+        return f"the scheduler of {topology} is not running, so a container that ends is not replaced"
     if "down" not in f.figures:
         return f"{f.names[0]} is {f.names[1]}{_quoted(f)}"
     down, tasks = int(f.figures["down"]), int(f.figures["tasks"])
@@ -173,7 +173,7 @@ def _bad_update(f: Finding, topology: str) -> str:
     what = f" ({f.quote})" if f.quote else ""
     plan = f" to physical plan {n['plan']:.0f}" if "plan" in n else ""
     return (
-        f"{f.component} does {_percent(n['less'])} less per busy second since the update{plan}"
+        f"{f.component} processes {_percent(n['less'])} less per busy second since the update{plan}"
         f" {format_duration(round(n['ago_s']))} ago{what}: {_rate(n['after'])} per task, before {_rate(n['before'])}"
     )
 
@@ -182,7 +182,7 @@ def _slow_host(f: Finding, topology: str) -> str:
     n = f.figures
     return (
         f"the {n['tasks']:.0f} tasks of {f.component} on {f.names[0]} are slow: while busy, each handles"
-        f" {_rate(n['rate'])}, and those of other machines {_rate(n['usual'])}"
+        f" {_rate(n['rate'])}, and the tasks on other machines {_rate(n['usual'])}"
     )
 
 
@@ -207,7 +207,7 @@ def _go_back(f: Finding, where: str) -> str:
             f"go back to physical plan {f.figures['plan_before']:.0f}, which had the same tasks: heron update {where}"
             " with its settings (--runtime-config) or containers (--container-number)"
         )
-    return f"if the update was not meant to do this, {back}; heron events {where}"
+    return f"if the slowdown was not intended, {back}; heron events {where}"
 
 
 def _takes_spark(f: Finding) -> bool:
@@ -221,7 +221,7 @@ def _free_cpu(f: Finding, where: str) -> str:
     if _takes_spark(f):
         return (
             f"{stop}give Spark fewer of these cores (heron.spark.master, such as local[1]), or larger and fewer batches"
-            " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run it elsewhere (spark://HOST:PORT)"
+            " (heron.spark.batch_rows, heron.spark.batch_interval_s), or run Spark elsewhere (spark://HOST:PORT)"
         )
     profile = f" (heron profile {where} {f.task})" if f.task else ""
     # Tasks that wait for something else are not limited by the CPU alone.
@@ -233,7 +233,7 @@ def _spark(f: Finding, topology: str) -> str:
     n = f.figures
     if "raised" in n:
         return (
-            f"the function of a Spark sink raises: {n['raised']:,.0f} times in the last"
+            f"the function of a Spark sink raises exceptions: {n['raised']:,.0f} times in the last"
             f" {format_duration(round(n['window_s']))}; of its batches {n['failed']:,.0f} failed permanently and"
             f" {n['committed']:,.0f} were committed"
         )
@@ -251,7 +251,7 @@ def _over_provisioned(f: Finding, topology: str) -> str:
     n = f.figures
     return (
         f"{n['needed']:.0f} of the {n['tasks']:.0f} tasks of {f.component} suffice:"
-        f" in the last hour they were {_percent(n['busy'])} busy at most"
+        f" in the last hour they were at most {_percent(n['busy'])} busy"
     )
 
 
@@ -290,7 +290,7 @@ def _too_few(f: Finding, topology: str) -> str:
             f" {within}; its {counted(tasks, 'task')} {'is' if tasks == 1 else 'are'} {full}"
         )
     told = (
-        f"; the number that it needs will be known in {format_duration(round(n['known_in_s']))}"
+        f"; the required number of tasks will be known in {format_duration(round(n['known_in_s']))}"
         if "known_in_s" in n
         else ""
     )
@@ -314,7 +314,7 @@ def _limit(f: Finding, topology: str) -> str:
 
 def _add_tasks(f: Finding, where: str) -> str:
     if "needed" not in f.figures:
-        return f"wait until then: it may only be processing the tuples that waited for its start; heron top {where}"
+        return f"wait until then: it may only be processing tuples that queued up before its start; heron top {where}"
     return f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"
 
 
@@ -332,14 +332,14 @@ def _losses(f: Finding, topology: str) -> str:
         tasks = counted(int(n["tasks"]), "task")
         if "now" in n:
             rate = _rate(n["dropped"])
-            return f"{f.component} is too small for its input: {rate} do not fit into its {tasks} and are discarded"
-        lacks = f"{counted(round(n['dropped'] * n['window_s']), 'tuple')} did not fit into its {tasks}"
+            return f"{f.component} is too small for its input: {rate} do not fit into the queues of its {tasks}"
+        lacks = f"{counted(round(n['dropped'] * n['window_s']), 'tuple')} did not fit into the queues of its {tasks}"
         return f"{f.component} was too small for its input: {lacks} in the last {window}, so they were discarded"
     if "lost" in n:
-        again = "; tuples with an id are sent again" if n.get("sent_again") else ""
+        again = "; tuples with an id are replayed" if n.get("sent_again") else ""
         # The tuples held by a killed process are estimated, but the tuples in a stream manager have no bound.
         lost = "an unknown number of tuples" if n.get("unknown") else f"about {counted(int(n['lost']), 'tuple')}"
-        return f"{lost} lost on the way in the last {window}{again}"
+        return f"{lost} lost in transit in the last {window}{again}"
     return f"{f.component} gave up {counted(int(n['dead_letters']), 'tuple')} as dead letters in the last {window}"
 
 
@@ -348,25 +348,25 @@ def _stopped(f: Finding, topology: str) -> str:
     before = f", before {_rate(n['before'])}" if "before" in n else ""
     says = f"{f.component} has stopped: it has emitted nothing for {format_duration(round(n['still_s']))}{before}"
     if "hung" in n:
-        return f"{says}; it does not return from a call"
+        return f"{says}; its user code does not return from a call"
     if "held" in n:
-        return f"{says}; held by {listed(f.names) if f.names else 'spout backpressure'}"
+        return f"{says}; held back by {listed(f.names) if f.names else 'spout backpressure'}"
     if "pending" in n:
         waits = f"; {n['spark']:.0f} of Spark's batches wait" if "spark" in n else ""
         none = f"; {listed(f.names)} acked no tuple" if f.names else ""
         return f"{says}; {counted(int(n['pending']), 'tuple')} wait for acks, which is the limit{waits}{none}"
     if "checkpoint" in n:
         return f"{says}; a checkpoint waits for {listed(f.names)}"
-    return f"{says}; nothing holds it back, so its source delivers no data"
+    return f"{says}; nothing holds the spout back, so its source delivers no data"
 
 
-_AWAITED = "if it waits for a service, an AsyncBolt can wait for many calls at once"
+_AWAITED = "if the task waits for a service, an AsyncBolt can wait for many calls at once"
 
 
 def _ack(f: Finding) -> str:
     return (
-        f"let {listed(f.names)} ack each tuple that is done; for a bolt that acks many at once,"
-        " topology.max.spout.pending must be above their number"
+        f"make {listed(f.names)} ack each processed tuple; for a bolt that acks in batches, topology.max.spout.pending"
+        " must exceed the batch size"
     )
 
 
@@ -393,7 +393,7 @@ def _processes(f: Finding, topology: str) -> str:
 
 def _fewer_processes(f: Finding, where: str) -> str:
     what = "threads" if "threads" in f.figures else "processes"
-    return f"let {f.component} end the {what} that it starts, or take them from a pool; heron stacks {where} {f.task}"
+    return f"make {f.component} end the {what} that it starts, or use a pool; heron stacks {where} {f.task}"
 
 
 def _descriptors(f: Finding, topology: str) -> str:
@@ -439,7 +439,7 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.SPARK: _spark,
     Verdict.LOSSES: _losses,
     Verdict.NO_INPUT: lambda f, _: (
-        f"nothing to read: {listed(sorted(set(f.names)))} emitted nothing in the last"
+        f"no input: {listed(sorted(set(f.names)))} emitted nothing in the last"
         f" {format_duration(round(f.figures['window_s']))}"
     ),
     Verdict.UNTRIAGED: _untriaged,
@@ -485,13 +485,13 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.SLOW_TASK: lambda f, where: f"heron profile {where} {f.task}; heron restart {where} {f.task}",
     Verdict.UNDER_PROVISIONED: _add_tasks,
     Verdict.LIMIT: lambda f, where: (
-        _ack(f) if f.names else "raise topology.max.spout.pending, or let the sinks acknowledge sooner"
+        _ack(f) if f.names else "raise topology.max.spout.pending, or make the sinks ack sooner"
     ),
     Verdict.CHECKPOINTS: lambda f, where: f"heron checkpoints list {where}",
     Verdict.SPARK: lambda f, where: (
         f"heron exceptions {where} shows the exception; heron batches {where} lists the batches whose rows are kept"
         if "raised" in f.figures
-        else "its machine has no free CPU: use larger and fewer batches (heron.spark.batch_rows), or run Spark on"
+        else "Spark's machine has no free CPU: use larger and fewer batches (heron.spark.batch_rows), or run Spark on"
         " another machine (heron.spark.master)"
         if "starved" in f.figures
         else "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
@@ -518,7 +518,8 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         " heron.logging.file_max_bytes)"
     ),
     Verdict.DISK: lambda f, where: (
-        "free space there: logs, checkpoints and batches stop when the disk is full; the folder is in HERON_HOME"
+        "free disk space on that machine: logs, checkpoints and batches stop when the disk is full; the folder is in"
+        " HERON_HOME"
     ),
     Verdict.BAD_UPDATE: _go_back,
     Verdict.SLOW_HOST: lambda f, where: (

@@ -33,7 +33,7 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
     nexts = {}
     for one in given:
         if one.generation < newest:
-            return f"generation {newest} has begun in the table, and the ledger has generation {one.generation}"
+            return f"the table is at generation {newest}, but the ledger is at generation {one.generation}"
         nexts[one.generation, one.next_unit // PART] = one.next_unit
     # Ids of a ledger that no longer gets requests belong to an unknown part.
     later = [(one, unit) for one, unit in units if unit >= nexts.get((one, unit // PART), unit + 1)]
@@ -41,7 +41,7 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
         return ""
     generation, unit = max(later)
     number = nexts[generation, unit // PART] % PART - 1
-    return f"{folder_name(generation, unit)} is in the table, and the ledger has given out {counted(number, 'unit')}"
+    return f"{folder_name(generation, unit)} is in the table, but the ledger has created only {counted(number, 'unit')}"
 
 
 def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequence[Lineage]) -> list[str]:
@@ -57,11 +57,11 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
     found += contradictions(later, rows=rows)
     for name, ranges in sorted(_of_lineage(earlier, _Forgotten(rows)).items()):
         for begin, end in subtract(ranges, settled.get(name, ())):
-            found.append(f"{_shown(name)} {begin}-{end} is in the table, and the ledger does not know it")
+            found.append(f"{_shown(name)} {begin}-{end} is in the table, but unknown to the ledger")
     there = _of_lineage(later)
     for name, ranges in sorted(done.items()):
         for begin, end in subtract(ranges, there.get(name, ())):
-            found.append(f"{_shown(name)} {begin}-{end} is done in the ledger, and not in the table")
+            found.append(f"{_shown(name)} {begin}-{end} is done in the ledger, but not in the table")
     return found
 
 

@@ -29,8 +29,8 @@ class ReplacedLedgerError(LedgerError):
 
     def __init__(self, pipeline: str, begun: int, found: int) -> None:
         super().__init__(
-            f"the ledger of pipeline {pipeline!r} has generation {found}, but this task began with {begun}: it was"
-            " rebuilt or replaced; attempts begun before do not count, and the task continues with this ledger. If you"
+            f"the ledger of pipeline {pipeline!r} has generation {found}, but this task began with {begun}: the ledger"
+            " was rebuilt or replaced; earlier attempts do not count, and the task continues with this ledger. If you"
             " did not intend that, kill the topology, and run: heron units check"
         )
 
@@ -134,8 +134,8 @@ class Asking:
                 continue
             if attempt is not None and attempt is self._in_vain:
                 if now >= told_at + STOP_S:
-                    # User code takes long for one row: another process takes the next unit sooner.
-                    log.warning("unit %d: this attempt is in vain and does not stop, so its process ends", attempt.unit)
+                    # User code is busy with one row for a long time: another process takes the next unit sooner.
+                    log.warning("unit %d: this attempt is obsolete but does not stop; its process ends", attempt.unit)
                     leave(exit_codes.TERMINATED)
                 continue
             due = now + every_s
@@ -149,7 +149,7 @@ class Asking:
             except LedgerAwayError:
                 continue
             except LedgerError as error:
-                log.warning("cannot send a sign of life to the ledger: %s", error)
+                log.warning("cannot send a heartbeat to the ledger: %s", error)
         ledger.close()
 
     def leave(self) -> None:
@@ -159,7 +159,7 @@ class Asking:
             if self._ledger is not None:
                 self._ledger.ask(Leave())
         except HeronError as error:
-            log.warning("cannot tell the ledger that this task ends; its units wait until it is silent: %s", error)
+            log.warning("cannot notify the ledger that this task ends; its units are freed after a timeout: %s", error)
         self.close()
 
     def _stop_beating(self) -> None:

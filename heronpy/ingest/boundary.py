@@ -32,7 +32,7 @@ def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0)
         try:
             fingerprint = fingerprint_from(file.head, copy.tail if copy is not None else "0:")
         except ValueError:
-            raise LedgerError(f"the ledger does not know how {file.key} begins, so no stream can continue it") from None
+            raise LedgerError(f"the ledger has no fingerprint of {file.key}, so no stream can continue it") from None
         if copy is None or fingerprint.cut > file.size:
             # The file is gone, or its end is unknown: only its beginning is compared.
             fingerprint = fingerprint._replace(cut=0, before=digest(b""))

@@ -120,7 +120,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
 
 def _refuse_missing(table: str) -> None:
     if not Path(table).is_dir():
-        raise LedgerError(f"the folder {table} does not exist; give the one that the pipeline writes")
+        raise LedgerError(f"the folder {table} does not exist; give the folder that the pipeline writes")
 
 
 def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
@@ -151,14 +151,14 @@ def _about(table: str, pipeline: str) -> tuple[Stages, About]:
         ours = [batch for batch in batches(table) if batch.pipeline == pipeline]
         if not ours:
             raise LedgerError(
-                f"{table} is not a table of work units: it has no {stages.home.name}/pipeline.json, and no batch of"
-                f" pipeline {pipeline!r}"
+                f"{table} is not a table of work units: it contains no {stages.home.name}/pipeline.json, and no batch"
+                f" of pipeline {pipeline!r}"
             )
         last = max(ours, key=lambda batch: (batch.generation, batch.dispatch))
         stages = Stages(last.home)
         about = stages.pipeline() or About(pipeline, last.config)
     elif is_home(stages.home):
-        raise LedgerError(f"{table} holds rows that wait for Spark; give the folder to which your function writes")
+        raise LedgerError(f"{table} contains rows that wait for Spark; give the folder to which your function writes")
     if about.pipeline != pipeline:
         raise LedgerError(f"{table} is the table of pipeline {about.pipeline!r}, not of {pipeline!r}")
     _refuse_bolts(pipeline, about.config)
@@ -211,7 +211,7 @@ def _lineages(table: str, pipeline: str) -> list[Lineage]:
     others = {one.pipeline for one in found} - {pipeline}
     if others:
         raise LedgerError(
-            f"{table} has units of pipeline {sorted(others)[0]!r}, too; each pipeline needs its own table"
+            f"{table} also contains units of pipeline {sorted(others)[0]!r}; each pipeline needs its own table"
         )
     # A table that Spark writes may belong to several pipelines.
     return found + [unit for batch in batches(table) if batch.pipeline == pipeline for unit in units_of(batch)]
@@ -267,7 +267,7 @@ def _rows_of(folder: Path, lineage: Lineage) -> Iterator[str]:
         elif not path.name.startswith("_"):
             return
     if counted != lineage.rows:
-        yield f"{folder.name} has {counted:,} rows, but its lineage says {lineage.rows:,}"
+        yield f"{folder.name} has {counted:,} rows, but its lineage records {lineage.rows:,}"
 
 
 def _bad_records(stages: Stages) -> Iterator[dict[str, Any]]:

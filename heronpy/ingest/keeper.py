@@ -244,14 +244,14 @@ class LogKeeper(Spout):
         again = f"heron units rebuild {name} --from {place}, then submit again"
         if opened.is_new and self._stages.published_units():
             raise GaveUpError(
-                f"the ledger of pipeline {name!r} is new, but the table {place} has units, whose lines would come"
-                f" again: {again}; or give the pipeline the ledger with which that table was written until now (no"
-                " backup of it, which is older than the table), or an empty table"
+                f"the ledger of pipeline {name!r} is new, but the table {place} contains units, whose lines would be"
+                f" processed again: {again}; or give the pipeline the ledger with which that table was written until"
+                " now (not a backup, which is older than the table), or an empty table"
             )
         if why := behind(opened.given, newest, units):
             raise GaveUpError(
                 f"the ledger of pipeline {name!r} is older than its table {place} ({why}): it was restored from a"
-                f" backup, or replaced, and lines would come again; run: {again}"
+                f" backup, or replaced, and lines would be processed again; run: {again}"
             )
 
     def _look(self, watch: Watch, now: float) -> None:
@@ -301,7 +301,7 @@ class LogKeeper(Spout):
         """Publish a unit; if the rows went to bolts, there is no stage."""
         self._stages.refuse_other_ledger(unit.ledger)
         if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
-            self.log(f"the stage of unit {unit.unit} is gone, so its copy was published", "warn")
+            self.log(f"the stage of unit {unit.unit} is missing, so its copy was published", "warn")
 
     def _ask_counted(self, request: requests.Request[A]) -> A:
         answer = self._asking.ask(request)

@@ -41,7 +41,7 @@ def write_list(path: Path, lines: Sequence[Weighed]) -> None:
     """Write a list that survives a power failure. Raises StateError if there is already another list."""
     data = b"".join(line for line, _ in lines)
     if not make_record(path, data) and path.read_bytes() != data:
-        raise StateError(f"{path} lists different units of work than before; give --fresh to begin another run")
+        raise StateError(f"{path} lists different units of work than before; give --fresh to start a new run")
 
 
 def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterList:
@@ -56,7 +56,7 @@ def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterL
         os.close(descriptor)
     line = first_line(beginning)
     if status.st_size != sum(len(line) for line, _ in lines) or line is None:
-        raise StateError(f"{path} is not the list that was written; give --fresh to begin another run")
+        raise StateError(f"{path} is not the list that was written; give --fresh to start a new run")
     fingerprint = fingerprint_of(beginning, line)
     fingerprint = Fingerprint(fingerprint.first, len(beginning), digest(beginning), status.st_size, digest(end))
     inode = f"{status.st_dev}:{status.st_ino}"

@@ -48,10 +48,8 @@ from heronpy.ingest.worker import LogWorker, RowWorker
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 UNTIL = ("forever", "now")
 ON_BAD = ("split", "fail")
-#: The end of an error sentence that begins with the component's name.
-_WHY_ACKS = (
-    "gives rows of work units to bolts and relies on acks: no checkpoint could undo what the ledger has committed"
-)
+#: The end of a sentence that begins with the component's name.
+_WHY_ACKS = "emits rows of work units to bolts and relies on acks: no checkpoint could undo the commits of the ledger"
 
 
 class LogUnits:
@@ -136,11 +134,13 @@ class LogUnits:
         The settings `heron.ingest.*` of the topology or its cluster determine options that are not given here.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ConfigError(f"pipeline {name!r}: the name must be a letter and then letters, digits, - and _")
+            raise ConfigError(
+                f"pipeline {name!r}: the name must begin with a letter and contain only letters, digits, - and _"
+            )
         if not callable(rows):
-            raise ConfigError(f"pipeline {name!r} needs rows=: a function(unit) that returns rows, not {rows!r:.100}")
+            raise ConfigError(f"pipeline {name!r} needs rows=, a function(unit) that returns rows, not {rows!r:.100}")
         if output is not None and not isinstance(output, Output):
-            raise ConfigError(f"pipeline {name!r} needs output=: such as ParquetTable(...), not {output!r:.100}")
+            raise ConfigError(f"pipeline {name!r} needs output=, such as ParquetTable(...), not {output!r:.100}")
         _check_stream(name, output, fields, home, replicas)
         if until not in UNTIL:
             raise ConfigError(f"pipeline {name!r}: until is {until!r}; use one of {', '.join(UNTIL)}")
@@ -211,7 +211,7 @@ class LogUnits:
             logs_at(logs, site or "site")
             if SITE_MARK in "/".join(parse(logs).parts):
                 raise ValueError(
-                    f"{logs} has {SITE_MARK} after its first wildcard, where names must be the same on all sites"
+                    f"{logs} contains {SITE_MARK} after its first wildcard, where names must be the same on all sites"
                 )
         except ValueError as error:
             raise ConfigError(f"pipeline {name!r}: logs: {error}") from None
@@ -251,7 +251,7 @@ def _refuse_own(options: UnitOptions) -> None:
             if may_match_below(Pattern(root, parse(logs).parts), folder, (HOME, PREFIX, BATCH)):
                 raise ConfigError(
                     f"pipeline {options.pipeline!r} would read its own {what} {place}, whose files {options.logs} may"
-                    " match; put one of them elsewhere"
+                    " match; move one of the two"
                 )
 
 
@@ -268,7 +268,7 @@ def _check_stream(name: str, output: Output | None, fields: Sequence[str], home:
             f" rows to bolts, not {fields!r:.100}"
         )
     if replicas:
-        raise ConfigError(f"pipeline {name!r} has replicas= and no output=: rows that go to bolts are in no folder")
+        raise ConfigError(f"pipeline {name!r} has replicas= but no output=; rows for bolts are in no folder")
     if home and (not Path(home).is_absolute() or ".." in Path(home).parts):
         raise ConfigError(f"pipeline {name!r}: home must be an absolute path without '..', not {home!r:.100}")
 
@@ -285,10 +285,10 @@ def _after(name: str, what: str, after: Sequence[str], ledger: str) -> tuple[str
         if not isinstance(one, str) or not _NAME.fullmatch(one):
             raise ConfigError(f"pipeline {name!r}: {what} names {one!r}, which is not a valid name of a pipeline")
     if name in names:
-        raise ConfigError(f"pipeline {name!r} would wait for itself; leave it out of its `{what}`")
+        raise ConfigError(f"pipeline {name!r} would wait for itself; leave its name out of its `{what}`")
     if names and len(reaching.urls_of(ledger)) > 1:
         raise ConfigError(
-            f"pipeline {name!r} is in several ledgers, so it cannot wait for others; use one ledger for them"
+            f"pipeline {name!r} is in several ledgers, so it cannot wait for others; use one ledger for all of them"
         )
     return names
 
@@ -315,5 +315,5 @@ def _bytes(name: str, what: str, given: int | str, low: int = 1) -> int:
     except (ValueError, ConfigError):
         value = -1
     if value < low:
-        raise ConfigError(f"pipeline {name!r}: {what} is {given!r}; give an amount of bytes such as 32MB")
+        raise ConfigError(f"pipeline {name!r}: {what} is {given!r}; give a size such as 32MB")
     return value

@@ -297,7 +297,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
         raise MovedError(f"{root}/{chunk.path or chunk.key} cannot be read: {error}") from None
     try:
         if not file_matches(chunk.head, descriptor, chunk.tail):
-            raise MovedError(f"{root}/{chunk.path} is now another file")
+            raise MovedError(f"{root}/{chunk.path} was replaced by another file")
         yield descriptor
         # Checked again after reading: a file that is truncated during the read ends early, and lines would be lost.
         if not file_matches(chunk.head, descriptor, chunk.tail) or os.fstat(descriptor).st_size < chunk.end:

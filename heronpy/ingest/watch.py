@@ -178,8 +178,8 @@ class Watch:
             self._ids.add(row.id)
             if row.state is FileState.LATE:
                 self._notices.say(
-                    f"{change.path} is older than the memory of processed files, so it is not processed; copy it to"
-                    " another name if it is new",
+                    f"{change.path} is older than the ledger's record of processed files, so it is not processed; if"
+                    " the file is new, copy it to another name",
                     is_error=True,
                 )
         self._asked = []

@@ -250,7 +250,7 @@ class LogWorker(Spout):
                 self._stages.write_bad(name, text)
             self.report_error(
                 BadBytesError(
-                    f"{chunk.key} {found.begin}-{found.end} is not in the table, after {answer.tries} tries:"
+                    f"{chunk.key} {found.begin}-{found.end} is not in the table, after {answer.tries} attempts:"
                     f" {answer.error}"
                 )
             )
@@ -262,7 +262,7 @@ class LogWorker(Spout):
     def _go_on(self, attempt: Attempt | EmittedAttempt) -> None:
         self.busy()
         if self._asking.is_in_vain:
-            self.log(f"unit {attempt.work.unit}: another attempt has won; this one stops")
+            self.log(f"unit {attempt.work.unit}: another attempt has won; this attempt stops")
             self._counters.add(IN_VAIN)
             self._discard()
             return

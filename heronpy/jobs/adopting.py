@@ -39,7 +39,7 @@ def adopt(session: Session, store: Store, name: str, who: str, why: str) -> None
         record = session.find(name)
         if session.state.exists(paths.job(name)):
             raise NodeExistsError(
-                f"topology '{name}' has a job already; see it: heron job show {session.target} {name}"
+                f"topology '{name}' already has a job; show it: heron job show {session.target} {name}"
             )
         driver = TopologyDriver(
             session.target, msgspec.structs.replace(session.common, config_property=()), session.state
@@ -47,13 +47,11 @@ def adopt(session: Session, store: Store, name: str, who: str, why: str) -> None
         if not driver.see(name, {}).alive:
             raise ClusterError(
                 f"topology '{name}' has ended, so there is nothing to adopt; remove it with heron kill {session.target}"
-                f" {name} and make a job of its program: heron job create {session.target} PROGRAM"
+                f" {name} and create a job from its program: heron job create {session.target} PROGRAM"
             )
         submitted = session.submitted(name)
         if submitted is None or submitted.topology_id != record.topology_id:
-            raise NotThereError(
-                f"what was submitted as topology '{name}' is not stored, so a job cannot start it again"
-            )
+            raise NotThereError(f"the program of topology '{name}' is not stored, so a job could not restart it")
         kept = msgspec.convert(submitted, Kept, from_attributes=True)
         topology = current_topology(session, record)
         digest = store.define(definition_of(topology, kept, record.role, record.environ))

@@ -90,7 +90,7 @@ class Alerts:
                 self._waiting.put_nowait(msgspec.structs.replace(alert, cluster=self._cluster))
             except queue.Full:
                 self.discarded += 1
-                log.error("job %s: the alert command was not told, %d alerts so far", alert.job, self.discarded)
+                log.error("job %s: the alert command did not get %d alerts so far", alert.job, self.discarded)
         if alerts and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
             self._thread.start()
@@ -117,6 +117,6 @@ def tell(command: tuple[str, ...], alert: Alert) -> None:
         if process.returncode:
             log.error("the alert command %s has failed with exit code %d", command[0], process.returncode)
     except subprocess.TimeoutExpired:
-        log.error("the alert command %s did not end within %g s and is killed", command[0], COMMAND_S)
+        log.error("the alert command %s did not end within %g s and was killed", command[0], COMMAND_S)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

@@ -182,7 +182,7 @@ class Allotting:
                 claim = self._claim(job, pool)
             except HeronError as error:
                 # The step that starts it there reports the same error.
-                log.debug("job %s claims nothing of pool %s: %s", job, pool, error)
+                log.debug("job %s gets no tasks in pool %s: %s", job, pool, error)
                 continue
             if claim is not None:
                 claims[job] = claim

@@ -18,12 +18,12 @@ from heronpy.jobs.documents import Leaves, Path, Value
 class Effect(enum.Enum):
     """Kind of action that applies a changed leaf, from the cheapest to the most expensive."""
 
-    COMMIT = "nothing that runs changes"
-    CONFIGURE = "running tasks get another configuration"
+    COMMIT = "running processes are not affected"
+    CONFIGURE = "the configuration of running tasks changes"
     STATE = "the topology is paused or resumed"
-    RESIZE = "containers get other sizes"
-    UPDATE = "tasks come and go"
-    RESTART = "the topology stops and starts"
+    RESIZE = "the sizes of containers change"
+    UPDATE = "tasks are added or removed"
+    RESTART = "the topology is restarted"
 
 
 EFFECT_OF: Final[Mapping[str, Effect]] = {

@@ -83,11 +83,13 @@ class Slo(Struct, frozen=True, forbid_unknown_fields=True):
 class Scale(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of the scaler, which scales only components with a maximum."""
 
-    mode: Annotated[Mode, Meta(title="whether the scaler acts, says what it would do, or does not look")] = "act"
-    max: dict[str, Annotated[Count, Meta(title="most tasks that the scaler gives the component")]] = {}
-    min: dict[str, Annotated[Count, Meta(title="fewest tasks that the scaler gives the component")]] = {}
+    mode: Annotated[Mode, Meta(title="whether the scaler acts, only advises, or is off")] = "act"
+    max: dict[str, Annotated[Count, Meta(title="maximum number of tasks that the scaler gives the component")]] = {}
+    min: dict[str, Annotated[Count, Meta(title="minimum number of tasks that the scaler gives the component")]] = {}
     drain_s: Annotated[Seconds, Meta(title="the time in which the scaler plans to work off a backlog")] = 1800.0
-    day_s: Annotated[Seconds, Meta(title="the length of a day of the load; all times shrink with it")] = 86_400.0
+    day_s: Annotated[Seconds, Meta(title="the length of a day in the load; all times of the scaler scale with it")] = (
+        86_400.0
+    )
 
 
 class Place(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +104,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     definition: Annotated[Digest, Meta(title="the program; 'heron job deploy' sets it")] = ""
     run: Annotated[Run, Meta(title="what the topology does")] = "running"
     restore: Annotated[Restore, Meta(title="the state from which the topology starts after it has died")] = "latest"
-    parallelism: dict[str, Annotated[Count, Meta(title="tasks of the component")]] = {}
+    parallelism: dict[str, Annotated[Count, Meta(title="number of tasks of the component")]] = {}
     resources: dict[str, Resources] = {}
     concurrency: dict[
         str, Annotated[Concurrency, Meta(title="tuples in progress in a task of an asynchronous bolt")]
@@ -114,8 +116,8 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     scale: Scale = Scale()
     place: Place = Place()
     role: Annotated[Name, Meta(title="whose quota the job uses")] = ""
-    priority: Annotated[Priority, Meta(title="jobs with a higher priority get room in a pool first")] = 100
-    privileged: Annotated[Flag, Meta(title="whether the job comes before all others")] = False
+    priority: Annotated[Priority, Meta(title="jobs with a higher priority get resources of a pool first")] = 100
+    privileged: Annotated[Flag, Meta(title="whether the job takes precedence over all other jobs")] = False
 
 
 #: Maps whose keys are names of components.
@@ -146,7 +148,7 @@ def check_by_hand(layer: str, given: Collection[str] = ()) -> None:
     if layer in NOT_BY_HAND:
         raise ConfigError(f"layer {layer} cannot be written by hand; {NOT_BY_HAND[layer]}")
     if "definition" in given:
-        raise ConfigError("'definition' is set by heron job deploy; leave it out")
+        raise ConfigError("'definition' is set by heron job deploy; leave the key out")
 
 
 def leaves_of(given: object, layer: str) -> Leaves:
@@ -156,7 +158,8 @@ def leaves_of(given: object, layer: str) -> Leaves:
     of_one = [path for path in found if layer == "base" and not _in_base(path)]
     if of_one:
         raise ConfigError(
-            f"'{name_of(of_one[0])}' of layer base concerns one program, but the layer holds for all jobs; leave it out"
+            f"'{name_of(of_one[0])}' of layer base is specific to one program, but the layer applies to all jobs; leave"
+            " the key out"
         )
     return found
 
@@ -238,14 +241,14 @@ def _leaves(value: Any, path: Path, kind: Any, layer: str) -> Iterator[tuple[Pat
     where = f"'{name_of(path)}' of layer {layer}" if path else f"layer {layer}"
     fields = _fields(kind)
     if value is None:
-        raise ConfigError(f"{where} is null, but a layer never deletes; leave it out, or unset it")
+        raise ConfigError(f"{where} is null, but a layer cannot delete keys; leave the key out, or unset it")
     if not fields and get_origin(kind) is not dict:
         leaf = _leaf(value, path, kind, where)
         try:
             if msgspec.json.decode(msgspec.json.encode(leaf), type=Value) != leaf:
                 raise ValueError
         except (ValueError, msgspec.MsgspecError):
-            raise ConfigError(f"{where} is {value!r:.200}, which a job cannot keep; give another value") from None
+            raise ConfigError(f"{where} is {value!r:.200}, which a job cannot store; give another value") from None
         yield path, leaf
         return
     if not isinstance(value, dict):
@@ -257,7 +260,7 @@ def _leaves(value: Any, path: Path, kind: Any, layer: str) -> Iterator[tuple[Pat
         if not isinstance(key, str) or not 0 < len(key) <= KEY_CHARS_MAX or not is_plain(key):
             raise ConfigError(f"{where} has the key {key!r:.200}; a key is one line of 1 to {KEY_CHARS_MAX} characters")
         if layer == "scaler" and not path and key not in SCALER_KEYS:
-            raise ConfigError(f"{where} cannot have '{key}', only {', '.join(SCALER_KEYS)}; write it in layer oncall")
+            raise ConfigError(f"{where} cannot contain '{key}', only {', '.join(SCALER_KEYS)}; use layer oncall")
         yield from _leaves(inner, (*path, key), fields[key] if fields else get_args(kind)[1], layer)
 
 
@@ -284,6 +287,6 @@ def _leaf(value: Any, path: Path, kind: Any, where: str) -> Value:
         if runtime_key_problem(key, str(leaf)):
             raise ConfigError(
                 f"{where} cannot change while the topology runs; write it below 'settings', 'parallelism', 'resources'"
-                " or 'concurrency', or set it in the program and deploy that"
+                " or 'concurrency', or set it in the program and deploy the program"
             )
     return leaf

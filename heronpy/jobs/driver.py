@@ -353,7 +353,7 @@ class TopologyDriver:
         session = self._session()
         before, old = session.status(job), session.packing_plan(job)
         if step.replaces not in (0, old.version):
-            raise StepError(f"topology '{job}' was changed by another user or program meanwhile")
+            raise StepError(f"topology '{job}' was changed by another user or program in the meantime")
 
         def texts(differences: tuple[Difference, ...], *kind: str) -> tuple[str, ...]:
             those = (one for one in differences if one.path[::2] == kind and one.new is not None)

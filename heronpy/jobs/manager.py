@@ -289,7 +289,7 @@ class Process:
                 self._state.create(paths.job_manager(self.part), msgspec.json.encode(self._me), ephemeral=True)
                 return True
             if not told:
-                log.info("another %s is active; this one stands by", self.part)
+                log.info("another %s is active; this process stands by", self.part)
                 told = True
             self._woken.wait(LOOK_S)
         return False
@@ -302,7 +302,7 @@ class Process:
             return True  # the state manager cannot be reached, nor can another manager reach it
         if acting is not None and acting.id == self._me.id:
             return True
-        log.warning("another %s is active; this one stands by", self.part)
+        log.warning("another %s is active; this process stands by", self.part)
         return False
 
 
@@ -407,9 +407,9 @@ def pause_after(job: str, look: Callable[[], float | None]) -> float | None:
     try:
         return look()
     except HeronError as error:
-        log.warning("job %s cannot be looked at: %s", job, error)
+        log.warning("job %s cannot be checked: %s", job, error)
     except Exception:
-        log.exception("job %s cannot be looked at", job)
+        log.exception("job %s cannot be checked", job)
     return ROUND_S
 
 

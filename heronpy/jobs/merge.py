@@ -124,7 +124,7 @@ def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[C
     known = set().union(*names.values())
     for key in keys:
         if key not in known:
-            raise ConfigError(f"layer {layer.name} does not set '{key}'{did_you_mean(key, known)}; leave it out")
+            raise ConfigError(f"layer {layer.name} does not set '{key}'{did_you_mean(key, known)}; leave the key out")
     out = [path for path, those in names.items() if not those.isdisjoint(keys)]
     return _edited(layer, dict.fromkeys(out), seen, history, stamp)
 
@@ -185,7 +185,8 @@ def check_change(change: Change, merged: Document, components: Mapping[str, bool
             )
         if entry.path[0] == "concurrency" and not components[part]:
             raise ConfigError(
-                f"{key} is for asynchronous bolts, but '{part}' is not one; set parallelism.{part} instead"
+                f"{key} is for asynchronous bolts, but '{part}' is not an asynchronous bolt; set parallelism.{part}"
+                " instead"
             )
         low, high = merged.scale.min.get(part, 1), merged.scale.max.get(part)
         if entry.path[0] == "scale" and high is not None and low > high:
@@ -193,9 +194,9 @@ def check_change(change: Change, merged: Document, components: Mapping[str, bool
         if change.layer != "scaler":
             continue
         if merged.scale.mode != "act":
-            raise ConfigError(f"{key} is refused, since scale.mode is {merged.scale.mode}; set scale.mode to act")
+            raise ConfigError(f"{key} is refused, because scale.mode is {merged.scale.mode}; set scale.mode to act")
         if high is None:
-            raise ConfigError(f"{key} is refused, since '{part}' has no maximum; set scale.max.{part}")
+            raise ConfigError(f"{key} is refused, because '{part}' has no maximum; set scale.max.{part}")
         if entry.path[0] == "parallelism" and not low <= cast(int, entry.value) <= high:
             raise ConfigError(f"{key} is {entry.value}; it must be from {low} to {high}, by scale.min and scale.max")
 
@@ -209,16 +210,16 @@ def _edited(
     there = layer.by_path
     later = [change for change in history if change.version > seen]
     if not 0 <= seen <= layer.version:
-        raise ConfigError(f"layer {layer.name} has version {layer.version} and not {seen}; read it again")
+        raise ConfigError(f"layer {layer.name} has version {layer.version}, not {seen}; read the layer again")
     if seen < layer.version and [change.version for change in later] != list(range(seen + 1, layer.version + 1)):
-        raise ConflictError(f"version {seen} of layer {layer.name} is no longer in the history; read it again")
+        raise ConflictError(f"version {seen} of layer {layer.name} is no longer in the history; read the layer again")
     for change in reversed(later):
         for path in {entry.path for entry in (*change.before, *change.after)} & wanted.keys():
             mine, theirs = wanted[path], there.get(path)
             if not _same(mine, theirs):
                 raise ConflictError(
-                    f"'{name_of(path)}' of layer {layer.name} was {_became(theirs)} by {change.stamp.who} meanwhile,"
-                    f" and {stamp.who} wants it {_became(mine)}; read it and decide again"
+                    f"'{name_of(path)}' of layer {layer.name} was {_became(theirs)} by {change.stamp.who} in the"
+                    f" meantime, but {stamp.who} wants it {_became(mine)}; read the layer and decide again"
                 )
     new = {
         path: entry
@@ -229,7 +230,7 @@ def _edited(
         return layer
     kept = {path: entry for path, entry in (there | new).items() if entry and entry.holds(stamp.at)}
     if len(kept) > LEAVES_MAX:
-        raise ConfigError(f"layer {layer.name} would have {len(kept)} values of {LEAVES_MAX} at most; unset some")
+        raise ConfigError(f"layer {layer.name} would have {len(kept)} values, the maximum is {LEAVES_MAX}; unset some")
     return Layer(layer.name, layer.version + 1, tuple(kept[path] for path in sorted(kept)))
 
 

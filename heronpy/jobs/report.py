@@ -141,7 +141,7 @@ def minutes(store: Store, cluster: str, job: str, where: str = "") -> Iterator[H
     day_s, file = store.get(job).document.scale.day_s, minutes_of(cluster, job)
     if not file.exists():
         raise NotThereError(
-            f"job '{job}' has no minutes on this host: the scaler{where or ' of another host'} has them;"
+            f"job '{job}' has no measurements on this host: the scaler{where or ' on another host'} has them;"
             " run the command there"
         )
     with closing(History(file, Times.of(day_s))) as history:

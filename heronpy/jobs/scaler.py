@@ -122,7 +122,7 @@ class Scaler:
         try:
             self._store.set(job, "scaler", outcome.changes, view.versions["scaler"], WRITER, why)
         except (ConfigError, ConflictError) as error:
-            log.warning("job %s: what was decided is not written: %s", job, error)
+            log.warning("job %s: the decision could not be written: %s", job, error)
             return False
         return True
 
@@ -168,7 +168,7 @@ class ScalerProcess(Process):
                     due[job] = now + self._scaled(scaler, job)
                     self._pulse.beat()
                 if time.monotonic() - self._needed_at > IDLE_S:
-                    log.info("no job is to be scaled; the syncer starts a scaler again when one is")
+                    log.info("no job needs scaling; the syncer starts a scaler again when one does")
                     break
                 self._woken.wait(LOOK_S)
                 self._woken.clear()

@@ -164,7 +164,7 @@ class Store:
         """
         problem = topology_name_problem(name)
         if problem:
-            raise ConfigError(f"the name {name[:200]!r} of the job {problem}; choose another one")
+            raise ConfigError(f"the name {name[:200]!r} of the job {problem}; choose another name")
         stamp = self._stamp(who, why)
         made = {
             layer: merge.put(Layer(layer), leaves_of(given, layer), 0, (), stamp) for layer, given in layers.items()
@@ -192,7 +192,7 @@ class Store:
         """
         leaves, stamp = leaves_of(changes, layer), self._stamp(who, why, for_s)
         if not leaves:
-            raise ConfigError(f"nothing is given for layer {layer} of job '{name}'; name a key and its value")
+            raise ConfigError(f"no change is given for layer {layer} of job '{name}'; give a key and its value")
 
         def put(old: Layer, history: Sequence[Change]) -> Layer:
             return merge.put(old, leaves, version, history, stamp)
@@ -229,7 +229,7 @@ class Store:
         """Remove a job whose topology is not running, even if the job cannot be read."""
         running, _ = self.running(name)
         if running is not None and (running.plan is not None or running.state != "STOPPED"):
-            raise StateError(f"job '{name}' runs, or is being changed; stop it first")
+            raise StateError(f"job '{name}' is running or being changed; stop the job first")
         if not self._state.exists(paths.job(name)):
             raise self._no_job(name)
         for path in (paths.job(name), paths.job_log(name), paths.running_job(name), paths.scaled_job(name)):
@@ -439,14 +439,14 @@ class Store:
             if len(text) > most or not is_plain(text):
                 raise ConfigError(f"the {what} of a change must be one line of at most {most} characters; shorten it")
         if not who:
-            raise ConfigError("the writer of a change has no name; give one")
+            raise ConfigError("the author of a change has no name; give a name")
         if for_s is not None and not 0 < for_s <= 1e9:
-            raise ConfigError(f"a change cannot hold for {for_s:g} s; give a time above 0, such as 2h")
+            raise ConfigError(f"a change cannot remain in effect for {for_s:g} s; give a time above 0, such as 2h")
         now = self._clock()
         return Stamp(who, why, now, None if for_s is None else now + for_s)
 
     def _no_job(self, name: str) -> NoNodeError:
-        hint = suggestion(name, self.names(), "; `heron job list` shows those that there are")
+        hint = suggestion(name, self.names(), "; `heron job list` shows all jobs")
         return NoNodeError(f"there is no job '{name[:200]}'{hint}")
 
 

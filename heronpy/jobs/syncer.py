@@ -182,7 +182,7 @@ def _begun(
         return running
     if seen.alive and seen.topology_id != running.topology_id:
         text = f"topology {seen.topology_id} has the name of the job but does not belong to it"
-        text += "; kill it and release the job"
+        text += "; kill that topology and release the job"
         return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text, drift_since=_since(running, now))
     plan = plan_of(desired, dict(versions), dict(running.leaves), seen, now, fresh_id)
     if plan is not None:

@@ -33,8 +33,8 @@ def check(submitted: Submitted, topology: topology_pb2.Topology) -> None:
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise PackageError(
-                f"the program was not imported within {LIMIT_S:g} s; make its modules only define classes and"
-                " functions when they are imported"
+                f"the program was not imported within {LIMIT_S:g} s; its modules should only define classes and"
+                " functions at import"
             ) from None
         if done.returncode:
             said = Path(folder) / SENTENCE_FILE

@@ -52,17 +52,20 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
     session.check_here(record, "its scheduler is, which hands out the packages of its topologies")
     pools.check_runs(session, name)
     submitted = session.submitted(name)
-    if submitted is None or submitted.engine != planned.engine:
+    if submitted is None:
+        raise RequestError(f"the state manager has no submission of pool '{name}'; delete the pool and create it again")
+    if submitted.engine != planned.engine:
         raise RequestError(
-            f"pool '{name}' is on engine '{submitted.engine if submitted else ''}', but the topology is for"
-            f" '{planned.engine}'; set heron.engine.kind to the engine of the pool"
+            f"pool '{name}' is on engine '{submitted.engine}', but the topology is for '{planned.engine}';"
+            " set heron.engine.kind to the engine of the pool"
         )
     own = settings_for(submitted, EngineSettings)
     fencing = fencing_of(own.fencing, reliability_mode(session.topology(name)), submitted.state_type == "local")
     if mode == "ATMOST_ONCE" and fencing is Fencing.EPOCH:
         raise TopologyError(
-            f"topology '{planned.topology.name}' is ATMOST_ONCE, but pool '{name}' fences by epoch: a lost slot may run"
-            " on, so a tuple could come twice; use another reliability mode, or run the topology outside the pool"
+            f"topology '{planned.topology.name}' is ATMOST_ONCE, but pool '{name}' fences by epoch: a lost slot may"
+            " keep running, so a tuple could be processed twice; use another reliability mode, or run the topology"
+            " outside the pool"
         )
     problem = size_problem(requests, slot_sizes(session, name))
     if problem:
@@ -75,7 +78,7 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
     room = Size(pool.size.cpu * active, pool.size.ram_bytes * active)
     if (used + total).share_of(room) > 1:
         raise ClusterError(
-            f"topology '{planned.topology.name}' needs {_text(total)}, but pool '{name}' has {_text(room)}, and"
+            f"topology '{planned.topology.name}' needs {_text(total)}, but pool '{name}' has {_text(room)}, of which"
             f" {_text(used)} are taken; add slots: heron pool resize {session.target} {name} --slots N"
         )
 
@@ -150,7 +153,7 @@ def plan_pool(session: Session, name: str, slots: int, size: Size) -> Planned:
         raise RequestError(f"the name of the pool, '{name}', {problem}")
     pools.check_slots(slots)
     if session.state.exists(paths.job(name)):
-        raise NodeExistsError(f"a job of cluster {session.target.cluster} has the name '{name}'; choose another one")
+        raise NodeExistsError(f"a job of cluster {session.target.cluster} has the name '{name}'; choose another name")
     topology = topology_pb2.Topology(id=name + str(uuid.uuid4()), name=name, state=topology_pb2.RUNNING)
     resolved = session.resolve()
     # This and the cluster's settings decide how its slots are fenced. The strictest mode costs nothing where all ends

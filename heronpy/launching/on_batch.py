@@ -186,7 +186,7 @@ def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings:
     folder = settings.folder or str(heron_home() / "batch")
     if not is_shared(folder, shared):
         problems.append(
-            f"a batch run on several hosts needs a folder that all of them reach, but {folder} is a folder of this"
+            f"a batch run on several hosts needs a folder that all of them can access, but {folder} is a folder of this"
             " host; set heron.batch.folder to a folder below heron.engine.shared"
         )
     problems += [
@@ -198,7 +198,7 @@ def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings:
     if not ledger or any(url.startswith("sqlite:") for url in urls_of(ledger)):
         problems.append(f"a batch run {SQLITE}")
     elif len(urls_of(ledger)) > 1:
-        problems.append("a batch run has one ledger, and heron.ingest.ledger names several; name one of them")
+        problems.append("a batch run has one ledger, but heron.ingest.ledger names several; name only one")
     if problems:
         raise TopologyError("\n".join(problems))
     return ledger
@@ -223,8 +223,8 @@ def _continue(
     """Prepare an unfinished run for the topology that continues it."""
     if divide(run.topology) != stages:
         raise BatchRefusedError(
-            f"run {record.run} has not finished, and the program has other stages since; give --fresh to begin another"
-            " run"
+            f"run {record.run} has not finished, and the stages of the program have changed since; give --fresh to"
+            " start a new run"
         )
     # Its imports take longer than the rest of a submit.
     from heronpy.batch.mending import mend

@@ -49,10 +49,10 @@ _FILES = (
 )
 #: The end of a sentence that begins with the owner of the ledger.
 SQLITE = (
-    "keeps its ledger in SQLite, which is of one host; set heron.ingest.ledger to postgresql://..., or run the topology"
-    " on this machine"
+    "keeps its ledger in SQLite, which works on one host only; set heron.ingest.ledger to postgresql://..., or run the"
+    " topology on this machine"
 )
-_FIX = "put it below heron.engine.shared (engine.yaml), or run the topology on this machine"
+_FIX = "move it below heron.engine.shared (engine.yaml), or run the topology on this machine"
 
 
 def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str) -> str:
@@ -69,7 +69,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str)
         origin = resolved.origins["security.transport"]
         raise ConfigError(
             f"heron.security.transport is ipc ({origin}), which works on one machine only, but the containers of engine"
-            f" '{kind}' are on several hosts; remove it"
+            f" '{kind}' are on several hosts; remove the setting"
         )
     security["transport"], resolved.origins["security.transport"] = "tcp", f"engine {kind}"
     engine = settings_for(resolved, EngineSettings)
@@ -132,8 +132,8 @@ def store_problems(resolved: Resolved) -> Iterator[str]:
     """Why not all hosts can reach the checkpoints."""
     for folder in unshared_stores(resolved):
         yield (
-            f"EFFECTIVELY_ONCE needs a checkpoint store that all hosts reach, but {folder} is a folder of this host;"
-            " set heron.checkpoint.root to a URL or to a folder below heron.engine.shared"
+            f"EFFECTIVELY_ONCE needs a checkpoint store that all hosts can access, but {folder} is a folder of this"
+            " host; set heron.checkpoint.root to a URL or to a folder below heron.engine.shared"
         )
 
 
@@ -164,13 +164,13 @@ def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iter
     settings, shared = settings_for(resolved, SparkSettings), shared_folders(resolved)
     if not settings.handover:
         yield (
-            "Spark on several hosts needs a place for batches that all of them reach; set"
+            "Spark on several hosts needs a place for batches that all hosts can access; set"
             " heron.spark.handover to a folder below heron.engine.shared (engine.yaml), or to a URL"
         )
     elif not isinstance(place := place_of(settings.handover), Url) and not is_shared(place, shared):
         yield (
-            f"heron.spark.handover is {place}, a folder of this host; name one below heron.engine.shared (engine.yaml),"
-            " or a URL"
+            f"heron.spark.handover is {place}, a folder of this host; name a folder below heron.engine.shared"
+            " (engine.yaml), or a URL"
         )
     for name, part in components_of(topology).items():
         for option, value in sink_options(config_of(part)).items():
@@ -211,10 +211,10 @@ def check_engine(kind: str, resolved: Resolved, topology_id: str, requests: Mapp
     engine = open_engine(kind, resolved, topology_id, [python_of(resolved)])
     lacking = next((one for one in engine.check() if not one.ok), None)
     if lacking is not None:
-        raise RequestError(f"{kind} cannot run it: {lacking.what}: {lacking.detail}; {lacking.fix}")
+        raise RequestError(f"{kind} cannot run the topology: {lacking.what}: {lacking.detail}; {lacking.fix}")
     try:
         problem = size_problem(requests, engine.node_sizes())
     except EngineError as error:
-        raise ClusterError(f"{kind} does not say how large its hosts are: {error}") from None
+        raise ClusterError(f"{kind} does not report the size of its hosts: {error}") from None
     if problem:
         raise RequestError(problem)

@@ -48,8 +48,8 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, warn: Warn = unh
         problems += site_problems(str(config[PIPELINE_KEY]), own, given, str(config.get(LOGS_KEY, "")))
         if given and DISPATCH_KEY in config:
             problems.append(
-                f"pipeline '{config[PIPELINE_KEY]}' has SparkBatches, which does not go with the site {given}; use a"
-                " ParquetTable, or submit it without heron.ingest.site"
+                f"pipeline '{config[PIPELINE_KEY]}' has SparkBatches, which does not support the site {given}; use a"
+                " ParquetTable, or submit the topology without heron.ingest.site"
             )
         if given:
             set_key(part.comp.config, SITE_KEY, given)
@@ -77,12 +77,12 @@ def site_problems(pipeline: str, own: str, given: str, logs: str) -> Iterator[st
     """Problems of the site that a program names, and of the site in the settings (pure)."""
     if own and given and own != given:
         yield (
-            f"pipeline '{pipeline}' has the site {own} by its program and {given} by heron.ingest.site; leave site="
-            " out of the program to submit it on several sites"
+            f"pipeline '{pipeline}' has the site {own} in its program and {given} in heron.ingest.site; leave site= out"
+            " of the program to submit it on several sites"
         )
     if SITE_MARK in logs and not own and not given:
         yield (
-            f"pipeline '{pipeline}' reads {logs}, and nothing says which site this is; submit it with"
+            f"pipeline '{pipeline}' reads {logs}, but the name of this site is not set; submit the topology with"
             " --config-property heron.ingest.site=NAME"
         )
 
@@ -98,7 +98,7 @@ def _unusable(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         except (LedgerError, ConfigError) as error:
             yield f"pipeline '{pipeline}': {error}"
         except OSError as error:
-            yield f"pipeline '{pipeline}': {error.filename} cannot be looked at: {error.strerror}"
+            yield f"pipeline '{pipeline}': {error.filename} cannot be checked: {error.strerror}"
 
 
 def shared_tables(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -109,8 +109,8 @@ def shared_tables(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         owner = owners.setdefault(table, pipeline)
         if owner != pipeline:
             yield (
-                f"pipeline '{pipeline}': {table} is the table of pipeline {owner!r}, too; give {pipeline!r} a table of"
-                " its own"
+                f"pipeline '{pipeline}': {table} is also the table of pipeline {owner!r}; give {pipeline!r} a separate"
+                " table"
             )
 
 
@@ -125,7 +125,7 @@ def _circles(configs: Iterable[Mapping[str, Any]], warn: Warn) -> Iterator[str]:
         try:
             known = afters_of(ledger)
         except LedgerAwayError as error:
-            warn(f"whether pipelines wait in a circle is not known before they run: {error}")
+            warn(f"cannot check before the start whether pipelines wait for each other in a circle: {error}")
             known = {}
         except LedgerError:
             known = {}  # the ledger does not exist yet

@@ -72,28 +72,28 @@ def _latest(name: str, settings: CheckpointSettings, warn: Warn, run: str) -> Fo
             return found
         twin = _whole_twin(found, copies)
         if twin is not None and not found.abandoned:
-            warn(f"taking its copy from the replica {settings.replica} instead")
+            warn(f"using its copy in the replica {settings.replica} instead")
             return twin
     for found in copies:
         if _intact(found, warn, " of the replica"):
             has = "only damaged checkpoints" if everything else "no checkpoint"
             warn(
-                f"{_listed(settings)} holds {has} of '{name}';"
-                f" taking {found.name} of the replica, the newest intact one there"
+                f"{_listed(settings)} holds {has} of '{name}'; using {found.name} of the replica, the newest intact"
+                " checkpoint there"
             )
             return found
     if settings.allow_empty:
-        warn(f"no checkpoint of '{name}' can be restored; it starts empty, as heron.checkpoint.allow_empty says")
+        warn(f"no checkpoint of '{name}' can be restored; starting empty, as heron.checkpoint.allow_empty is set")
         return None
     if everything or copies:
         raise ClusterError(
-            f"every checkpoint of '{name}' is damaged or abandoned; give --restore the path of a copy, or leave it out"
-            " to start empty"
+            f"every checkpoint of '{name}' is damaged or abandoned; give --restore the path of a copy, or leave out"
+            " --restore to start empty"
         )
     also = f" nor in the replica {settings.replica}" if settings.replica else ""
     raise NotThereError(
-        f"there is no checkpoint of '{name}' in {_listed(settings)}{also}; leave out --restore to start empty, or"
-        " give it a path"
+        f"there is no checkpoint of '{name}' in {_listed(settings)}{also}; leave out --restore to start empty, or give"
+        " a path"
     )
 
 
@@ -101,7 +101,7 @@ def _intact(found: Found, warn: Warn, where: str = "") -> bool:
     """Whether the checkpoint may be the latest; warns with the reason if not."""
     wrong = catalogue.missing_files(found) if not found.abandoned else []
     if found.abandoned:
-        warn(f"skipped {found.name}: its topology was sent back to an older one since")
+        warn(f"skipped {found.name}: its topology was later restored from an older checkpoint")
     elif wrong:
         warn(f"skipped {found.name}{where}, which is damaged: {wrong[0]}")
     return not (found.abandoned or wrong)
@@ -127,23 +127,24 @@ def _named(name: str, settings: CheckpointSettings, wanted: str, warn: Warn) -> 
         here = any(found.checkpoint == int(wanted) for found in everything)
         if not here and any(copy.checkpoint == int(wanted) for copy in copies):
             warn(
-                f"{_listed(settings)} holds no checkpoint {wanted} of '{name}';"
-                f" taking it from the replica {settings.replica}"
+                f"{_listed(settings)} contains no checkpoint {wanted} of '{name}'; using the replica {settings.replica}"
             )
             everything = copies
         found = by_id(everything, int(wanted), name)
     else:
         listed = catalogue.at_place(place_of(wanted), name)
         if not listed:
-            raise NotThereError(f"'{wanted}' holds no checkpoint; give a folder chk-<id>, or the folder that has them")
+            raise NotThereError(
+                f"'{wanted}' contains no checkpoint; give a folder chk-<id>, or the folder that contains such folders"
+            )
         found = listed[0]
     wrong = catalogue.missing_files(found)
     if wrong:
-        raise ClusterError(f"{found.name} is damaged: {wrong[0]}; restore another one")
+        raise ClusterError(f"{found.name} is damaged: {wrong[0]}; restore another checkpoint")
     if found.withdrawn:
         raise ClusterError(
-            f"{found.name} cannot be restored: its topology was sent back to an older one since, and its sinks may"
-            " have taken back the output that belongs to it; restore an older one"
+            f"{found.name} cannot be restored: its topology was later restored from an older checkpoint, and sinks may"
+            " have removed the output that belongs to it; restore an older checkpoint"
         )
     return found
 

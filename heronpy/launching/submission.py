@@ -122,7 +122,7 @@ def linger_for_spark(topology: topology_pb2.Topology, logical: LogicalPlan, reso
     A frame costs the same whether it has one tuple or hundreds, and its tuples wait for a batch of Spark anyway.
     """
     for component in sorted(only_for(logical, spark_sinks(topology))):
-        prefer(resolved, component, "thrift", "linger_max_us", "every tuple waits for a batch of Spark")
+        prefer(resolved, component, "thrift", "linger_max_us", "every tuple waits for a Spark batch")
 
 
 def only_for(logical: LogicalPlan, sinks: frozenset[str]) -> set[str]:
@@ -146,17 +146,19 @@ def check_environment(engine: EngineSettings) -> None:
         return
     if not engine.kind:
         raise ConfigError(
-            f"{_ENVIRONMENT} is for clusters with an engine, and this one has none (heron.engine.kind); install the"
-            " dependencies into the Python that runs heron"
+            f"{_ENVIRONMENT} is for clusters with an engine, but this cluster has no engine (heron.engine.kind);"
+            " install the dependencies into the Python that runs heron"
         )
     archive = Path(engine.environment)
     if not archive.is_absolute():
-        raise ConfigError(f"{_ENVIRONMENT} {archive} must be an absolute path, because hosts read it in other folders")
+        raise ConfigError(
+            f"{_ENVIRONMENT} {archive} must be an absolute path, because hosts read it from other working folders"
+        )
     if ".." in archive.parts or not any(
         archive.is_relative_to(folder) for folder in engine.shared.split(":") if folder
     ):
         raise ConfigError(
-            f"{_ENVIRONMENT} {archive} is below no folder of heron.engine.shared, so the hosts may not reach it; put it"
+            f"{_ENVIRONMENT} {archive} is not below a folder of heron.engine.shared, so hosts may not find it; move it"
             " there"
         )
     wheels_of(archive)
@@ -173,8 +175,8 @@ def _warn_of_files(conf: Mapping[str, object], warn: Warn) -> None:
     named = sorted(_HANDED_OUT.intersection(conf))
     if named:
         warn(
-            f"heron.spark.conf has {', '.join(named)}: Spark hands these files to whoever reaches its driver, also to"
-            " other users of that machine, so they must hold no secret"
+            f"heron.spark.conf contains {', '.join(named)}: Spark serves these files to everyone who can reach its"
+            " driver, including other users of that machine, so they must contain no secrets"
         )
 
 
@@ -188,7 +190,7 @@ def _check_support(topology: topology_pb2.Topology, warn: Warn) -> None:
     mode = reliability_mode(topology)
     ignored = sorted(set().union(*(keys_without_effect(config, mode) for _, config in owners)))
     if ignored:
-        warn(f"without effect in a topology of mode {mode}: {', '.join(ignored)}")
+        warn(f"these settings have no effect in a topology of mode {mode}: {', '.join(ignored)}")
 
 
 def requests(planned: Planned) -> dict[int, ResourceRequest]:
@@ -386,7 +388,7 @@ def make_private(folder: Path) -> None:
         try:
             private.make_private(part)
         except ConfigError as error:
-            raise ClusterError(f"{error}, or set TMPDIR to your own folder") from None
+            raise ClusterError(f"{error}, or set TMPDIR to a folder that you own") from None
 
 
 def _make_keys(spec: LaunchSpec) -> None:
@@ -488,4 +490,4 @@ def _execution_state(spec: Submitted) -> plan_pb2.ExecutionState:
 def _divider(record: plan_pb2.ExecutionState) -> str:
     """The line in the working folder's logs between an earlier topology of this name and this one."""
     what = f"topology '{record.topology}' was submitted again ({record.topology_id})"
-    return f"{what}; what stands above is of an earlier one"
+    return f"{what}; the lines above belong to the earlier topology"

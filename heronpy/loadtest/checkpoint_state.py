@@ -112,12 +112,12 @@ def _checks(keys: int, values: dict[str, float], deltas: list[Measured], whole: 
     limit = PAUSE_MAX_S * max(1.0, keys / 1e6)
     took = f"a checkpoint took {cpu * 1000:.1f} ms of the task's CPU time, limit {limit * 1000:g} ms"
     savepoint, others = format_bytes(deltas[1].uploaded), format_bytes(int(around))
-    text = f"a savepoint uploaded {savepoint}, checkpoints around it {others}"
+    text = f"a savepoint uploaded {savepoint}, checkpoints before and after it {others}"
     return [
         Check("pause", cpu < limit, f"{took}; it was held up {pause * 1000:.1f} ms at most"),
         Check("upload", part <= UPLOAD_MAX, f"1 % of change uploaded {part:.2%} of the state, limit {UPLOAD_MAX:.0%}"),
         Check("savepoint", 0.9 <= after <= 1.1, text),
-        Check("exact", whole, "what was restored is what was saved" if whole else "restored state differs"),
+        Check("exact", whole, "restored state is identical" if whole else "restored state differs"),
     ]
 
 

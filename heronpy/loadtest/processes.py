@@ -257,7 +257,7 @@ class CallCounter:
             return Counted(reason="perf did not end in time")
         calls = parse_calls(said)
         if self._perf.returncode or calls is None:
-            return Counted(reason="perf may not count them here: that needs root, or kernel.perf_event_paranoid=-1")
+            return Counted(reason="perf is not permitted to count: it needs root, or kernel.perf_event_paranoid=-1")
         return Counted(calls, self._seconds)
 
     def close(self) -> None:

@@ -158,7 +158,7 @@ def run_rates(
         once,
         repeat,
         profile="rates",
-        about="1 spout at each rate, 1 sink, 100 bytes: what a tuple costs, and how late it is",
+        about="1 spout at each rate, 1 sink, 100 bytes: cost and latency of a tuple",
         unit="tuples",
         options={
             "rates": ",".join(f"{rate:g}" if rate else "max" for rate in rates),
@@ -215,7 +215,7 @@ def run_costs(where: Cluster, containers: int, duration_s: float, repeat: int, s
         once,
         repeat,
         profile="costs",
-        about="what metrics, logging, encryption and guarantees cost on the word count, as ratios of CPU",
+        about="CPU cost of metrics, logging, encryption and guarantees in the word count, as ratios",
         unit="words",
         options={"containers": containers, "duration_s": duration_s},
     )

@@ -92,7 +92,7 @@ FIGURES = (
     Figure("keeper_bytes", "memory of a pool's keeper", "bytes", "less"),
     Figure("wrong_causes", "share of scenarios with a wrong cause", "", "less"),
     Figure("worse_lags", "share of scenarios that waited longer for being scaled", "", "less"),
-    Figure("changes_a_day", "most changes of a day", "", "less"),
+    Figure("changes_a_day", "maximum number of changes in a day", "", "less"),
     Figure("managers_percent", "idle CPU of syncer and scaler, of one core", "%", "less"),
     Figure("managers_bytes", "private memory of syncer and scaler", "bytes", "less"),
     # Of `units`:
@@ -111,7 +111,7 @@ FIGURES = (
     Figure("visible_p50_s", "latency: append to visible, median", "s", "less"),
     Figure("visible_p99_s", "latency: append to visible, 99 %", "s", "less"),
     Figure("visible_max_s", "latency: append to visible, longest", "s", "less"),
-    Figure("latency_cores", "latency: cores used meanwhile", "", "less"),
+    Figure("latency_cores", "latency: cores used during the measurement", "", "less"),
     Figure("straggler_p50_s", "straggler: a unit, median", "s", "less"),
     Figure("straggler_p99_s", "straggler: a unit, 99 %", "s", "less"),
     Figure("straggler_p99_share", "straggler: 99 % against its lease and 1.5 medians", "x", "less"),
@@ -267,7 +267,7 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not the result of a load test; give the JSON file that a load test has written")
     if content.get("schema") != SCHEMA:
         raise ConfigError(
-            f"{path} has schema {content.get('schema')} and this heronpy knows {SCHEMA}; run the load test again"
+            f"{path} has schema {content.get('schema')}, but this heronpy reads {SCHEMA}; run the load test again"
         )
     return content
 
@@ -298,7 +298,8 @@ def compare(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
     """Compare the figures of two documents of the same profile."""
     if now["profile"] != before["profile"]:
         raise ConfigError(
-            f"that file is about profile '{before['profile']}', not '{now['profile']}'; compare like with like"
+            f"the earlier result is of profile '{before['profile']}', not '{now['profile']}'; give a result of the same"
+            " profile"
         )
     changes = []
     for name, row in now["summary"].items():

@@ -89,7 +89,7 @@ def noise_of(calibrations: list[Calibration], others_cores: list[float]) -> dict
     others = max(others_cores, default=0.0)
     reasons = []
     if spread > SPREAD_MAX:
-        reasons.append(f"the calibration loop took up to {spread:.0%} longer than at best")
+        reasons.append(f"the calibration loop took up to {spread:.0%} longer than in its fastest run")
     if others > OTHERS_MAX:
         reasons.append(f"other processes used up to {others:.2f} cores")
     return {

@@ -97,10 +97,10 @@ _INSTANCE = (
         _C,
         "ns",
         "",
-        "Time the task was kept from working: no room in the outgoing queue, and for a spout also backpressure,"
+        "Time the task could not work: no room in the outgoing queue, and for a spout also backpressure,"
         " topology.max.spout.pending, or a sink that is not ready.",
     ),
-    Metric("__idle-time-ns", _C, "ns", "", "Time the task had nothing to do, or was paused."),
+    Metric("__idle-time-ns", _C, "ns", "", "Time the task was idle or paused."),
     Metric("__out-queue-full-count", _C, "", "", "Times the task paused because its outgoing queue was full."),
     Metric("__gateway-received-packets-count", _C, "", "", "Frames received from the stream manager."),
     Metric("__gateway-received-packets-size", _C, "bytes", "", "Bytes received from the stream manager."),
@@ -168,7 +168,13 @@ _STMGR = (
     Metric("__tuples_to_stmgrs_by_peer", _C, "", "peer", "Tuples sent to one stream manager."),
     Metric("__ack_tuples_from_workers", _C, "", "", "Acks received for the spouts of this container."),
     Metric("__fail_tuples_from_workers", _C, "", "", "Fails received for the spouts of this container."),
-    Metric("__ack_tuples_to_stmgrs_lost", _C, "", "", "Acks whose stream manager was lost; their tuples time out."),
+    Metric(
+        "__ack_tuples_to_stmgrs_lost",
+        _C,
+        "",
+        "",
+        "Acks that could not be delivered because a stream manager was lost; their tuples time out.",
+    ),
     Metric("__instance_dropped_tuples", _C, "", "reason", "Tuples given up, such as those of a task that died."),
     Metric(
         "__stmgr_rewound_tuples", _C, "", "reason", "Tuples of an earlier attempt, dropped; the restore replays them."
@@ -235,7 +241,11 @@ _DAEMON = (
 _TMASTER = (
     Metric("__tmaster/__discarded_spans", _C, "", "", "Calls left out of traces with too many calls."),
     Metric(
-        "__tmaster/__timeline_bytes", _G, "bytes", "", "Memory of the minutes that it keeps; only in `heron metrics`."
+        "__tmaster/__timeline_bytes",
+        _G,
+        "bytes",
+        "",
+        "Memory of the minutes that the topology master keeps; only in `heron metrics`.",
     ),
 )
 _SPARK = (
@@ -267,7 +277,7 @@ _UNITS = (
             ("units-unfinished-bytes", "bytes", "Bytes of last lines that have no end yet."),
             ("units-ready", "", "Units that wait for a worker."),
             ("units-leased", "", "Units that a worker processes."),
-            ("units-committed", "", "Units whose rows are complete and not published yet."),
+            ("units-committed", "", "Units whose rows are complete but not published yet."),
             ("units-failed", "", "Units that wait for a user: heron units retry."),
             ("units-bad-bytes", "bytes", "Bytes that could not be processed: heron units bad."),
             ("units-bad-ranges", "", "Ranges of bytes that could not be processed."),
@@ -287,8 +297,8 @@ _UNITS = (
     Metric("units-published-rows", _C, "", _PIPELINE, "Rows of the published units."),
     Metric("units-attempts", _C, "", _PIPELINE, "Attempts at units that workers have begun."),
     Metric("units-tries-failed", _C, "", _PIPELINE, "Attempts in which the user's function has raised."),
-    Metric("units-backups", _C, "", _PIPELINE, "Attempts that began while an earlier one took long."),
-    Metric("units-backups-won", _C, "", _PIPELINE, "Backups that were complete first."),
+    Metric("units-backups", _C, "", _PIPELINE, "Backup attempts, begun because an earlier attempt took long."),
+    Metric("units-backups-won", _C, "", _PIPELINE, "Backups that finished before the earlier attempt."),
     Metric(
         "units-attempts-in-vain",
         _C,

@@ -119,8 +119,8 @@ def to_text(cluster: str, host: str) -> str:
     client = client_of(cluster)
     if client is None:
         raise ConfigError(
-            f"cluster {cluster} has no key for clients in {folder_of(cluster)}: nothing was submitted from here to one"
-            " of its hosts yet"
+            f"cluster {cluster} has no key for clients in {folder_of(cluster)}: no topology was submitted to its hosts"
+            " from here yet"
         )
     endpoints = {name: known_endpoint(cluster, name) for name in topologies_of(cluster)}
     content = {
@@ -141,8 +141,8 @@ def bring(cluster: str, text: str) -> int:
         found = json.loads(text)
         if found["cluster"] != cluster:
             raise ConfigError(
-                f"this is the access to cluster {str(found['cluster'])[:80]!r}, not to {cluster!r}; give the cluster"
-                " that name"
+                f"this is the access to cluster {str(found['cluster'])[:80]!r}, not to {cluster!r}; use that cluster"
+                " name in the command"
             )
         public, secret = (str(key).encode() for key in found["client"])
         origin = str(found["origin"])
@@ -162,8 +162,8 @@ def bring(cluster: str, text: str) -> int:
     folder = folder_of(cluster)
     if client_of(cluster) is not None and not origin_of(cluster):
         raise ConfigError(
-            f"topologies are submitted to cluster {cluster} from this host, which has its own key in {folder};"
-            " give the cluster another name here, or remove the folder"
+            f"topologies are submitted to cluster {cluster} from this host, which has its own key in {folder}; rename"
+            " the cluster on this host, or remove the folder"
         )
     draft = folder.with_name(f".{cluster}.{os.getpid()}")
     make_private(draft)

@@ -101,7 +101,8 @@ def address_here(network: str, towards: str) -> str:
     found = [address for address in mine if ipaddress.IPv4Address(address) in wanted]
     if not found:
         raise ConfigError(
-            f"host {socket.gethostname()} has no address in heron.security.network {network}; it has {', '.join(mine)}"
+            f"host {socket.gethostname()} has no address in heron.security.network {network}; its addresses are"
+            f" {', '.join(mine)}"
         )
     return found[0]
 
@@ -124,7 +125,7 @@ def _towards(peer: str) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError(
-            f"host {socket.gethostname()} has no address from which it reaches {peer} ({reason}); it has"
+            f"host {socket.gethostname()} has no address from which it reaches {peer} ({reason}); its addresses are"
             f" {', '.join(_addresses())}; set heron.security.network"
         ) from None
     return address

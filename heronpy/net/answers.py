@@ -26,7 +26,7 @@ def packed(answer: Struct) -> control_pb2.Answer:
     kind, data = type(answer).__name__, msgspec.msgpack.encode(answer)
     if len(data) > BYTES_MAX:
         raise RpcError(
-            f"the answer {kind} has {format_bytes(len(data))}, and an answer has at most {BYTES_MAX >> 20} MiB"
+            f"the answer {kind} has {format_bytes(len(data))}, but an answer may have at most {BYTES_MAX >> 20} MiB"
         )
     return control_pb2.Answer(kind=kind, data=data)
 

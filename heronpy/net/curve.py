@@ -121,7 +121,7 @@ def read_secret(folder: Path, name: str) -> bytes:
 def _pair(path: Path, content: bytes) -> Pair:
     match = _FILE.fullmatch(content)
     if match is None or not is_pair(match[1], match[2]):
-        raise ConfigError(f"{path} holds no key pair; submit the topology again")
+        raise ConfigError(f"{path} contains no key pair; submit the topology again")
     return Pair(match[1], match[2])
 
 

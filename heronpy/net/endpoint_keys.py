@@ -70,5 +70,5 @@ def load(working_dir: str, topology_id: str) -> EndpointKeys:
     keys = curve.read(folder, topology_id)
     found = curve.read_secret(folder, _SECRET)
     if not _HEX.fullmatch(found):
-        raise ConfigError(f"{folder / _SECRET} holds no key; submit the topology again")
+        raise ConfigError(f"{folder / _SECRET} contains no key; submit the topology again")
     return EndpointKeys(keys, bytes.fromhex(found.decode().strip()))

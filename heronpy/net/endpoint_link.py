@@ -100,7 +100,7 @@ class EndpointLink:
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
         """Send a request and wait for the answer; StateAwayError without an answer."""
         if len(self._calls.under_way) >= CALLS_MAX:
-            raise FullError(f"{CALLS_MAX} calls wait for the scheduler's control endpoint at {self.address} already")
+            raise FullError(f"{CALLS_MAX} calls already wait for the scheduler's control endpoint at {self.address}")
         patience_s = self.patience()
         answer: Future[endpoint_pb2.StateAnswer] = Future()
         call = self.start(body, lambda result: _settle(answer, result))
@@ -249,9 +249,9 @@ class EndpointLink:
             call = self._calls.answered(envelope.request_id, envelope.state_answer, refusal, envelope.error)
             is_open, opened = self._calls.is_open, self._calls.opened
         if refusal and envelope.error != complaint:
-            log.warning("the scheduler's control endpoint at %s refuses: %s", self.address, envelope.error)
+            log.warning("the scheduler's control endpoint at %s refuses requests: %s", self.address, envelope.error)
         if was_open and not is_open:
-            log.warning("the session at the control endpoint at %s has ended; opening it again", self.address)
+            log.warning("the session at the control endpoint at %s has ended; reopening it", self.address)
         if is_open and not was_open:
             if opened > 1:
                 log.info("the session at the control endpoint at %s is open again", self.address)

@@ -99,7 +99,7 @@ class EndpointStateManager:
         try:
             self._put(path, data, 0, ephemeral=ephemeral)
         except VersionMismatchError:
-            raise NodeExistsError(f"state node {path!r} exists already") from None
+            raise NodeExistsError(f"state node {path!r} already exists") from None
         if ephemeral:
             with self._mutex:
                 self._mine[path] = bytes(data)
@@ -238,7 +238,7 @@ class EndpointStateManager:
             log.warning("lock %r was lost while it was held: the session at the control endpoint had ended", path)
             return
         if not self._start_unlock(path).wait(self._link.patience()):
-            log.warning("lock %r ends later, at the latest with this process", path)
+            log.warning("lock %r could not be released yet; it ends with this process", path)
 
     def _start_unlock(self, path: str) -> Event:
         ended = Event()
@@ -278,7 +278,7 @@ class EndpointStateManager:
                 self._mine.pop(path, None)
             log.error("state node %r, lost with the session, now belongs to another process", path)
         elif result.error:
-            log.error("state node %r, lost with the session, cannot be put back: %s", path, result.text)
+            log.error("state node %r, lost with the session, cannot be restored: %s", path, result.text)
 
 
 def _checked(answer: endpoint_pb2.StateAnswer) -> endpoint_pb2.StateAnswer:

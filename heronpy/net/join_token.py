@@ -64,7 +64,7 @@ class JoinToken(Struct, frozen=True):
             if not (sound and addresses and isinstance(found["topology_id"], str)):
                 raise ValueError
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{source} holds no join token of a heron topology") from None
+            raise ConfigError(f"{source} contains no join token of a heron topology") from None
         server, public, secret = (key.encode() for key in keys)
         return cls(found["topology_id"], addresses, server, Pair(public, secret))
 
@@ -102,4 +102,4 @@ class SessionCredential:
             found = json.loads(data)
             return cls(int(found["container"]), int(found["submission"]), bytes.fromhex(found["secret"]))
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{path} holds no session credential; restart the container") from None
+            raise ConfigError(f"{path} contains no session credential; restart the container") from None

@@ -38,7 +38,7 @@ def check_private(folder: str | os.PathLike[str]) -> None:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
         raise ConfigError(
             f"{folder} does not belong to you alone: {_why(found)};"
-            " remove it, or make it your own folder with mode 0700"
+            " remove it, or make it a folder that you own with mode 0700"
         )
 
 
@@ -49,7 +49,7 @@ def _why(found: os.stat_result) -> str:
         return "it is not a folder"
     if found.st_uid != os.getuid():
         return f"it belongs to {folders.another_user(found.st_uid)}"
-    return f"other users may enter it (mode {stat.S_IMODE(found.st_mode):04o})"
+    return f"other users can enter it (mode {stat.S_IMODE(found.st_mode):04o})"
 
 
 def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
@@ -61,7 +61,7 @@ def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
-            raise ConfigError(f"{path} is not readable by you alone; give it mode 0600")
+            raise ConfigError(f"{path} must be readable by you alone; set its mode to 0600")
         data = os.read(descriptor, max_bytes + 1)
     finally:
         os.close(descriptor)

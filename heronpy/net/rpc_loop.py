@@ -239,7 +239,7 @@ class ControlClient:
         self._waiting[request_id] = waiter
         try:
             if not self._socket.send([seal(wrap(body, request_id, topology_id=self._topology_id))]):
-                raise DeadlineError(f"{self.endpoint} does not take messages")
+                raise DeadlineError(f"{self.endpoint} does not accept messages")
             async with asyncio.timeout(timeout_s):
                 envelope = await waiter
         except TimeoutError:

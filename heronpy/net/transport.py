@@ -110,7 +110,7 @@ def check_address(settings: SecuritySettings) -> None:
         return
     host = settings.bind_host
     if not zmq.has("curve"):
-        raise ConfigError("the libzmq of this Python has no CURVE; install pyzmq from its wheels")
+        raise ConfigError("the libzmq of this Python does not support CURVE; install pyzmq from a wheel")
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1" if host == "localhost" else host, 0))
@@ -209,7 +209,8 @@ def _bind_network(sock: zmq.Socket[bytes], endpoint: str) -> None:
             if error.errno != errno.EADDRINUSE:
                 raise
     raise ConfigError(
-        f"all ports {text} of {host.removeprefix('tcp://')} are taken; free some, or widen heron.security.port_range"
+        f"all ports {text} of {host.removeprefix('tcp://')} are taken; free some ports, or widen"
+        " heron.security.port_range"
     )
 
 
@@ -251,5 +252,5 @@ def check_folder(folder: str) -> None:
 
 def _keys_for(endpoint: str, keys: Keys | None) -> Keys:
     if keys is None:
-        raise ConfigError(f"{endpoint} would be a network link without keys, open to everyone; that is not allowed")
+        raise ConfigError(f"{endpoint} would be a network link without keys, open to everyone, which is not allowed")
     return keys

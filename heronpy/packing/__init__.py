@@ -84,7 +84,7 @@ def resize(current: Any, topology: Any, settings: PackingSettings) -> Any:
     if full is not None:
         raise TopologyError(
             f"the tasks of container {full} would exceed the limits of a container of topology '{demand.topology}';"
-            " raise topology.container.max.ram.hint or topology.container.max.cpu.hint, or spread its tasks with"
+            " raise topology.container.max.ram.hint or topology.container.max.cpu.hint, or spread the tasks with"
             " --container-number"
         )
     result = bins.to_plan(current.version + 1, packing_plan.next_task_id(current))

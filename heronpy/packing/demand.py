@@ -184,8 +184,8 @@ def _component_map(config: Mapping[str, Any], dimension: str, names: list[str]) 
             raise ConfigError(f"'{key}' has the entry '{pair.strip()}'; write component:value,component:value")
         if name not in names:
             raise ConfigError(
-                f"'{key}' names the component '{name}', which the topology does not have"
-                f"{did_you_mean(name, names)}; remove it or correct the name"
+                f"'{key}' names the component '{name}', which the topology does not contain{did_you_mean(name, names)};"
+                " remove the entry or correct the name"
             )
         if name in result:
             raise ConfigError(f"'{key}' names the component '{name}' twice; keep one entry")

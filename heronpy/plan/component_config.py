@@ -236,7 +236,7 @@ def key_problem(key: str, value: Any) -> str | None:
         return None
     if kind is None:
         hint = did_you_mean(key, KINDS)
-        return f"has the unknown key '{key}'{hint}; your own keys must not start with 'topology.'"
+        return f"has the unknown key '{key}'{hint}; custom keys must not start with 'topology.'"
     if _fits(kind, value):
         return None
     return f"sets '{key}' to {value!r}; it must be {kind.value}"
@@ -270,11 +270,10 @@ def runtime_problem(topology: topology_pb2.Topology, component: str, key: str, v
         return runtime_key_problem(key, value)
     part = components_of(topology).get(component)
     if part is None or not part.comp.asynchronous:
-        return f"'{key}' changes while a topology runs for an asynchronous bolt alone: give BOLT:{key}:64"
+        return f"'{key}' can change in a running topology only for a single asynchronous bolt: give BOLT:{key}:64"
     if not re.fullmatch("[0-9]{1,3}", value) or int(value) > CONCURRENCY_MAX:
         return (
-            f"'{key}' is {value!r}; it must be a whole number from 1 to {CONCURRENCY_MAX}, or 0 for what the topology"
-            " was submitted with"
+            f"'{key}' is {value!r}; it must be a whole number from 1 to {CONCURRENCY_MAX}, or 0 for the submitted value"
         )
     return None
 
@@ -284,7 +283,7 @@ def runtime_key_problem(key: str, value: str) -> str | None:
     if key in _UPDATED_KEYS:
         return f"'{key}' cannot be changed as a setting; use {_UPDATED_KEYS[key]}"
     if key in _FIXED_KEYS or key.startswith(("heron.", _STATEFUL_KEYS)):
-        return f"'{key}' cannot change while a topology runs; kill it and submit it again"
+        return f"'{key}' cannot change in a running topology; kill the topology and submit it again"
     wrong = key_problem(key, auto_typed(value))
     return f"the setting {wrong}" if wrong else None
 
@@ -294,7 +293,7 @@ def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
     known = list(components)
     head, separator, rest = text.partition(":")
     if not separator or not head.strip():
-        raise ConfigError(f"'{text}' is not of the form [component:]key:value; for example 'count:limit:10'")
+        raise ConfigError(f"'{text}' does not have the form [component:]key:value; for example 'count:limit:10'")
     if head in known and ":" in rest:
         key, _, value = rest.partition(":")
         if not key.strip():

@@ -44,7 +44,7 @@ def parse_json(kind: type[T], text: str, source: str) -> T:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source} is not valid JSON ({error}); {_AGAIN}") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{source} must hold a JSON object; {_AGAIN}")
+        raise ConfigError(f"{source} must contain a JSON object; {_AGAIN}")
     known = {name: kind.__annotations__[name] for name in kind.__struct_fields__}
     unknown = sorted(set(content) - set(known))
     if unknown:

@@ -75,8 +75,8 @@ def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology) -> lis
     for name in components_of(topology):
         want = parallelism_of(component_config(topology, name), name)
         if have.pop(name, 0) != want:
-            found.append(f"component '{name}' needs {want} tasks; the plan has a different number")
-    found += [f"the plan has tasks of '{name}', which the topology does not have" for name in have]
+            found.append(f"component '{name}' needs {want} tasks, but the plan has a different number")
+    found += [f"the plan has tasks of '{name}', which the topology does not contain" for name in have]
     return found
 
 

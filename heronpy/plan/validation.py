@@ -62,13 +62,13 @@ def _names(plan: LogicalPlan) -> Iterator[str]:
     if wrong:
         yield f"the topology name {_quoted(plan.name)} {wrong}; choose another name"
     if not any(component.is_spout for component in plan.definitions):
-        yield f"topology '{plan.name}' has no spout; add one, or no tuples will flow"
+        yield f"topology '{plan.name}' has no spout; add a spout, or no tuples will flow"
     for name, count in Counter(component.name for component in plan.definitions).items():
         wrong = part_name_problem(name)
         if wrong:
             yield f"the component name {_quoted(name)} {wrong}; choose another name"
         if name == SYSTEM_COMPONENT:
-            yield f"the component name '{name}' belongs to the system; choose another name"
+            yield f"the component name '{name}' is reserved; choose another name"
         if count > 1:
             yield f"{count} components are named '{name}'; give each its own name"
 
@@ -82,7 +82,7 @@ def _settings(plan: LogicalPlan) -> Iterator[str]:
     drops = drop_policy(plan.config)
     if drops and mode != "ATMOST_ONCE" and not key_problem(TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE, drops):
         yield (
-            f"topology '{plan.name}' sets '{TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE}', and under {mode} no tuple may be"
+            f"topology '{plan.name}' sets '{TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE}', but under {mode} no tuple may be"
             f" dropped; remove that key, or set {TOPOLOGY_RELIABILITY_MODE} to ATMOST_ONCE"
         )
     for component in plan.definitions:
@@ -126,7 +126,7 @@ def _output(component: ComponentDef, output: StreamDef) -> Iterator[str]:
     if wrong:
         yield f"the stream name {_quoted(output.name)} {where} {wrong}; choose another name"
     if output.name == TICK_STREAM:
-        yield f"the stream name '{output.name}' {where} belongs to the system; choose another name"
+        yield f"the stream name '{output.name}' {where} is reserved; choose another name"
     if output.component != component.name:
         yield (
             f"stream '{output.name}' {where} says that it belongs to '{output.component}'; "
@@ -147,7 +147,7 @@ def _schema_problem(output: StreamDef) -> str | None:
     except TopologyError as error:
         return str(error)
     if tuple(schema.names) != output.fields:
-        return f"it has {', '.join(schema.names)}, and the stream declares {', '.join(output.fields) or 'no fields'}"
+        return f"it has {', '.join(schema.names)}, but the stream declares {', '.join(output.fields) or 'no fields'}"
     return schema_problem(schema)
 
 
@@ -222,8 +222,8 @@ def _cycles(plan: LogicalPlan) -> Iterator[str]:
     path = plan.cycle() if plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE" else None
     if path is not None:
         yield (
-            f"under EFFECTIVELY_ONCE the cycle {_shown(path)} cannot work, because a bolt in it would wait for "
-            "a checkpoint barrier that it must send first itself; break the cycle or use ATLEAST_ONCE"
+            f"under EFFECTIVELY_ONCE the cycle {_shown(path)} cannot work, because a bolt in the cycle would wait for a"
+            " checkpoint barrier that it must first send itself; break the cycle or use ATLEAST_ONCE"
         )
 
 
@@ -232,7 +232,7 @@ def _cycle_warnings(plan: LogicalPlan) -> Iterator[str]:
     if path is None or plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE":
         return
     at_least_once = plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE"
-    cure = "let each tuple leave it after a limited number of rounds"
+    cure = "make each tuple leave the cycle after a limited number of rounds"
     if at_least_once:
         cure += " and within topology.message.timeout.secs"
     yield f"the components {_shown(path)} form a cycle, whose queues can grow without limit: {cure}"

@@ -159,21 +159,21 @@ def warnings(plan: LogicalPlan) -> Iterator[str]:
         if sure is not None and _too_late(config, sure):
             if _timeout_s(config) > sure.seconds:
                 yield (
-                    f"{_timeout_text(name, config, sure)} which leaves little time for ticks and queues: some may be "
-                    f"replayed and counted again; {_fix(sure)}"
+                    f"{_timeout_text(name, config, sure)} which leaves little time for ticks and queues: some tuples"
+                    f" may be replayed and counted again; {_fix(sure)}"
                 )
         elif _too_late(config, hold):
             yield (
-                f"{_timeout_text(name, config, hold)} if their windows anchor what they emit: it would be replayed "
-                f"and counted again; {_fix(hold)}"
+                f"{_timeout_text(name, config, hold)} if their windows anchor the emitted tuples: they would be"
+                f" replayed and counted again; {_fix(hold)}"
             )
     timeout_s = _timeout_s(plan.config)
     for component in plan.definitions:
         every_s = _tick_s({**plan.config, **component.config})
         if not component.is_spout and every_s >= timeout_s:
             yield (
-                f"bolt '{component.name}' gets a tick every {every_s:g} s, and tuples time out after {timeout_s:g} s: "
-                f"those that it acks at a tick are replayed; raise {TOPOLOGY_MESSAGE_TIMEOUT_SECS} or tick more often"
+                f"bolt '{component.name}' gets a tick every {every_s:g} s, and tuples time out after {timeout_s:g} s:"
+                f" tuples that it acks at a tick are replayed; raise {TOPOLOGY_MESSAGE_TIMEOUT_SECS} or tick more often"
             )
 
 
@@ -184,8 +184,8 @@ def _slow(name: str, config: Mapping[str, Any], hold: Hold) -> Iterator[str]:
         yield (
             f"tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and "
             f"{TOPOLOGY_MAX_SPOUT_PENDING} is {pending:g}, so each of its tasks emits about {pending:g} in "
-            f"{hold.seconds:g} s and then waits; for more set it to the tuples that a task emits in that time, such as "
-            f"{hold.pending}, which is {_rate(hold)}"
+            f"{hold.seconds:g} s and then waits; for a higher rate raise the limit to the tuples that a task emits in"
+            f" that time, such as {hold.pending}, which is {_rate(hold)}"
         )
 
 
@@ -200,7 +200,7 @@ def _anchors(component: ComponentDef) -> bool:
 def _rate(hold: Hold) -> str:
     """Explain how the minimum number of pending tuples was computed."""
     if hold.pending == DERIVED_PENDING_MAX:
-        return "the most that streamlets get"
+        return "the maximum for streamlets"
     return f"{RATE_MIN:g} tuples a second for {hold.seconds:g} s"
 
 

@@ -126,7 +126,7 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
         there, back = best_step(known, hot, cold)
         changed = [shard for shard in (there, back) if shard is not None]
         if not changed:
-            why = f"slot {hot} is {shares[hot]:.0%} full, and no move or swap with the least loaded slot lowers that"
+            why = f"slot {hot} is {shares[hot]:.0%} full, and no move or swap with the least loaded slot lowers it"
             return Balanced(moves, f"{why}; the mean is {mean:.0%}")
         if len(moves.keys() | set(changed)) > budget:
             return Balanced(moves, f"slot {hot} is {shares[hot]:.0%} full, the mean is {mean:.0%}; more moves follow")

@@ -193,7 +193,7 @@ class Keeper:
         ):
             slot = fill.place(shard, loads.get(shard))
             owners[shard] = Owner(slot, slots[slot].epoch, number)
-        notes += [f"slot {slot} is lost; its {count} shards go to others" for slot, count in lost.items() if slot]
+        notes += [f"slot {slot} is lost; its {count} shards go to other slots" for slot, count in lost.items() if slot]
 
     def _leave(
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],

@@ -39,7 +39,7 @@ def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) 
             continue
         except NoNodeError:
             break
-    raise NoNodeError(f"pool '{name}' no longer exists, or too many processes change it at once")
+    raise NoNodeError(f"pool '{name}' no longer exists, or too many processes are changing it at once")
 
 
 def read_map(state: StateManager, name: str) -> tuple[Map, int] | None:

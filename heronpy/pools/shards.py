@@ -187,4 +187,4 @@ def unpack(kind: type[T], content: bytes, what: str) -> T:
     try:
         return msgspec.msgpack.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise DamagedStateError(f"{what} is damaged, or of another release of heronpy: {error}") from None
+        raise DamagedStateError(f"{what} is damaged, or from another release of heronpy: {error}") from None

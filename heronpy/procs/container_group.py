@@ -114,4 +114,4 @@ def _group_of(controller: str, cgroup_file: str, root: Path) -> tuple[Path, bool
             with suppress(OSError):
                 if controller in (folder / "cgroup.controllers").read_text(encoding="ascii").split():
                     return folder, True
-    raise FileNotFoundError(f"no control group of this process has a controller '{controller}'")
+    raise FileNotFoundError(f"no control group of this process has the controller '{controller}'")

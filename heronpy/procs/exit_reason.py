@@ -164,7 +164,7 @@ def detail_of(status: int, hints: ExitHints, words: str) -> str:
     if not words:
         return how
     if how != describe_status(status):
-        return f"{how}; it said last: {words}"
+        return f"{how}; its last output: {words}"
     code = os.waitstatus_to_exitcode(status)
     name, _, given = words.partition(":")
     if code == exit_codes.USER_EXCEPTION and name == "SystemExit":

@@ -83,7 +83,7 @@ class OomCounter:
                 limit, peak = number_in(folder / limit_name), number_in(folder / peak_name)
                 if limit is not None and limit < _NO_LIMIT:
                     said = f", its peak {format_bytes(peak)}" if peak is not None else ""
-                    return f"the control group's limit is {format_bytes(limit)}{said}, of all its processes"
+                    return f"the control group's limit is {format_bytes(limit)}{said}, for all its processes"
         return ""
 
     def _read(self) -> int:

@@ -97,7 +97,7 @@ class PlanWatch:
             found = self._source.get(self._path)
             plan = plan_pb2.PackingPlan.FromString(found[0]) if found else None
         except (HeronError, OSError, DecodeError) as error:
-            self._complain(f"cannot read the packing plan, so the last one stays in force: {error}")
+            self._complain(f"cannot read the packing plan, so the last plan stays in force: {error}")
             return False, None
         self._complaint = ""
         return True, plan
@@ -118,7 +118,7 @@ class PlanWatch:
         try:
             replace_file(self._copy, plan.SerializeToString(), durable=False)
         except OSError as error:
-            log.warning("cannot keep a copy of the packing plan: %s", error.strerror)
+            log.warning("cannot save a copy of the packing plan: %s", error.strerror)
 
     def _load_copy(self) -> None:
         if self._copy is None:

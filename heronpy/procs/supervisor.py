@@ -255,7 +255,7 @@ class Supervisor:
         process.has_run = process.has_run or event.ready
         limit = process.spec.hang_timeout_s
         if self._watched(process) and event.loop_age_s > limit:
-            return self._hung(process, f"its loop has not turned for {event.loop_age_s:.1f} s", now)
+            return self._hung(process, f"its loop has been blocked for {event.loop_age_s:.1f} s", now)
         return []
 
     def _on_overgrown(self, event: Overgrown, now: float) -> list[Effect]:
@@ -364,7 +364,7 @@ class Supervisor:
         process.exit_detail = why
         name = process.spec.name
         return [
-            Note(f"{name} hangs: {why}; its stacks go to its log and it is restarted", True),
+            Note(f"{name} hangs: {why}; its stacks are written to its log and it is restarted", True),
             Signal(name, process.pid, signal.SIGUSR1),
             Changed(),
         ]

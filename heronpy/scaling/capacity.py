@@ -116,7 +116,7 @@ class _Room:
             whole, taken = self._whole[name], self._taken[name]
             if not (taken + more).fits(whole):
                 who = f"jobs of {name}" if name else "jobs"
-                return f"{who} may have {whole}, of which jobs before it have {taken}"
+                return f"{who} may have {whole}, of which jobs with precedence use {taken}"
         return ""
 
     def take(self, claim: Claim, more: Amount) -> None:
@@ -144,7 +144,7 @@ def allot(
         need = claim.room(claim.least)
         lacking[claim.job] = room.lacks(claim, need)
         if lacking[claim.job]:
-            lacking[claim.job] = f"it needs {need} at least; {lacking[claim.job]}"
+            lacking[claim.job] = f"it needs at least {need}; {lacking[claim.job]}"
         else:
             room.take(claim, need)
             given[claim.job] = {**claim.least}
@@ -199,7 +199,7 @@ def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -
     since = now if before.fits_since is None else min(now, before.fits_since)  # the clock may have been set back
     if now - since >= BACK_S:
         return _limited(claim, tasks, why)
-    soon = f"there is room; the job gets it once there has been room for {format_duration(BACK_S)}"
+    soon = f"there are free resources; the job gets them after they have been free for {format_duration(BACK_S)}"
     if before.state == "PREEMPTED":
         return replace(stopped, why=soon, fits_since=since)
     kept = {one: min(n, before.limits.get(one, n)) for one, n in tasks.items()}

@@ -78,16 +78,16 @@ def _verdict(
     if one.fixed:
         return f"not scaled: {one.fixed}", None, None
     if bar is not None and state.at < bar.until:
-        return "nothing more is tried: the last change had no effect", None, bar.until
+        return "no further changes: the last change had no effect", None, bar.until
     wrong = next((alert for alert in state.alerts.values() if alert.vetoes), None)
     if wrong is not None:
-        return f"nothing is scaled while this alert is open: {wrong.cause}", wrong.since, None
+        return f"not scaled while this alert is open: {wrong.cause}", wrong.since, None
     if needed is None:
         return "not scaled: the throughput of a task is not known yet", None, None
     if wants is not None and one.tasks >= high:
-        return f"it needs {max(needed, one.tasks)} tasks, and scale.max.{name} is {high}; raise it", wants, None
+        return f"it needs {max(needed, one.tasks)} tasks, and scale.max.{name} is {high}; raise the limit", wants, None
     if wants is not None:
-        return f"it needs more tasks; it gets them after {format_duration(times.sure_s)}", wants, wants + times.sure_s
+        return f"it needs more tasks and gets them after {format_duration(times.sure_s)}", wants, wants + times.sure_s
     if spare is not None:
         last = state.shrunk.get(name)
         again = last.at + times.shrink_s if last is not None else 0.0
@@ -96,4 +96,4 @@ def _verdict(
             return f"it has more tasks than it needs; at most one reduction is made in {pause}", spare, again
         text = f"it has more tasks than it needs; some are removed after {format_duration(times.spare_s)}"
         return text, spare, spare + times.spare_s
-    return "it has the tasks that it needs", None, None
+    return "it has enough tasks", None, None

@@ -50,7 +50,8 @@ class History:
             os.replace(file, aside)
             remove_history(file)  # remove the auxiliary files of a file that is gone
             self.notice = (
-                f"the history {file} is damaged ({error}), so a new one is begun; the damaged file is now {aside}"
+                f"the history {file} is damaged ({error}), so a new history was started; the damaged file is now"
+                f" {aside}"
             )
             self._database = self._opened(file)
 
@@ -63,7 +64,7 @@ class History:
             if tables and (application, version) != (_APPLICATION, _VERSION):
                 raise sqlite3.DatabaseError("it is not a history of this release")
             if database.execute("PRAGMA quick_check").fetchone() != ("ok",):
-                raise sqlite3.DatabaseError("its pages do not fit together")
+                raise sqlite3.DatabaseError("its pages are inconsistent")
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -157,7 +158,7 @@ def recorded_since(file: Path, since: float) -> Iterator[bytes]:
                 yield zlib.decompress(minute)
     except (sqlite3.Error, zlib.error) as error:
         raise StateError(
-            f"the history {file} cannot be read now ({error}); the scaler sets a damaged one aside"
+            f"the history {file} cannot be read now ({error}); the scaler renames a damaged file"
         ) from error
 
 

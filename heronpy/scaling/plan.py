@@ -309,13 +309,17 @@ class _Round:
                 continue
             if key == "parallelism" and self.goal.clamped(one.name, after) < after:
                 after, most = self.goal.clamped(one.name, after), self.goal.max[one.name]
-                text = f"{one.name} needs {figures['after']} tasks, and scale.max.{one.name} is {most}; raise it"
+                text = f"{one.name} needs {figures['after']} tasks, and scale.max.{one.name} is {most}; raise the limit"
                 self.found += [Alert(one.name, "maximum", text)] if one.name in pressed else []
                 if after <= before:
                     continue
             text = size_text(one.name, key, figures | {"after": after}, self.times)
             if to_try:
-                step = "the last step helped, so this one doubles them" if one.name in self.helped else "one is added"
+                step = (
+                    "the last step helped, so this step doubles the tasks"
+                    if one.name in self.helped
+                    else "one task is added"
+                )
                 what = "the tasks wait for something other than a CPU, and their usual waiting time is not known yet"
                 text = f"{one.name} {before} -> {after} {_unit(key)}: {what}; {step}"
             self._change(one, key, before, after, figures | {"after": after}, text)
@@ -384,11 +388,11 @@ class _Round:
         """Whether a component may get more tasks; if `wanted`, a refusal is reported."""
         bar = self.bars.get(one.name)
         if one.name not in self.goal.max:
-            cause, why = "no maximum", f"scale.max.{one.name} is not set; set it"
+            cause, why = "no maximum", f"scale.max.{one.name} is not set; set this limit"
         elif one.fixed:
             cause, why = "fixed", one.fixed
         elif bar is not None and self.now < bar.until:
-            cause, why = "no effect", "the last change had no effect: something else holds it up"
+            cause, why = "no effect", "the last change had no effect: something else limits the component"
         else:
             return True
         text = f"not scaled: {one.name} {needs}, but {why}"
@@ -456,7 +460,7 @@ class _Round:
         self.bars[name] = Bar(self.now + bar_s, times)
         text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} {what}"
         self.said.append(
-            Judged(name, effect, self.now + bar_s, f"{text}; nothing more is tried for {format_duration(bar_s)}")
+            Judged(name, effect, self.now + bar_s, f"{text}; no further changes for {format_duration(bar_s)}")
         )
 
     # ---- what is wrong --------------------------------------------------------------------
@@ -467,7 +471,7 @@ class _Round:
         names = ", ".join(missing) if self.look.components else ""
         unknown = (bool(missing) and not self.changing) or not self.look.components
         if self._lasting("figures", [""] if unknown else [], self.times.sure_s):
-            text = f"the throughput and the load of {names or 'the topology'} are not known, so nothing is scaled"
+            text = f"the throughput and the load of {names or 'the topology'} are not known, so no component is scaled"
             self.found.append(Alert(missing[0] if missing else "", "figures", text))
 
     def _alert(self, pressed: list[str]) -> None:
@@ -493,8 +497,8 @@ class _Round:
         lasts = self._lasting("lag", [""] if self.broken else [], self.times.window_s)
         if alone and lasts and self.lag_s is not None and not self.vetoed:
             text = (
-                f"the lag of {self.look.topology} is {format_duration(self.lag_s)}, above the"
-                f" {format_duration(self.goal.lag_s)} promised, and no component is full"
+                f"the lag of {self.look.topology} is {format_duration(self.lag_s)}, above the promised"
+                f" {format_duration(self.goal.lag_s)}, but no component is full"
             )
             self.found.append(Alert("", "lag", text))
 

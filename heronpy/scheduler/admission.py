@@ -77,7 +77,7 @@ class Renewals:
         """Register a request; returns the future of its answer."""
         self.say(who, endpoint_pb2.VERDICT_NONE)
         if len(self._open) >= WAITING_MAX:
-            raise RetryableRpcError("too many requests wait for an answer at the control endpoint; ask again later")
+            raise RetryableRpcError("too many requests are waiting at the control endpoint; try again later")
         answer: asyncio.Future[endpoint_pb2.Renewed] = asyncio.get_running_loop().create_future()
         self._open[who] = _Open(number, received_at, answer)
         return answer
@@ -171,7 +171,7 @@ class Admission:
                     opened.write(self._proof_of(folder))
             except OSError as error:
                 raise ConfigError(
-                    f"heron.engine.shared names {folder}, where this host cannot write ({error.strerror}); name a"
+                    f"heron.engine.shared names {folder}, to which this host cannot write ({error.strerror}); name a"
                     " folder that all hosts reach at the same path, or leave the setting empty"
                 ) from None
         self._package.start()
@@ -219,7 +219,7 @@ class Admission:
         self._check_ready()
         if self._hellos >= HELLOS_MAX:
             self.busy += 1
-            raise RetryableRpcError("too many containers ask to be admitted at once; ask again")
+            raise RetryableRpcError("too many containers request admission at once; try again")
         who = hello.container, hello.submission
         try:
             self._check_release(hello)
@@ -236,7 +236,7 @@ class Admission:
             if isinstance(effect, Fence) and (effect.container, effect.submission) == who:
                 raise FencedError(f"container {who[0]}, submission {who[1]}, is not expected: {effect.why}")
         if self.entry_of(who[0]) is None:
-            raise RetryableRpcError("the scheduler has no plan of its containers yet; ask again")
+            raise RetryableRpcError("the scheduler has no plan of its containers yet; try again")
         await self._bindings.bind(who, hello.nonce)
         self._hosts[who[0]] = who[1], host
         if who not in self._sent:
@@ -276,33 +276,31 @@ class Admission:
         entry = self.entry_of(who[0])
         if entry is not None and who[1] > entry.submitted:
             if who[1] > entry.submitted + AHEAD_MAX:
-                raise InvalidRpcError(f"container {who[0]} has no submission {who[1]}; nothing like it was submitted")
+                raise InvalidRpcError(f"container {who[0]} has no submission {who[1]}; it was never submitted")
             # After a state manager has lost its records the engine's next list shows it.
-            raise RetryableRpcError(f"container {who[0]} has no submission {who[1]} yet; ask again")
+            raise RetryableRpcError(f"container {who[0]} has no submission {who[1]} yet; try again")
         if len(nonce) != NONCE_BYTES:
             raise InvalidRpcError(f"a hello has a nonce of {NONCE_BYTES} bytes, not of {len(nonce)}")
         if self._bindings.is_other(who, nonce):
             self.impostors += 1
-            log.warning("another process says that it is container %d, submission %d; it is refused", *who)
-            raise InvalidRpcError(
-                f"container {who[0]}, submission {who[1]}, is another process, which has said hello before"
-            )
+            log.warning("refused another process that claims to be container %d, submission %d", *who)
+            raise InvalidRpcError(f"container {who[0]}, submission {who[1]}, was already claimed by another process")
 
     def _check_ready(self) -> None:
         if self.permit is None:
-            raise RetryableRpcError("the scheduler is starting; ask again")
+            raise RetryableRpcError("the scheduler is starting; try again")
 
     def _check_release(self, hello: endpoint_pb2.Hello) -> None:
         release, where = self._terms.launch.release, f"on host {hello.host[:255]}"
         if hello.heronpy != release:
             raise InvalidRpcError(
                 f"heronpy {where} is of release {hello.heronpy[:80]}, but the topology was submitted with {release};"
-                " install that release there, or name a Python that has it in heron.engine.python"
+                " install that release there, or set heron.engine.python to a Python that has it"
             )
         if hello.python != PYTHON:
             raise InvalidRpcError(
-                f"Python {where} is {hello.python[:80]}, but the topology was submitted with {PYTHON};"
-                " name a Python of that release in heron.engine.python"
+                f"Python {where} is {hello.python[:80]}, but the topology was submitted with {PYTHON}; set"
+                " heron.engine.python to a Python of that release"
             )
 
     async def renew(self, who: Who, renew: endpoint_pb2.Renew) -> endpoint_pb2.Renewed:
@@ -337,7 +335,7 @@ class Admission:
         """Keep the end of a log."""
         if self._log_ends >= LOGS_MAX:
             self.busy += 1
-            raise RetryableRpcError("too many logs arrive at once; send it again")
+            raise RetryableRpcError("too many logs arrive at once; send the log again")
         number, host = self._hosts.get(who[0], (0, ""))
         host = host if number == who[1] else ""
         self._log_ends += 1

@@ -49,7 +49,7 @@ class Bindings:
             self._bound = {(int(one[0]), int(one[1])): str(one[2]) for one in found}
         except (ValueError, TypeError, IndexError, KeyError):
             raise ConfigError(
-                f"{self._file} does not say which processes the containers are; kill the topology and submit it again"
+                f"{self._file} does not identify the processes of the containers; kill the topology and submit it again"
             ) from None
         self._written = dict(self._bound)
 
@@ -70,7 +70,7 @@ class Bindings:
                 await asyncio.to_thread(replace_file, self._file, data)
             except (OSError, ConfigError) as error:
                 log.warning("cannot record the process of container %d: %s", who[0], error)
-                raise RetryableRpcError("the scheduler cannot record this process; ask again") from None
+                raise RetryableRpcError("the scheduler cannot record this process; try again") from None
             self._written = bound
             self._bound = {one: digest for one, digest in self._bound.items() if one in bound or self._may_exist(one)}
 

@@ -158,7 +158,8 @@ class ControlEndpoint:
         if (field not in _OF_CLIENTS) if is_client else (field == "relay"):
             self.not_theirs += 1
             raise InvalidRpcError(
-                f"the control endpoint takes the request {field!r} from {'containers' if is_client else 'clients'} only"
+                f"the control endpoint accepts the request {field!r} from {'containers' if is_client else 'clients'}"
+                " only"
             )
         if field not in _ASKED:
             # Checked before the size, because an unknown request may not have one.
@@ -167,7 +168,7 @@ class ControlEndpoint:
             )
         if field not in _WITH_DATA and body.ByteSize() > SMALL_MAX_BYTES:
             self.oversized += 1
-            raise InvalidRpcError(f"a request {field!r} has at most {SMALL_MAX_BYTES >> 10} KiB")
+            raise InvalidRpcError(f"a request {field!r} may have at most {SMALL_MAX_BYTES >> 10} KiB")
         if field == "hello":
             if body.topology_id != self._topology_id:
                 self.unknown += 1
@@ -177,7 +178,7 @@ class ControlEndpoint:
             return self._handlers.hello(body)
         if field == "relay":
             if self.relay is None:
-                raise RetryableRpcError("the scheduler is starting; ask again")
+                raise RetryableRpcError("the scheduler is starting; try again")
             return self.relay.pass_on(identity, envelope.request_id, body)
         if field == "state_call":
             return self._state_call(identity, envelope.request_id, body, is_client)
@@ -227,26 +228,26 @@ class ControlEndpoint:
         self._check_not_replaced(who)
         container, submission = who
         if submission > self._handlers.holder_of(container):
-            raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; ask again")
+            raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; try again")
 
     def _state_call(
         self, identity: bytes, request: int, body: endpoint_pb2.StateCall, is_client: bool
     ) -> Awaitable[endpoint_pb2.StateAnswer]:
         if self._state is None:
             raise InvalidRpcError(
-                "the state of this topology is not at its scheduler's control endpoint; use its state manager"
+                "this scheduler's control endpoint does not serve the topology's state; use its state manager"
             )
         opener = self._state.container_of(body.session)
         if opener is not None and (opener == CLIENT) is not is_client:
             self.not_theirs += 1
-            raise InvalidRpcError("clients and containers do not use each other's sessions of state")
+            raise InvalidRpcError("clients and containers cannot use each other's state sessions")
         container = CLIENT
         if not is_client:
             who = self._who(body.credential)
             container = who[0]
             if opener not in (None, container):
                 self.unknown += 1
-                raise InvalidRpcError("the sender of this call has not opened the session that it names")
+                raise InvalidRpcError("the sender of this call has not opened the session that it refers to")
             self._check_acts(who)
         # A session that is not connected sees a change with its next request.
         return self._state.call(body, container, request, lambda changed: self._server.send(identity, changed))
@@ -268,7 +269,7 @@ def bind_endpoint(
         except zmq.ZMQError as error:
             _refuse_address(error, addresses)
             if time.monotonic() >= deadline:
-                log.error("port %d, by which containers know this scheduler, is taken; they will be replaced", kept)
+                log.error("port %d, where containers expect this scheduler, is taken; they will be replaced", kept)
                 break
             time.sleep(PORT_AGAIN_S)
     endpoint = _at_any_port(addresses, port_range, make)

@@ -152,7 +152,7 @@ class EngineClient:
                 except FencedError:
                     return
                 except (HeronError, OSError) as error:  # the state manager is away: the command is given again
-                    log.debug("cannot give a command to the engine: %s", error)
+                    log.debug("cannot send a command to the engine: %s", error)
                 if self._now() >= self._look_at:
                     await self._list()
 

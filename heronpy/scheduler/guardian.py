@@ -173,9 +173,9 @@ def guard(
         reason = ExitReason.KILLED if code == -signal.SIGKILL else ExitReason.CRASHED
         decision = decide_restart(LATER if failed else limits, later if failed else history, reason, now - started, now)
         if not decision.restart:
-            _say(what, f"the {what} {how} and is not started again: it {decision.cause}")
+            _say(what, f"the {what} {how} and is not restarted: it {decision.cause}")
             return int(exit_codes.FAILURE)
-        _say(what, f"the {what} {how}; it is started again")
+        _say(what, f"the {what} {how}; restarting it")
         if signals.asked(decision.pause_s):
             return int(exit_codes.OK)
 

@@ -56,7 +56,7 @@ class KeptLogs:
 
     def lost(self, container: int, submission: int, host: str) -> None:
         """Note in the log of a container's executor that the logs of a run did not arrive; OSError as for `keep`."""
-        on = f"are on host {host}, if it still has them" if host else "did not arrive"
+        on = f"are on host {host}, if they still exist" if host else "did not arrive"
         said = f"container {container}, submission {submission}, has ended without sending its logs; they {on}"
         self._append(executor_id(container), "WARNING", said, b"")
 
@@ -64,7 +64,7 @@ class KeptLogs:
         path = self._folder / f"{process}.log"
         there = path.exists()
         if not there and len(os.listdir(self._folder)) >= FILES_MAX:
-            raise InvalidRpcError(f"the topology keeps {FILES_MAX} log files already; remove some of {self._folder}")
+            raise InvalidRpcError(f"the topology already keeps {FILES_MAX} log files; remove some from {self._folder}")
         head = format_record(time.time(), level, process, "heronpy.scheduler", said)
         flags = os.O_WRONLY | os.O_APPEND
         if there and path.stat().st_size + len(data) > FILE_MAX_BYTES:

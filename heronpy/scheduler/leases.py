@@ -22,7 +22,7 @@ def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
         raise ConfigError(f"fencing {asked!r} is unknown; use one of {', '.join(sorted(known))}")
     if asked == "lease" and state_at_endpoint:
         raise ConfigError(
-            "fencing 'lease' needs a state manager that containers reach without the scheduler;"
+            "fencing 'lease' needs a state manager that containers can access without the scheduler;"
             " set heron.statemgr.type to zookeeper, or use fencing 'auto'"
         )
     if asked == "epoch" and mode == "ATMOST_ONCE":

@@ -61,7 +61,7 @@ class LedgerStore:
             self._state.create(paths.scheduler(self._topology), self._location.SerializeToString(), ephemeral=True)
         except NodeExistsError:
             raise FencedError(
-                f"another scheduler runs topology {self._topology!r}; kill the topology before starting it again"
+                f"another scheduler is running topology {self._topology!r}; kill the topology before starting it again"
             ) from None
         found = self._state.get(paths.placement(self._topology))
         kept, self._version = plan_pb2.PlacementLedger(alone=True), 0

@@ -64,7 +64,7 @@ LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
 #: Interval at which the loop shows the guardian that it turns.
 PULSE_S = 2.0
-ASKED = "a user asked for it"
+ASKED = "a user requested it"
 CAUSE_MAX_CHARS = 400
 
 
@@ -143,7 +143,7 @@ class LocalScheduler:
         except NodeExistsError:
             self._state.close()
             raise FencedError(
-                f"another scheduler runs topology {launch.topology!r}; kill the topology before starting it again"
+                f"another scheduler is running topology {launch.topology!r}; kill the topology before starting it again"
             ) from None
         self._rpc = ControlServer([endpoint], self._on_request)
         self._plan_watch = PlanWatch(self._state, paths.packing_plan(launch.topology), self._on_plan)
@@ -173,7 +173,7 @@ class LocalScheduler:
 
     def _on_signal(self) -> None:
         if self._kill is None:
-            log.info("the scheduler was asked to end; the topology's state stays")
+            log.info("the scheduler was requested to end; the topology's state is kept")
             self._kill = asyncio.create_task(self._stop(0.0))
             self._kill.add_done_callback(lambda _: self._end.set())
 

@@ -64,7 +64,7 @@ class Moves:
     async def restart(self, containers: Sequence[int], force: bool, wait_s: float, by: str = "") -> list[str]:
         """Replace containers, and wait until their successors act."""
         before = {number: view.epoch for number, view in self._by_container().items()}
-        self._handle(RestartAsked(tuple(containers), f"{who(by)} asked for it", force))
+        self._handle(RestartAsked(tuple(containers), f"{who(by)} requested it", force))
         limit_s = wait_s or self._limit_s
         until = time.monotonic() + limit_s
 
@@ -85,13 +85,13 @@ class Moves:
         by.
         """
         until = time.monotonic() + (wait_s or self._limit_s)
-        why = "its scheduler has not seen the new size"
+        why = "the scheduler has not seen the new size"
         if await wait_until(known, self._change, lambda: until):
             if number not in self._by_container():
                 raise RpcError(f"there is no container {number}")
             why, _ = await self._replace(number, "", who(by), lambda: until)
         if why:
-            raise RpcError(f"no larger container has replaced it within {wait_s or self._limit_s:.0f} s: {why}")
+            raise RpcError(f"no container of the new size replaced it within {wait_s or self._limit_s:.0f} s: {why}")
 
     async def drain(self, host: str, wait_s: float, by: str = "") -> list[int]:
         """Avoid a host and move its containers away, one at a time; returns the numbers of the moved containers.
@@ -116,7 +116,7 @@ class Moves:
         containers are known.
         """
         for host, by in drains.items():
-            log.info("the drain of host %s, which %s asked for, continues", host, by)
+            log.info("the drain of host %s, which %s requested, continues", host, by)
             self._until[host] = time.monotonic() + self._limit_s
             self._begin(host, self._carry_on(host, by, listed))
 
@@ -199,7 +199,7 @@ def _rest(host: str, later: Sequence[int], moved: Sequence[int]) -> str:
     """The result of a drain as text: the moved containers, the remaining ones, and the host."""
     gone = f"{_names(moved)} has moved, " if len(moved) == 1 else f"{_names(moved)} have moved, " if moved else ""
     stays = "it stays there" if not later else f"it and {_names(later)} stay there"
-    return f"{gone}{stays}, and host {host} may get containers as before; make room on another host"
+    return f"{gone}{stays}, and host {host} may get containers again; free resources on another host"
 
 
 def _names(containers: Sequence[int]) -> str:

@@ -74,7 +74,7 @@ class PackageEndpoint:
         try:
             PackagePieces(self._place, self._topology_id, STORE_S).put(self._file, made.sha256)
         except (HeronError, OSError) as error:
-            log.warning("hosts fetch the package from here, because it cannot be stored elsewhere: %s", error)
+            log.warning("hosts fetch the package from this scheduler, because it cannot be stored elsewhere: %s", error)
             return made
         return replace(made, place=self._place)
 
@@ -94,7 +94,7 @@ class PackageEndpoint:
         if not self.digest or package != self.digest:
             raise InvalidRpcError(f"package {package[:80]!r} is not this topology's")
         if self._asking >= ASKING_MAX:
-            raise RetryableRpcError("too many hosts fetch the package at once; ask again")
+            raise RetryableRpcError("too many hosts are fetching the package; try again")
         self._asking += 1
         try:
             await self.archive()

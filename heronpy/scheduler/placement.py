@@ -104,7 +104,7 @@ class Placement(PlacementFacts):
             case Refused():
                 return self._on_refused(event, now)
             case DrainAsked(host, by):
-                return self._avoid(host, f"{by} drains it", now, by)
+                return self._avoid(host, f"{by} is draining it", now, by)
             case DrainEnded(host, failed):
                 self._changed = True
                 self._avoided.drained(host, failed, now)
@@ -117,7 +117,7 @@ class Placement(PlacementFacts):
                 if not self._avoided.lift(host):
                     return []
                 self._changed = True
-                return [Note(f"host {host} may get containers again, as {by} asked")]
+                return [Note(f"host {host} may get containers again, as requested by {by}")]
             case MoveAsked(container, host, by):
                 found = self._containers.get(container)
                 if found is None or found.spec is None:
@@ -125,10 +125,12 @@ class Placement(PlacementFacts):
                 found.move(host, now)
                 self._write(found, moves_from=host)
                 if not host:
-                    self._blame(found, found.entry.holder, ExitReason.RESTARTED, f"{by} gave it another size")
-                    return [Note(f"container {container} is replaced by one of another size, as {by} asks")]
+                    self._blame(found, found.entry.holder, ExitReason.RESTARTED, f"{by} changed its size")
+                    return [
+                        Note(f"container {container} is being replaced by one of another size, as requested by {by}")
+                    ]
                 self._blame(found, found.entry.holder, ExitReason.MOVED, f"{by} has moved it away from host {host}")
-                return [Note(f"container {container} is moved away from {host}, which {by} drains")]
+                return [Note(f"container {container} is being moved away from {host}, which {by} is draining")]
             case MoveEnded(container):
                 found = self._containers.get(container)
                 if found is not None and found.is_moving:
@@ -176,7 +178,7 @@ class Placement(PlacementFacts):
         if late:
             return [
                 *effects,
-                Note(f"a list of the engine came {now - event.asked_at:.0f} s late and is not used", True),
+                Note(f"a list of the engine came {now - event.asked_at:.0f} s late and is ignored", True),
             ]
         if self.away_since is not None:
             effects.append(Note(f"the engine answers again after {now - self.away_since:.0f} s"))
@@ -255,7 +257,7 @@ class Placement(PlacementFacts):
             )
             entry = container.entry
         if number < entry.holder:
-            return [Fence(container.number, number, f"submission {entry.holder} has its place")]
+            return [Fence(container.number, number, f"submission {entry.holder} has replaced it")]
         if number in container.ended:
             return [Fence(container.number, number, "the engine has confirmed its end")]
         one = self._known(container, number, now)
@@ -274,14 +276,12 @@ class Placement(PlacementFacts):
                 one.epoch = event.epoch if event.epoch == entry.epoch else one.epoch
                 if back:  # it was not replaced
                     self._write(container, cause=None)
-        effects: list[Effect] = (
-            [Note(f"container {container.number} on {one.host} sends reports again")] if back else []
-        )
+        effects: list[Effect] = [Note(f"container {container.number} on {one.host} is reporting again")] if back else []
         asked_at, held = one.cancelled_at, number == entry.holder
         # The engine has asked it to end as well, but may be away.
         patience_s = self._limits.leave_s if self._killed_at is None else self._kill_grace_s
         if asked_at is not None and (not held or now - asked_at >= patience_s):
-            return [*effects, Fence(container.number, number, "it was asked to end")]
+            return [*effects, Fence(container.number, number, "it was requested to end")]
         return [*effects, Grant(container.number, number)] if one.epoch else effects
 
     def _on_refused(self, event: Refused, now: float) -> list[Effect]:
@@ -298,7 +298,7 @@ class Placement(PlacementFacts):
         for container in self._containers.values():
             if container.spec is None or (event.containers and container.number not in event.containers):
                 continue
-            effects.append(Note(f"restarting container {container.number}: {event.why or 'asked to'}"))
+            effects.append(Note(f"restarting container {container.number}: {event.why or 'on request'}"))
             container.history, container.cancels = RestartHistory(), RestartHistory()
             container.failed, container.finished, container.submit_at = "", False, now
             holder = container.holder
@@ -310,7 +310,7 @@ class Placement(PlacementFacts):
                     # also for a lost submission, because its engine may still be able to end it
                     holder.cancelled_at = now
             self._write(container, past=container.past())
-            self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user asked for it")
+            self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user requested it")
         return effects
 
     # ---- what follows from the facts ----------------------------------------------------------
@@ -351,7 +351,7 @@ class Placement(PlacementFacts):
             if one.lost or one.is_heard(now, 2 * self._times.renew_s):
                 if one.given_up and not one.lost and not one.leaving:
                     one.leaving = True
-                    what = f"the engine has given up container {container.number}, which still runs"
+                    what = f"the engine has given up container {container.number}, which is still running"
                     self._blame(container, number, ExitReason.LOST_HOST, f"the engine had given it up on {one.host}")
                     effects += [Note(what, True), *self._avoid(one.host, "the engine has given it up", now)]
                 continue
@@ -362,7 +362,13 @@ class Placement(PlacementFacts):
                 one.lost = True
                 if one.forced and number == container.entry.holder:
                     self._grants.release(container.number)
-                how = "the engine has given it up" if one.given_up else "it is not listed" if absent else "it is silent"
+                how = (
+                    "the engine has given it up"
+                    if one.given_up
+                    else "the engine does not list it"
+                    if absent
+                    else "it is silent"
+                )
                 what = f"container {container.number}, submission {number} on {one.host or 'no host'}, is lost: {how}"
                 effects.append(Note(what, one.cancelled_at is None))
                 if one.cancelled_at is None:  # otherwise it was to end
@@ -370,7 +376,7 @@ class Placement(PlacementFacts):
                         container, number, ExitReason.LOST_HOST, f"it was lost on {one.host or 'no host'}: {how}"
                     )
                 if one.host:
-                    effects += self._avoid(one.host, "a container on it is lost", now)
+                    effects += self._avoid(one.host, "a container on this host was lost", now)
         return effects
 
     def _doubt(self, container: Container, one: Submission, now: float) -> list[Effect]:
@@ -381,9 +387,9 @@ class Placement(PlacementFacts):
         if one.phase is Phase.STARTING and now - (one.runs_since or now) >= self._limits.start_s:
             one.cancelled_at = now
             what = (
-                f"container {container.number} has not said hello for {self._limits.start_s:g} s; it is submitted again"
+                f"container {container.number} has not connected within {self._limits.start_s:g} s; submitting it again"
             )
-            return [Note(what, True), *self._avoid(one.host, "a container on it did not start", now)]
+            return [Note(what, True), *self._avoid(one.host, "a container on this host did not start", now)]
         apart = self._hosts_of(container.spec.apart_from) if container.spec is not None else set()
         if one.phase is Phase.QUEUED and apart & set(one.avoid) and now - one.since >= self._limits.apart_queue_s:
             container.beside = True
@@ -393,7 +399,7 @@ class Placement(PlacementFacts):
         freer = set(one.avoid) - set(self._avoid_for(container, now)) or (one.pinned and container.anywhere)
         if one.phase is Phase.QUEUED and freer:
             one.cancelled_at = now
-            return [Note(f"container {container.number} may use more hosts again; it is submitted again")]
+            return [Note(f"container {container.number} may use more hosts again; submitting it again")]
         return []
 
     def _cancel(self, container: Container, one: Submission, now: float) -> list[Effect]:

@@ -132,7 +132,7 @@ def read_member(state: StateManager, name: str, topology_id: str) -> tuple[Launc
     found = state.get(paths.execution_state(name))
     record = plan_pb2.ExecutionState.FromString(found[0]) if found is not None else plan_pb2.ExecutionState()
     if record.topology_id != topology_id:
-        raise ConfigError(f"the state manager holds no topology {name!r} of the id {topology_id}")
+        raise ConfigError(f"the state manager contains no topology {name!r} with the id {topology_id}")
     return LaunchSpec.load(record.launch_file), read_topology(state, name)
 
 
@@ -157,6 +157,6 @@ def records_of(
         record.phase = {
             control_pb2.PROC_RUNNING: "RUNNING", control_pb2.PROC_FAILED: "FAILED"
         }.get(record.state, "STARTING" if slot else "QUEUED")  # fmt: skip
-        record.words = record.exit_detail if slot else "it waits for a slot of the pool"
+        record.words = record.exit_detail if slot else "it is waiting for a slot of the pool"
         found.append(record)
     return found

@@ -69,14 +69,14 @@ class PoolMoves:
             log.info("topology %s may move after %.1f s: %s", launch.topology, time.monotonic() - begun, text)
         except (HeronError, OSError, TimeoutError) as error:
             why = str(error) or f"it was not ready within {limit_s:g} s"
-            log.warning("topology %s moves as it is: %s", launch.topology, why)
+            log.warning("topology %s is moved without preparation: %s", launch.topology, why)
         self._changed()
 
     async def _answer(self, launch: LaunchSpec, body: Message, limit_s: float) -> str:
         while True:
             found = await asyncio.to_thread(self._state.get, paths.tmaster(launch.topology))
             if found is None:
-                return "no topology master leads"
+                return "no topology master is active"
             keys = await asyncio.to_thread(curve.load, launch.working_dir, launch.topology_id)
             endpoint = plan_pb2.TmasterLocation.FromString(found[0]).endpoint
             client = ControlClient(endpoint, keys=keys, topology_id=keys.domain)

@@ -53,7 +53,7 @@ ROUND_S: Final = 1.0
 #: All nodes are read again after this, in case a notification was missed.
 LOOK_AGAIN_S: Final = 10.0
 _SILENT: Final = "it sends no reports"
-_LATE: Final = "it has not carried out the map of its pool in time"
+_LATE: Final = "it has not applied the map of its pool in time"
 
 
 class PoolScheduler(EngineScheduler):
@@ -110,7 +110,7 @@ class PoolScheduler(EngineScheduler):
             except (HeronError, OSError) as error:
                 if str(error) != self._complaint:
                     self._complaint = str(error)
-                    log.warning("the pool stays as it is: %s", error)
+                    log.warning("the pool is not changed: %s", error)
             self._changed.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ROUND_S):
@@ -121,7 +121,7 @@ class PoolScheduler(EngineScheduler):
         name = self._launch.topology
         pool = await asyncio.to_thread(read_pool, self._state, name)
         if pool is None:
-            raise DamagedStateError(f"the state manager holds no pool {name!r}; delete it and create it again")
+            raise DamagedStateError(f"the state manager contains no pool {name!r}; delete it and create it again")
         found = await asyncio.to_thread(read_map, self._state, name)
         known, version = found or (first_map(pool), 0)
         self._published = await asyncio.to_thread(read_specs, self._state, name, known)
@@ -280,7 +280,7 @@ class PoolScheduler(EngineScheduler):
             raise
         self._members[topology_id] = member
         self._answering.add(member)
-        log.info("topology %s runs in the pool", name)
+        log.info("topology %s is running in the pool", name)
 
     async def _end_members(self, slots: dict[int, SlotView]) -> None:
         """Remove killed topologies that no longer run in any slot."""
@@ -324,7 +324,7 @@ class PoolScheduler(EngineScheduler):
     def _on_request(self, who: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message]:
         field, body = body_of(envelope)
         if field == "kill_topology" and self._members and not body.force:
-            raise RpcError(f"pool {self._launch.topology!r} has topologies in it; stop their jobs first")
+            raise RpcError(f"pool {self._launch.topology!r} contains topologies; stop their jobs first")
         return super()._on_request(who, envelope)
 
     async def _remove(self) -> None:
@@ -340,7 +340,7 @@ class PoolScheduler(EngineScheduler):
         if field == "kill_topology":
             return self._kill_member(member, body)
         if field == "restart_container" and body.standing_by:
-            return control_pb2.Ok(text=f"container {body.container} has what its slot has")
+            return control_pb2.Ok(text=f"container {body.container} has the size of its slot")
         if field == "restart_container":
             return self._restart_member(member, body.container, body.wait_s)
         raise RpcError(

@@ -158,7 +158,7 @@ class EngineScheduler:
         except asyncio.CancelledError:
             raise
         except Exception:
-            log.exception("the scheduler has a bug and is started again; its containers run on")
+            log.exception("the scheduler failed because of a bug and is restarted; its containers keep running")
             self._exit_code = START_OVER
             self._end.set()
 
@@ -181,7 +181,7 @@ class EngineScheduler:
         if self._state.exists(paths.scheduler(launch.topology)):
             # Before the endpoint is bound at the port on which the other scheduler listens.
             raise FencedError(
-                f"another scheduler runs topology {launch.topology!r}; kill the topology before starting it again"
+                f"another scheduler is running topology {launch.topology!r}; kill the topology before starting it again"
             )
         #: The admitted containers; made when `run` begins.
         self.admission = Admission(setup.terms, self._handle, self._now)
@@ -243,7 +243,7 @@ class EngineScheduler:
             self._store, self._client, self.admission.answer, self._on_all_gone, self._prove_once, self._on_lost
         )
         if killing:
-            log.info("the topology was killed; what is left of it is being ended")
+            log.info("the topology was killed; its remaining containers are being ended")
             self._handle(KillAsked(setup.terms.times.stop_grace_s))
         self._plan_watch = PlanWatch(self._state, paths.packing_plan(launch.topology), self._on_plan)
         self._opened.callback(self._plan_watch.close)
@@ -254,7 +254,7 @@ class EngineScheduler:
         self._opened.callback(self.endpoint.relay.close)
         tell_clients(setup, self.endpoint.listens_at)
         log.info(
-            "the scheduler of %s runs as process %d; its control endpoint is at %s",
+            "the scheduler of %s is process %d; its control endpoint is at %s",
             launch.topology, os.getpid(), ", ".join(self.endpoint.listens_at),
         )  # fmt: skip
 
@@ -262,7 +262,7 @@ class EngineScheduler:
         """End like after a signal."""
         stays = self._placement is None or traits_of(self._setup.engine).outlives_scheduler
         fate = "run on" if stays else "end with it"
-        log.info("the scheduler was asked to end; the topology's containers %s", fate)
+        log.info("the scheduler was requested to end; the topology's containers %s", fate)
         self._end.set()
 
     def _on_lost(self, error: FencedError) -> None:
@@ -294,7 +294,7 @@ class EngineScheduler:
             except FencedError as error:
                 self._on_lost(error)
             except (HeronError, OSError) as error:
-                log.debug("the permit cannot be proved: %s", error)
+                log.debug("the scheduler's permit cannot be verified: %s", error)
             await asyncio.sleep(PROVE_S)
 
     async def _prove_once(self) -> None:
@@ -349,7 +349,7 @@ class EngineScheduler:
         if field == "kill_topology":
             return self._answer_kill(body, RELAYED_LINGER_S if who == RELAYED else REPLY_LINGER_S)
         if field in ("restart_container", "drain_host") and self._acting().is_killed:
-            raise RpcError(f"topology {self._launch.topology!r} was killed, and its containers are being ended")
+            raise RpcError(f"topology {self._launch.topology!r} was killed, and its containers are still ending")
         if field == "restart_container":
             if body.standing_by:
                 return self._answer_renew(body.container, body.plan_version, body.wait_s, body.by)
@@ -401,7 +401,7 @@ class EngineScheduler:
         )
 
     def _acting(self) -> Placement:
-        assert self._placement is not None, "requests are taken once there is a placement"
+        assert self._placement is not None, "requests are accepted once there is a placement"
         return self._placement
 
     async def _answer_kill(self, asked: control_pb2.KillTopology, linger_s: float) -> Message:
@@ -423,7 +423,7 @@ class EngineScheduler:
                 return control_pb2.KillUnderWay(left=placement.left(), engine_away=placement.away_why)
         if self._removal is None or (self._removal.done() and self._removal.exception() is not None):
             for one in placement.left():
-                log.warning("the end of %s is not confirmed; a user removes the topology anyway", one)
+                log.warning("the end of %s is not confirmed; a user is removing the topology anyway", one)
             self._removal = asyncio.create_task(self._remove())
         await asyncio.shield(self._removal)
         asyncio.get_running_loop().call_later(linger_s, self._end.set)
@@ -463,19 +463,21 @@ class EngineScheduler:
     def _answer_lift(self, host: str, by: str) -> control_pb2.Ok:
         placement = self._acting()
         if host in placement.draining:
-            raise RpcError(f"host {host} is being drained; its avoidance can be lifted once that is over")
+            raise RpcError(f"host {host} is being drained; its avoidance can be lifted after the drain")
         if not self._handle(HostLifted(host, who(by))):
             return control_pb2.Ok(text=f"host {host} was not avoided")
         return control_pb2.Ok(text=f"host {host} may get containers again")
 
     async def _answer_drain(self, host: str, wait_s: float, by: str) -> control_pb2.Ok:
         if not host:
-            raise RpcError("the host to drain is not named; give a name that heron status shows")
+            raise RpcError("the host to drain is missing; give a name that heron status shows")
         if not traits_of(self._setup.engine).avoids_hosts:
             raise RpcError(
-                f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; take the host out"
-                " of its cluster, and they are replaced elsewhere"
+                f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; remove the host"
+                " from its cluster to have them replaced elsewhere"
             )
         moved = await self._moves.drain(host, wait_s, by)
-        what = f"moved {', '.join(f'container {number}' for number in moved)}" if moved else "no container was there"
+        what = (
+            f"moved {', '.join(f'container {number}' for number in moved)}" if moved else "the host had no containers"
+        )
         return control_pb2.Ok(text=f"host {host} gets no container for {self._setup.settings.avoid_s:g} s; {what}")

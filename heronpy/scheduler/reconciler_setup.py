@@ -116,7 +116,7 @@ def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
     """The topology as submitted; ConfigError when the state manager has no topology."""
     found = state.get(paths.topology(name))
     if found is None:
-        raise ConfigError(f"the state manager holds no topology {name!r}; submit it again")
+        raise ConfigError(f"the state manager contains no topology {name!r}; submit it again")
     return topology_pb2.Topology.FromString(found[0])
 
 

@@ -94,7 +94,7 @@ class Relay:
             or self._bytes + size > REQUESTS_MAX_BYTES
         ):
             self.busy += 1
-            raise RetryableRpcError("too many requests of clients are under way at the control endpoint; ask again")
+            raise RetryableRpcError("too many requests of clients are in progress at the control endpoint; try again")
         self._all += 1
         self._bytes += size
         self._under_way[peer] = self._under_way.get(peer, 0) + 1
@@ -108,14 +108,14 @@ class Relay:
                 del self._under_way[peer]
         if not self._large.take(number, request, answer.ByteSize()):
             self.busy += 1
-            raise RetryableRpcError("too many large answers wait for this client; read them first")
+            raise RetryableRpcError("too many large answers are waiting for this client; read them first")
         return answer
 
     def _checked(self, relay: endpoint_pb2.Relay) -> tuple[str, control_pb2.Envelope, int]:
         kind = relay.WhichOneof("to") or ""
         if len(relay.request) > REQUEST_MAX_BYTES:
             self.oversized += 1
-            raise InvalidRpcError(f"a forwarded request has at most {REQUEST_MAX_BYTES >> 20} MB")
+            raise InvalidRpcError(f"a forwarded request may have at most {REQUEST_MAX_BYTES >> 20} MB")
         envelope = parse(relay.request)
         field = body_of(envelope)[0] if envelope is not None else ""
         if envelope is None or field not in PASSED_ON.get(kind, ()):
@@ -154,7 +154,7 @@ class Relay:
             return endpoint_pb2.Relayed(end=endpoint_pb2.RELAY_LOST if lost else endpoint_pb2.RELAY_LATE, why=why)
         data = seal(reply)
         if len(data) > REPLY_MAX_BYTES:
-            why = f"{what} has answered with more than {REPLY_MAX_BYTES >> 20} MB, too much for another host"
+            why = f"{what} answered with more than {REPLY_MAX_BYTES >> 20} MB, too much for another host"
             data = seal(refuse(0, InvalidRpcError(why)))
         return endpoint_pb2.Relayed(reply=data)
 

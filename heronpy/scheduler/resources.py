@@ -149,7 +149,7 @@ def check_asked(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
         return
     largest = max(asked, key=lambda number: asked[number])
     raise ConfigError(
-        f"{counted(len(asked), 'container')} ask for {format_bytes(total)} of memory, container {largest} for the most,"
+        f"{counted(len(asked), 'container')} request {format_bytes(total)} of memory, container {largest} the most,"
         f" {format_bytes(asked[largest])}, but this host has {format_bytes(limits.ram_all_bytes)}; lower"
         " topology.component.rammap, topology.container.ram.requested or topology.container.max.ram.hint"
     )
@@ -160,7 +160,7 @@ def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
     need = need_of(plan)
     total = (
         f"{counted(need.tasks, 'task')} in {counted(need.containers, 'container')} need {need.processes} processes with"
-        f" {need.threads} threads, {format_bytes(need.ram_bytes)} of memory at least,"
+        f" {need.threads} threads, at least {format_bytes(need.ram_bytes)} of memory,"
         f" and {need.fds} file descriptors in {need.fds_of}"
     )
     if limits.fds is not None and need.fds > limits.fds:

@@ -117,7 +117,7 @@ class StateEndpoint:
             return self._records.seen(number)
         size = request.ByteSize()
         if self._bytes and self._bytes + size > BYTES_MAX:
-            self._refuse("too many bytes are under way at the scheduler's control endpoint")
+            self._refuse("too many bytes are in transit at the scheduler's control endpoint")
         if what in _CHANGES:
             try:
                 is_new = self._records.begin(number, request.call)
@@ -131,14 +131,14 @@ class StateEndpoint:
         if self.container_of(number) is None:
             self._forget(number)
         elif not self._large.take(number, asked, found.ByteSize()):
-            self._refuse("too many large answers wait for this process; read them first")
+            self._refuse("too many large answers are waiting for this process; read them first")
         return found
 
     def _refuse(self, why: str) -> NoReturn:
         self.refused += 1
         if str(self.refused).rstrip("0") == "1":  # 1, 10, 100, ...
             log.warning("refused %d calls of containers so far: %s", self.refused, why)
-        raise RetryableRpcError(f"{why}; ask again")
+        raise RetryableRpcError(f"{why}; try again")
 
     def tick(self, now: float) -> None:
         """End the sessions that were silent, and remove their ephemerals and locks."""
@@ -182,7 +182,7 @@ class StateEndpoint:
         try:
             if self._under_way > CALLS_MAX:
                 raise StateAwayError(
-                    f"the scheduler's control endpoint has {CALLS_MAX} calls under way, and takes no more"
+                    f"the scheduler's control endpoint is handling {CALLS_MAX} calls and accepts no more"
                 )
             steps = self._records.perform(request)
             if request.HasField("get"):

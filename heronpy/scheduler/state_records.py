@@ -148,8 +148,8 @@ class StateRecords:
             return
         if len(self._sessions) >= self._limits.sessions:
             raise StateAwayError(
-                f"the scheduler's control endpoint has {self._limits.sessions} sessions, and takes no more"
-                " until one ends"
+                f"the scheduler's control endpoint has {self._limits.sessions} sessions and accepts no more until one"
+                " ends"
             )
         if sum(one.container == container for one in self._sessions.values()) >= self._limits.of_container:
             raise StateAwayError(
@@ -200,7 +200,7 @@ class StateRecords:
         """
         session = self._sessions[number]
         if call < max(session.settled, session.latest):
-            raise StateError(f"change {call} of this session was given up")
+            raise StateError(f"change {call} of this session was abandoned")
         is_new, session.latest = call > session.latest, call
         return is_new
 
@@ -214,7 +214,7 @@ class StateRecords:
         if what == "close":
             self._sessions.pop(number, None)
             return self.sweep()
-        raise StateError("the control endpoint does not know this call; is the container of another release?")
+        raise StateError("the control endpoint does not know this call; is the container from another release?")
 
     def seen(self, number: int) -> endpoint_pb2.StateAnswer:
         """The number of changes of each node that a session watches, as the answer to its heartbeat."""
@@ -292,7 +292,7 @@ class StateRecords:
         if (yield Step("get", (path,))) is not None:
             if request.again and self.owner_of(path) == number:
                 return endpoint_pb2.StateAnswer()
-            raise NodeExistsError(f"state node {path!r} exists already")
+            raise NodeExistsError(f"state node {path!r} already exists")
         session = self._session(number)
         self._owners[path] = _Owner(number, session.container, session.session_s)
         try:
@@ -364,7 +364,7 @@ class StateRecords:
             found = yield Step("get", (path,))
             if found is None or _writer_of(found[0]) != self._name:
                 raise SupersededError(
-                    f"another scheduler of topology {self._topology!r} serves its state now, or it was killed"
+                    f"another scheduler of topology {self._topology!r} serves its state now, or the topology was killed"
                 ) from None
             # An earlier write of this endpoint was done although it failed.
             self._version = yield Step("set", (path, self.owners(), found[1]))

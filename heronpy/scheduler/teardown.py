@@ -117,7 +117,7 @@ def keep_ended(state: StateManager, topology: str) -> None:
         _take_failure(kept)
         _write(kept)
     except (HeronError, OSError) as error:
-        log.warning("cannot keep the records of %s: %s", topology, error)
+        log.warning("cannot save the records of %s: %s", topology, error)
 
 
 def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
@@ -132,7 +132,7 @@ def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
     try:
         _write(kept)
     except (HeronError, OSError) as error:
-        log.warning("cannot keep the reason why %s has failed: %s", record.topology, error)
+        log.warning("cannot save the reason why %s has failed: %s", record.topology, error)
 
 
 def last_life(kept: control_pb2.EndedTopology) -> control_pb2.TopologyEvent:

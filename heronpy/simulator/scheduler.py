@@ -174,7 +174,7 @@ class StepScheduler:
             return False
         raise SimulationError(
             f"{bound[0].name} has awaited something outside the simulation for "
-            f"{_OUTSIDE_MAX_S:.0f} seconds; replace it by a fake in the test",
+            f"{_OUTSIDE_MAX_S:.0f} seconds; replace the awaited object by a fake in the test",
             bound[0].name,
         )
 

@@ -392,7 +392,7 @@ class Simulator:
             return fitting[0]
         known = ", ".join(f"{item.component}:{item.stream}" for item in inputs) or "none"
         what = "has no such input" if not fitting else "has several such inputs"
-        raise TopologyError(f"component {component!r} {what}; name one with source= and stream= (inputs: {known})")
+        raise TopologyError(f"component {component!r} {what}; choose one with source= and stream= (inputs: {known})")
 
     def _injection_targets(
         self, component: str, index: int | None, sender: Any, stream: str, values: Sequence[Any]
@@ -408,7 +408,7 @@ class Simulator:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise SimulationError("the simulation is closed; make a new Simulator")
+            raise SimulationError("the simulation is closed; create a new Simulator")
 
 
 def _message_of(topology: Any) -> topology_pb2.Topology:

@@ -48,7 +48,7 @@ class CollectingSink(Bolt, StatefulComponent):
     def _misfit(self, values: list[Any]) -> str:
         """Return why these values are not a valid row of the sink; "" if they are valid."""
         if len(values) != len(self._fields):
-            return f"it has {len(values)} values and the sink has {len(self._fields)} columns"
+            return f"the row has {len(values)} values, but the sink has {len(self._fields)} columns"
         misfits = self._shape.table([values])[1] if self._shape is not None else []
         return misfits[0].reason if misfits else ""
 

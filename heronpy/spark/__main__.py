@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as error:
         outage = outage_of(error)
         if outage is not None:
-            log.error("%s; a new process tries again", outage)
+            log.error("%s; a new process will retry", outage)
             reports.waits_for = outage
             reports.send_metrics({})
             time.sleep(AGAIN_S)

@@ -70,7 +70,9 @@ def make_archive() -> Path:
     try:
         made = work / "spark.jsa"
         if " " in str(made):
-            raise ConfigError(f"the path of HERON_HOME holds a blank, which Java options cannot: {target.parent}")
+            raise ConfigError(
+                f"the path of HERON_HOME contains a blank, which Java options cannot have: {target.parent}"
+            )
         # The quick compiler is enough: this JVM lives for one batch.
         options = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={made}"
         settings = SparkSettings(driver_memory="1g", conf={JAVA_OPTIONS: options}, start_timeout_s=_START_S)
@@ -81,7 +83,7 @@ def make_archive() -> Path:
         finally:
             driver.stop()
         if not made.exists():
-            raise HeronError("the JVM wrote no class archive; Java 13 or newer with its own archive can do it")
+            raise HeronError("the JVM wrote no class archive; this needs Java 13 or newer with its default archive")
         os.replace(made, target)
         # Remove archives of replaced installations; a JVM that uses such an archive keeps the open file.
         for old in sorted(target.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
@@ -103,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return int(FAILURE)
     size_mb = path.stat().st_size / 1e6
-    print(f"{path}: {size_mb:.0f} MB, made in {time.monotonic() - started:.0f} s; Spark starts with it from now on")
+    print(f"{path}: {size_mb:.0f} MB, made in {time.monotonic() - started:.0f} s; Spark uses this archive from now on")
     return int(OK)
 
 

@@ -136,7 +136,7 @@ class Batch:
                 sync_path(staged.parent)
                 pairs.append([str(staged), str(folder / f"batch={self.id}")])
             elif self._mark:
-                raise StateError(f"{staged} is gone; no other program may use the folders of a table")
+                raise StateError(f"{staged} was removed; no other program may use the folders of a table")
         for table, parts in self._tables.items():
             staged_url = str(table / STAGING / self._name)
             stage_object(staged_url, _parquet(parts))
@@ -152,7 +152,8 @@ class Batch:
                 first = writers.setdefault(table, part.component)
                 if first != part.component:
                     raise ConfigError(
-                        f"sinks '{first}' and '{part.component}' write one table, {table}; give each its own"
+                        f"sinks '{first}' and '{part.component}' write to the same table {table}; give each sink its"
+                        " own"
                     )
 
     def drop_staged(self) -> None:

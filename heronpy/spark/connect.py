@@ -64,7 +64,10 @@ class ConnectDriver:
         try:
             session = self._prepared(builder.getOrCreate())
             workers.check(
-                session, self._settings.master, self._modules, "start the server with it as spark.pyspark.python"
+                session,
+                self._settings.master,
+                self._modules,
+                "start the server with this Python as spark.pyspark.python",
             )
             rows = pa.table({"key": ["a", "b"], "value": [1, 2]})
             session.createDataFrame(rows).groupBy("key").sum("value").write.format("noop").mode("overwrite").save()
@@ -122,7 +125,7 @@ class ConnectDriver:
         try:
             self._session.range(1).count()
         except Exception as again:
-            log.warning("Spark at %s is gone: %s", self._settings.master, workers.telling(again))
+            log.warning("the connection to Spark at %s is lost: %s", self._settings.master, workers.telling(again))
             return True
         return False
 

@@ -195,7 +195,7 @@ class Gateway:
             # Users see the last line of this log.
             log.error("%s", lost.reason)
             return int(STARTUP_FAILURE)
-        log.error("%s; this process ends and a new one continues", lost.reason, exc_info=lost.error)
+        log.error("%s; this process ends and a new process continues", lost.reason, exc_info=lost.error)
         if lost.error is not None:
             self._reports.send_exception(lost.error)
         return int(CHILD_ENDED if lost.gone else FAILURE)
@@ -209,7 +209,7 @@ class Gateway:
             with open(open_private(self._last, os.O_WRONLY | os.O_TRUNC), "wb") as file:
                 file.write(report.SerializeToString())
         except OSError as error:
-            log.warning("cannot keep the last figures of Spark: %s", error)
+            log.warning("cannot save the last figures of Spark: %s", error)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
@@ -223,8 +223,8 @@ class Gateway:
             self._authenticator = AuthenticatorThread(keys, self._router)
         endpoint = bind(self._router, endpoint, keys)
         if not self._records.announce(GatewayPlace(self._epoch, endpoint)):
-            raise FencedError(f"a Spark gateway of epoch {self._epoch} or later runs elsewhere; this one stops")
-        log.info("sinks reach this gateway at %s", endpoint)
+            raise FencedError(f"a Spark gateway of epoch {self._epoch} or later runs elsewhere; this gateway stops")
+        log.info("sinks connect to this gateway at %s", endpoint)
 
     def _has_been_up(self) -> bool:
         """Whether Spark has had a session in this run, so that a failed start counts as transient; True if unknown."""
@@ -246,7 +246,7 @@ class Gateway:
             holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
             if time.monotonic() > deadline:
                 os.close(fd)
-                raise FencedError(f"another Spark gateway of this topology still runs: {holder}")
+                raise FencedError(f"another Spark gateway of this topology is still running: {holder}")
             time.sleep(0.05)
         os.ftruncate(fd, 0)
         os.pwrite(fd, json.dumps({"pid": os.getpid(), "epoch": self._epoch}).encode(), 0)
@@ -308,7 +308,7 @@ class Gateway:
         if not self._is_up:
             self._is_up = True
             self._note_up()
-        return Lost("the Spark driver is gone", gone=True) if not self._lanes.taken and self._driver.is_lost() else None
+        return Lost("Spark's driver ended", gone=True) if not self._lanes.taken and self._driver.is_lost() else None
 
     def _pause_s(self, now: float) -> float:
         deadline = None if len(self._lanes.taken) >= self._parallel else self._lanes.next_deadline(now)

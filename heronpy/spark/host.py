@@ -96,7 +96,7 @@ class HostJobs:
             return
         job = self._jobs[name] = HostJob(name, f"heron.{given['topology_id']}.{name}")
         if len(self._jobs) > JOBS_MAX:
-            job.phase, job.words = "failed", f"a driver runs {JOBS_MAX} containers at most"
+            job.phase, job.words = "failed", f"a driver runs at most {JOBS_MAX} containers"
             return
         job.thread = threading.Thread(target=self._run, args=(job, given), name=f"container-{name}", daemon=True)
         job.thread.start()
@@ -305,7 +305,7 @@ class Host:
     def _fail(self, why: str) -> int:
         if self._over.is_set():
             return int(exit_codes.OK)
-        self._tell({"failed": f"the application of Spark has ended: {why}"})
+        self._tell({"failed": f"the Spark application has ended: {why}"})
         return int(exit_codes.FAILURE)
 
     # ---- life -----------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ class Host:
         if master.startswith("spark://") and str(self._context.applicationId).startswith(_UNTAKEN):
             raise JvmError(f"no master at {master} has accepted it")
         self._jobs = HostJobs(self._context)
-        log.info("application %s runs at %s", self._context.applicationId, self._context.master)
+        log.info("application %s is running at %s", self._context.applicationId, self._context.master)
 
     def _serve(self) -> int:
         assert self._jobs is not None and self._jvm is not None

@@ -86,7 +86,7 @@ def _plans(spark: Any) -> Callable[[], str]:
                     return "\n".join(plans)
                 time.sleep(0.05)
         except Exception as error:
-            log.warning("Spark does not tell the plans of its queries: %s", text_of(error))
+            log.warning("cannot get the query plans from Spark: %s", text_of(error))
             return ""
 
     return taken

@@ -200,13 +200,13 @@ class Worker:
             tables = batch.staged_tables()
         except Exception as error:
             if self._ending or self._driver.is_lost_by(error):
-                return Lost("the Spark driver is gone", _with_text(error), gone=True)
+                return Lost("Spark's driver ended", _with_text(error), gone=True)
             if batch is not None:
                 batch.drop_staged()
             if outage_of(error) is not None:
                 raise
             if is_executor_lost(error):  # counts like a death of the driver
-                said = "Spark has lost the executors that worked on it"
+                said = "Spark has lost the executors that worked on the batch"
                 log.warning("batch %s waits: %s", manifest.id, said, exc_info=error)
                 return Result(ticket, retry_in_s=RETRY_MAX_S, component=manifest.component, outage=said)
             manifest.run_s += time.monotonic() - began

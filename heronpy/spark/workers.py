@@ -61,18 +61,19 @@ def check(session: Any, master: str, modules: list[str], fix: str) -> None:
         answers = session.range(0, LOOKS, 1, LOOKS).select(look("id")).collect()
     except Exception as error:
         raise SparkStartError(
-            f"the workers of {master} cannot run Python {_HERE} for this topology ({telling(error)}); install it there,"
-            f" and {fix}"
+            f"the workers of {master} cannot run Python {_HERE} for this topology ({telling(error)}); install it on the"
+            f" workers, and {fix}"
         ) from error
     for version, _, missing in sorted({row[0].partition(" ") for row in answers}):
         if version != _HERE:
             raise SparkStartError(
-                f"the workers of {master} run Python {version} and this topology {_HERE}; install that there, and {fix}"
+                f"the workers of {master} run Python {version} but this topology uses {_HERE}; install that Python"
+                f" there, and {fix}"
             )
         if missing:
             raise SparkStartError(
-                f"the workers of {master} do not find {missing} of the topology's package; import it from the package"
-                " only, or install it there"
+                f"the workers of {master} do not find {missing} of the topology's package; import these modules only"
+                " from the package, or install them on the workers"
             )
 
 

@@ -84,7 +84,7 @@ def check_version(path: str, actual: int, expected: int | None) -> None:
         return
     if actual == 0:
         raise NoNodeError(f"state node {path!r} does not exist")
-    raise VersionMismatchError(f"state node {path!r} has version {actual}, not {expected}: another process wrote it")
+    raise VersionMismatchError(f"state node {path!r} has version {actual}, not {expected}: another process changed it")
 
 
 class Forked(Protocol):

@@ -92,7 +92,7 @@ class LocalStateManager:
         file = self._file(path, data)
         with self._writing():
             if self._read(file) is not None:
-                raise NodeExistsError(f"state node {path!r} exists already")
+                raise NodeExistsError(f"state node {path!r} already exists")
             owner = self._own() if ephemeral else "-"
             self._write(file, _Node(data, 1, owner))
             if ephemeral:
@@ -162,7 +162,7 @@ class LocalStateManager:
         with self._writing():
             node = self._read(file) or _Node(b"0", 0, "-")
             if not node.data.isdigit():
-                raise StateError(f"state node {path!r} does not hold a counter")
+                raise StateError(f"state node {path!r} does not contain a counter")
             number = int(node.data) + 1
             self._write(file, _Node(str(number).encode(), node.version + 1, node.owner))
             return number
@@ -263,7 +263,7 @@ class LocalStateManager:
         except OSError as error:
             raise ConfigError(
                 f"{self._root} cannot be the root of the state: {error.strerror};"
-                " set HERON_HOME or heron.statemgr.root to a directory that you may write"
+                " set HERON_HOME or heron.statemgr.root to a directory that you can write to"
             ) from None
 
     @contextmanager

@@ -26,11 +26,11 @@ def check_path(path: str) -> tuple[str, ...]:
 
 def _check_segment(segment: str, path: str) -> None:
     if segment in ("", ".", ".."):
-        raise StateError(f"state path {path!r} has the part {segment!r}, which is not allowed")
+        raise StateError(f"state path {path!r} contains the part {segment!r}, which is not allowed")
     if not segment.isprintable():
-        raise StateError(f"state path {path!r} has a control character or an unprintable one")
+        raise StateError(f"state path {path!r} contains a control or unprintable character")
     if len(segment.encode()) > SEGMENT_MAX_BYTES:
-        raise StateError(f"name {segment[:60]!r}... is longer than {SEGMENT_MAX_BYTES} bytes; use a shorter one")
+        raise StateError(f"name {segment[:60]!r}... is longer than {SEGMENT_MAX_BYTES} bytes; use a shorter name")
 
 
 def _path(kind: str, *names: str) -> str:

@@ -232,7 +232,7 @@ class Session:
             )
         elif state == KazooState.LOST:
             self._lost = True
-            log.warning("the session with ZooKeeper at %s has ended; starting a new one", self.hosts)
+            log.warning("the session with ZooKeeper at %s has ended; starting a new session", self.hosts)
         elif state == KazooState.CONNECTED:
             fresh, self._lost = self._lost, False
             if self._suspended:
@@ -243,7 +243,7 @@ class Session:
 
     def _away(self, patience_s: float, where: str = "", size: int = 0) -> StateAwayError:
         what = f"{where} was not served" if where else "no session"
-        hint = "look whether it runs, and whether heron.statemgr.root is right"
+        hint = "check that it is running, and that heron.statemgr.root is right"
         if size > _LARGE_BYTES:
             hint += f"; if it runs, its jute.maxbuffer is too small for the {size} bytes of this node: raise it"
         return StateAwayError(f"ZooKeeper at {self.hosts} does not answer ({what} within {patience_s:g} s): {hint}")
@@ -262,10 +262,10 @@ def read_login(file: str) -> str:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigError(f"cannot read {path} (heron.statemgr.auth_file): {reason}") from None
     if stat.S_IMODE(mode) & 0o077:
-        raise ConfigError(f"{path} (heron.statemgr.auth_file) can be read by others; run chmod 600 {path}")
+        raise ConfigError(f"{path} (heron.statemgr.auth_file) can be read by other users; run chmod 600 {path}")
     user, colon, password = text.partition(":")
     if not (user and colon and password) or "\n" in text:
-        raise ConfigError(f"{path} (heron.statemgr.auth_file) must hold one line user:password")
+        raise ConfigError(f"{path} (heron.statemgr.auth_file) must contain one line user:password")
     return text
 
 

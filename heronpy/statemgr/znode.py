@@ -79,7 +79,7 @@ def parse(znode: str, content: bytes) -> Value:
         if found:
             pieces = Pieces(found[1].decode(), int(found[2]), int(found[3]), int(found[4], 16))
             return Value(write, b"", owner, pieces)
-    raise DamagedStateError(f"ZooKeeper node {znode} does not hold state of heron; remove it")
+    raise DamagedStateError(f"ZooKeeper node {znode} does not contain state of heron; remove the node")
 
 
 def split(data: bytes) -> list[bytes]:
@@ -97,8 +97,8 @@ def check_size(path: str, data: bytes, ephemeral: bool = False) -> None:
         raise StateError(f"value of state node {path!r} exceeds {MAX_BYTES} bytes")
     if ephemeral and len(data) > PIECE_BYTES:
         raise StateError(
-            f"value of ephemeral state node {path!r} has {len(data)} bytes; ZooKeeper takes"
-            f" {PIECE_BYTES}: keep large data in a node that is not ephemeral"
+            f"value of ephemeral state node {path!r} has {len(data)} bytes; ZooKeeper accepts at most {PIECE_BYTES}:"
+            " keep large data in a node that is not ephemeral"
         )
 
 

@@ -80,7 +80,7 @@ class ZooKeeperStateManager:
         znode.check_size(path, data, ephemeral)
         for _ in range(_RACES_MAX):
             if self._read(at) is not None:
-                raise errors.NodeExistsError(f"state node {path!r} exists already")
+                raise errors.NodeExistsError(f"state node {path!r} already exists")
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, data, None, ephemeral)
                 if ephemeral:
@@ -160,7 +160,7 @@ class ZooKeeperStateManager:
             found = self._read(at)
             last = found[0].data if found else b"0"
             if not last.isdigit():
-                raise StateError(f"state node {path!r} does not hold a counter")
+                raise StateError(f"state node {path!r} does not contain a counter")
             number = int(last) + 1
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, str(number).encode(), found)
@@ -375,7 +375,7 @@ class ZooKeeperStateManager:
                 return
             log.warning("lock %r was lost while it was held: the session with ZooKeeper had expired", path)
         except StateError as error:
-            log.warning("lock %r ends with this process only: %s", path, error)
+            log.warning("lock %r could not be released; it ends with this process: %s", path, error)
 
     # ---- sessions ---------------------------------------------------------------------------
 
@@ -394,7 +394,7 @@ class ZooKeeperStateManager:
                 self._put_back(path, data)
         except StateError as error:
             self._restore_due = True
-            log.warning("cannot put the ephemerals of this process back yet: %s", error)
+            log.warning("cannot restore the ephemerals of this process yet: %s", error)
 
     def _put_back(self, path: str, data: bytes) -> None:
         at = self._base + znode.of(path)
@@ -410,9 +410,9 @@ class ZooKeeperStateManager:
                 return
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, data, None, ephemeral=True)
-                log.info("put state node %r back in the new session", path)
+                log.info("restored state node %r in the new session", path)
                 return
 
 
 def _too_busy(path: str) -> StateError:
-    return StateError(f"state node {path!r} is constantly written by other processes; try again")
+    return StateError(f"state node {path!r} is constantly being written by other processes; try again")

@@ -130,7 +130,7 @@ def _check(descriptor: int, path: Path, sticky: bool = False) -> None:
         raise DamagedFileError(path, "is not a file")
     if not sticky and status.st_uid not in (os.geteuid(), 0):
         raise DamagedFileError(
-            path, f"belongs to another user (uid {status.st_uid}), so it is not restored; copy it as your own"
+            path, f"belongs to another user (uid {status.st_uid}), so it is not restored; make a copy that you own"
         )
     if status.st_mode & WRITABLE_BY_OTHERS and not (sticky and status.st_mode & stat.S_ISVTX):
         raise DamagedFileError(

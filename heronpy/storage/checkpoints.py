@@ -243,7 +243,7 @@ class CheckpointStore:
         except DamagedFileError:
             self._objects.put(path_in(number), content)
             return
-        raise StoreError(f"checkpoint {number} in {self.folder} was written by another process; it stays")
+        raise StoreError(f"checkpoint {number} in {self.folder} was written by another process; it is kept")
 
     def mark_abandoned(self, checkpoint: int, abandoned: bool) -> None:
         """Record in the store whether the topology has abandoned a complete checkpoint for an older one."""
@@ -494,7 +494,7 @@ class CheckpointStore:
     def _failure(self, path: str, done: str, why: str, wants_room: bool) -> StoreError:
         hint = "free space there, or set heron.checkpoint.root to another folder"
         if not wants_room:
-            hint = "look at the store's file system"
+            hint = "check the store's file system"
         return StoreError(f"checkpoint file {self.folder / path} cannot be {done} ({why}); {hint}")
 
 

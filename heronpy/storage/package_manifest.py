@@ -88,14 +88,14 @@ def compare(entry: Path, expected: dict[str, Item]) -> None:
     """Raise PackageError, naming the first file that was added, is missing or has changed."""
     for name, status in _walk(entry):
         if name not in expected and not stat.S_ISDIR(status.st_mode) and not _is_bytecode(name, status, expected):
-            raise _refusal(entry, f"has {name!r}, which was not submitted")
+            raise _refusal(entry, f"contains {name!r}, which was not submitted")
     found = _items(entry, expected)
     for name, item in sorted(expected.items()):
         here = found.get(name)
         if here is None:
             raise _refusal(entry, f"lacks {name!r}")
         if (here.content, here.executable) != (item.content, item.executable):
-            raise _refusal(entry, f"has {name!r} with other content than was submitted")
+            raise _refusal(entry, f"has {name!r} with content that differs from the submitted file")
 
 
 def _is_bytecode(name: str, status: os.stat_result, expected: Container[str]) -> bool:

@@ -202,7 +202,7 @@ class PackageStore:
         them. Raises PackageError if the stored entry has changed, or the archive does not match its size and digest.
         """
         if not _SHA256.fullmatch(sha256):
-            raise PackageError(f"package {sha256[:80]!r} has no digest for a name; submit the topology again")
+            raise PackageError(f"package {sha256[:80]!r} does not have a digest as its name; submit the topology again")
         check_root(self._root, "The package cache")
         entry = self._root / sha256
         with self._trouble(entry):
@@ -242,7 +242,11 @@ class PackageStore:
                 return
             what = f"with {got} of {size} bytes" if got != size else f"with digest {found.hexdigest()[:16]}"
             log.warning(
-                "package %s arrived %s, which is not what was announced (try %d of %d)", sha256, what, tried, FETCHES
+                "package %s arrived %s, which differs from the announcement (attempt %d of %d)",
+                sha256,
+                what,
+                tried,
+                FETCHES,
             )
         raise PackageError(
             f"package {sha256} arrived damaged {FETCHES} times: its archive arrived {what}, but {size} bytes of digest"

@@ -148,7 +148,7 @@ class Directory:
         root = os.path.realpath(self._path)
         real = os.path.realpath(path)
         if not os.path.exists(real) or os.path.commonpath([root, real]) != root or real == root:
-            raise PackageError(f"{path} is a link that leads out of the package; replace {name!r} by what it links to")
+            raise PackageError(f"{path} is a link that leads out of the package; replace {name!r} by the link's target")
         return self._prefix + os.path.relpath(real, root)
 
 
@@ -277,7 +277,7 @@ def unpack(source: Source, destination: Path, caps: Caps) -> None:
                 if os.path.lexists(path):
                     if entry.optional:
                         continue
-                    raise PackageError(f"{entry.name!r} is in the package twice; remove one")
+                    raise PackageError(f"{entry.name!r} is in the package twice; remove one of the two")
                 with entry.open() as opened:
                     left -= _write(opened, path, entry.executable, left)
                 if left < 0:
@@ -307,10 +307,11 @@ def _check_name(name: str) -> str:
     """Return the name of an entry. Raises PackageError if it is outside of the package."""
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
-        raise PackageError(f"{name!r} in the package leads out of it; use relative names only")
+        raise PackageError(f"{name!r} in the package leads out of the package; use only relative names")
     if not is_plain(name.encode(errors="replace").decode()):  # bytes that are not UTF-8 are harmless
         raise PackageError(
-            f"{name!a} in the package has a control character, or one that hides or reorders text; rename it"
+            f"{name!a} in the package contains a control character, or a character that hides or reorders text; rename"
+            " it"
         )
     if len(parts) > _DEPTH_MAX:
         raise PackageError(f"{name[:80]!r}... in the package is nested deeper than {_DEPTH_MAX} folders; move it up")
@@ -352,13 +353,13 @@ def _make_link(destination: Path, entry: Entry, targets: dict[str, str]) -> None
     if os.path.lexists(path):
         if entry.optional:
             return
-        raise PackageError(f"{entry.name!r} is in the package twice; remove one")
+        raise PackageError(f"{entry.name!r} is in the package twice; remove one of the two")
     for name in (entry.name, end):
         # A parent that is a link would make the outcome depend on the order of the links.
         if any(str(parent) in targets for parent in PurePosixPath(name).parents):
             raise PackageError(f"{entry.name!r} in the package is a link through another link")
     if not os.path.lexists(target) or target.is_symlink():
-        raise PackageError(f"{entry.name!r} in the package links to {end!r}, which is not in it")
+        raise PackageError(f"{entry.name!r} in the package links to {end!r}, which is not in the package")
     _make_directory(destination, path.parent)
     if entry.hard:
         os.link(target, path)
@@ -392,4 +393,4 @@ def _too_many(path: Path, caps: Caps) -> PackageError:
 
 
 def _too_large(path: Path, caps: Caps) -> PackageError:
-    return PackageError(f"the package holds more than {caps.bytes} bytes; leave some out")
+    return PackageError(f"the package contains more than {caps.bytes} bytes; leave some out")

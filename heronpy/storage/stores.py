@@ -79,7 +79,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
         raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'")
     place = place_of(str(folder))
     if isinstance(place, Url):
-        raise ConfigError(f"{what} is {place}, but several stores can only be folders; set heron.checkpoint.root to it")
+        raise ConfigError(f"{what} is {place}, but several stores must be folders; set heron.checkpoint.root to it")
     try:
         weight = float(fields.get("weight", 1.0))
         writers = int(fields.get("writers", settings.store_writers))
@@ -99,8 +99,8 @@ def check_stores(settings: CheckpointSettings) -> None:
     if remote is not None:
         if settings.retained < RETAINED_MIN:
             raise ConfigError(
-                f"heron.checkpoint.retained is {settings.retained}, but in an object store tasks build upon the last"
-                f" checkpoint while it is replaced; set it to {RETAINED_MIN} or more"
+                f"heron.checkpoint.retained is {settings.retained}, but in an object store tasks need the last"
+                f" checkpoint while it is being replaced; set it to {RETAINED_MIN} or more"
             )
         roots[remote] = str(remote)
     for spec in specs_of(settings) if remote is None else []:
@@ -142,7 +142,7 @@ def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | N
         if _takes_files(root):
             return next(spec for spec in specs if spec.root == root)
     raise StoreError(
-        f"no checkpoint store can be written ({', '.join(str(spec.root) for spec in specs)}); free space there, or set"
+        f"no checkpoint store is writable ({', '.join(str(spec.root) for spec in specs)}); free space there, or set"
         " heron.checkpoint.root to another folder"
     )
 
@@ -250,7 +250,7 @@ class StoreChoice(Stores):
         stays = list(dict.fromkeys([*([claimed] if claimed else []), *homes]))
         preferred = _preferred(launch.topology_id, self._specs, self._settings.store_policy)
         order = dict.fromkeys([*stays, *preferred])
-        # A topology with checkpoints continues without new ones if no store can be written (F21).
+        # A topology with checkpoints continues without new ones if no store is writable (F21).
         found = next((root for root in order if _takes_files(root)), None) or next(iter(stays), None)
         if found is None:
             raise StoreError(

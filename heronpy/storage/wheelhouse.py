@@ -38,7 +38,7 @@ def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
     if not requirements.is_file():
         raise ConfigError(f"there is no requirements file {requirements}")
     if not into.parent.is_dir():
-        raise ConfigError(f"there is no folder {into.parent} for the wheelhouse; make it first")
+        raise ConfigError(f"there is no folder {into.parent} for the wheelhouse; create it first")
     stem = into.name.removesuffix(".zip")
     if not stem:
         raise ConfigError(f"{into} names no file for the wheelhouse, such as env.zip")
@@ -58,7 +58,7 @@ def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
 def _write(wheels: Path, file: Path, requirements: Path) -> None:
     names = sorted(os.listdir(wheels))
     if not names:
-        raise PackageError(f"{requirements} has no requirement that could be packed")
+        raise PackageError(f"{requirements} contains no requirement that can be packed")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name in names:
             info = zipfile.ZipInfo(name, _EPOCH)
@@ -88,14 +88,14 @@ def wheels_of(archive: Path) -> list[str]:
     except OSError as error:
         raise _unreadable(archive, error) from None
     except zipfile.BadZipFile:
-        raise PackageError(f"{archive} is not a wheelhouse; make one with 'heron env pack'") from None
+        raise PackageError(f"{archive} is not a wheelhouse; create one with 'heron env pack'") from None
     names = [entry.filename for entry in entries]
     strange = next((name for name in names if not _WHEEL.fullmatch(name)), "")
     if strange or not names or len(set(names)) != len(names):
         what = f"holds {strange[:100]!r}, which is not a wheel" if strange else "does not hold wheels, each once"
-        raise PackageError(f"{archive} {what}; make a wheelhouse with 'heron env pack'")
+        raise PackageError(f"{archive} {what}; create a wheelhouse with 'heron env pack'")
     if len(names) > WHEELS_MAX or sum(entry.file_size for entry in entries) > BYTES_MAX:
-        raise PackageError(f"{archive} has more than {WHEELS_MAX} wheels or {BYTES_MAX} bytes; take fewer dependencies")
+        raise PackageError(f"{archive} has more than {WHEELS_MAX} wheels or {BYTES_MAX} bytes; use fewer dependencies")
     return names
 
 

@@ -55,6 +55,6 @@ class Builder:
             if not source._all_built():
                 raise StreamletError(
                     "the computation joins or unites a streamlet of another Builder; "
-                    "make all sources with the same Builder"
+                    "create all sources with the same Builder"
                 )
         return bldr

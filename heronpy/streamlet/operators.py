@@ -193,7 +193,7 @@ def key_and_value(element: Any, what: str) -> tuple[Any, Any]:
     text = repr(element)
     shown = text if len(text) <= 80 else text[:77] + "..."
     raise StreamletError(
-        f"{what} is {shown}, but joins and reductions by key take (key, value) pairs; make one with map"
+        f"{what} is {shown}, but joins and reductions by key take (key, value) pairs; create pairs with map"
     )
 
 
@@ -361,8 +361,8 @@ class SupplierSpout(ElementSpout):
             self._supply = function
             if context.attempt:
                 self.log(
-                    "this source is a plain function and cannot go back to a checkpoint: after a failure, what"
-                    " it returned since then is lost; make it a generator function to be exact",
+                    "this source is a plain function and cannot go back to a checkpoint: after a failure, the elements"
+                    " since then are lost; use a generator function for exact results",
                     "warn",
                 )
             return

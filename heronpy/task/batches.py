@@ -214,13 +214,13 @@ class Batches:
             if heavy > self._cut_above and size == 1 and heavy != len(payload):
                 raise TopologyError(
                     f"component {self.component} emitted a tuple anchored to {len(frame.roots) // 8} tuples of "
-                    "spouts, more than one frame can name; anchor it to fewer"
+                    "spouts, more than a frame can contain; anchor it to fewer tuples"
                 )
         if size == 1 and len(payload) + len(frame.roots) + len(frame.root_tasks) > self._frame_max:
             # Sizes are checked at emit, except for numbers of millions of digits and for anchors.
             raise TopologyError(
-                f"component {self.component} emitted a tuple of {len(payload)} bytes, with what it is anchored to "
-                f"more than a frame holds; the limit is {self._frame_max} (heron.stmgr.frame_max_bytes)"
+                f"component {self.component} emitted a tuple of {len(payload)} bytes, which with its anchors exceeds a"
+                f" frame; the limit is {self._frame_max} (heron.stmgr.frame_max_bytes)"
             )
         if heavy > self._cut_above and size > 1:
             middle = size // 2

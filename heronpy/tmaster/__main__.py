@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m heronpy.tmaster", description=__doc__)
     parser.add_argument("--launch", required=True, help="launch file of the topology")
     parser.add_argument("--name", default="tmaster", help="name of this process, for its log")
-    parser.add_argument("--epoch", type=int, help="incarnation of this process; default: the next one")
+    parser.add_argument("--epoch", type=int, help="incarnation of this process; default: the next incarnation")
     arguments = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(arguments.launch)

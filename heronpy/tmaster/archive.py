@@ -107,7 +107,7 @@ class Archive:
                     store.delete(number)
             if isinstance(kept, HeronError):
                 # It is unknown which files that checkpoint needs.
-                raise StateError(f"shared files stay while a checkpoint cannot be read: {kept}")
+                raise StateError(f"shared files are kept while a checkpoint cannot be read: {kept}")
             if isinstance(dropped, list):
                 store.discard(dropped, kept)
             else:
@@ -143,7 +143,7 @@ class Archive:
         try:
             self._stores().failed()
         except (HeronError, OSError) as error:
-            log.warning("no other checkpoint store takes over: %s", error)
+            log.warning("no other checkpoint store can be used: %s", error)
 
     def close(self) -> None:
         """Stop starting jobs; running jobs are completed."""

@@ -51,9 +51,9 @@ class WithdrawnCheckpointError(InvalidRpcError):
 
     def __str__(self) -> str:
         return (
-            f"checkpoint {self.checkpoint} cannot be restored: the topology was sent back to an older one since,"
-            " and its sinks may have taken back the output that belongs to it; choose an older one"
-            " (heron checkpoints list)"
+            f"checkpoint {self.checkpoint} cannot be restored: the topology was later restored from an older"
+            " checkpoint, and sinks may have removed the output that belongs to it; choose an older checkpoint (heron"
+            " checkpoints list)"
         )
 
 

@@ -223,7 +223,7 @@ class Watcher(Struct):
             name, text = f"container {container}", after.text if after is not None else ""
             self.event_log.add(
                 control_pb2.EVENT_RESTART,
-                f"{name} was started again{': ' if text else ''}{text}",
+                f"{name} was restarted{': ' if text else ''}{text}",
                 subject=name,
                 reason=after.reason if after is not None else ExitReason.LOST_HOST.value,
                 detail=text,
@@ -248,9 +248,9 @@ class Watcher(Struct):
         reason = process.exit_reason
         detail = next(iter(process.exit_detail.strip().splitlines()), "")
         what = reason.replace("_", " ") + (f": {detail}" if detail else "")
-        again = "was started again"
+        again = "was restarted"
         if process.state == control_pb2.PROC_BACKOFF:
-            again = f"will be started again in {format_duration(round(process.next_restart_s, 1) or 0.1)}"
+            again = f"will be restarted in {format_duration(round(process.next_restart_s, 1) or 0.1)}"
         text = f"{process.name} {again}: {what}"
         if times > 0:
             warning = reason not in _WANTED

@@ -380,7 +380,7 @@ class TopologyMaster:
         if life == control_pb2.LIFE_STARTING:
             raise RetryableRpcError(f"{name} is still starting; update it once it runs ({self.cause(now)})")
         if life == control_pb2.LIFE_FAILED:
-            raise RpcError(f"{name} has failed ({self.cause(now)}); restart what failed, then update")
+            raise RpcError(f"{name} has failed ({self.cause(now)}); restart the failed parts, then update")
         current = event.message.expected_version == self.shared.book.packing.version
         if current and same(self.shared, event.message):
             self.shared.reply(event.request, control_pb2.UpdateReply(plan_version=self.shared.book.version))
@@ -459,13 +459,13 @@ class TopologyMaster:
     def _require_checkpoints(self) -> Checkpoints:
         if self.checkpoints is None:
             name = self.shared.book.topology.name
-            raise RpcError(f"{name} takes no checkpoints: they need topology.reliability.mode EFFECTIVELY_ONCE")
+            raise RpcError(f"{name} has no checkpoints: they need topology.reliability.mode EFFECTIVELY_ONCE")
         return self.checkpoints
 
     def _require_going(self) -> None:
         if self.finisher.done:
             name = self.shared.book.topology.name
-            raise RpcError(f"{name} has finished; 'heron checkpoints list' shows the checkpoint that it ended with")
+            raise RpcError(f"{name} has finished; 'heron checkpoints list' shows its last checkpoint")
         if isinstance(self.operation, Update):
             self._require_idle()
 

@@ -185,8 +185,8 @@ class Restart:
         absent = [n for n in orders if n not in registry.executors or registry.executors[n].lost]
         if absent:
             raise RetryableRpcError(
-                f"the executor of container {listed([str(n) for n in absent])} has not reported for a"
-                " while; try again when the scheduler has replaced it"
+                f"the executor of container {listed([str(n) for n in absent])} is not reporting; try again when the"
+                " scheduler has replaced it"
             )
         #: The container with tasks in which this master runs if it was a standby, else 0. This master ends last.
         self._own = 0 if some_tasks else self._own_of(orders)
@@ -308,7 +308,7 @@ class Move:
         self._deadline = now
         self.done = not (tasks and shared.has_run and not registry.degraded and not registry.failed_processes)
         if self.done:
-            shared.confirm([request], f"{shared.book.topology.name} is not whole, and is not held up")
+            shared.confirm([request], f"{shared.book.topology.name} is not complete, so its spouts are not held back")
         else:
             self._emptying = Emptying(shared, now)
             self._deadline = now + shared.settings.drain_timeout_s
@@ -347,7 +347,7 @@ class Move:
         answer = self._saver.outcome(self._token) if self._token else None
         if answer is None:
             return ""
-        return f"no checkpoint: {answer.outcome}" if isinstance(answer.outcome, HeronError) else "a checkpoint is there"
+        return f"no checkpoint: {answer.outcome}" if isinstance(answer.outcome, HeronError) else "a checkpoint exists"
 
 
 def is_back(shared: SharedState, task: int, epoch: int) -> bool:

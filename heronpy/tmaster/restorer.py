@@ -98,7 +98,7 @@ class Restorer:
                 region.watch(tasks)
         self.regions.use(regions)
         if fresh:
-            self._coordinator.abort("the tasks of the topology change", now)
+            self._coordinator.abort("the tasks of the topology are changing", now)
             going_back = [region for region in fresh if region.record.attempt > 0]
             why = "its tasks have a new placement"
             self._renew(fresh, why if going_back else None, now)

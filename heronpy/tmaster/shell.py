@@ -308,8 +308,8 @@ class Shell:
     def _on_request(self, peer: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message | None] | None:
         if envelope.topology_id not in ("", self._topology_id):
             raise InvalidRpcError(
-                f"this is the topology master of {self._topology_id}, not of {envelope.topology_id[:200]!r};"
-                " nothing was done"
+                f"this is the topology master of {self._topology_id}, not of {envelope.topology_id[:200]!r}; the"
+                " request was ignored"
             )
         field, body = body_of(envelope)
         handler = self._handlers.get(field)

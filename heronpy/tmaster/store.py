@@ -262,5 +262,5 @@ def _parse(kind: type[M], data: bytes, path: str) -> M:
         return kind.FromString(data)
     except DecodeError:
         raise DamagedStateError(
-            f"state node {path} does not hold a {kind.DESCRIPTOR.name}; kill the topology and submit it again"
+            f"state node {path} does not contain a {kind.DESCRIPTOR.name}; kill the topology and submit it again"
         ) from None

@@ -47,8 +47,8 @@ QUIET_S = 0.5
 MOVE_WAIT_S = 5.0
 #: Properties of a component with plain State that prevent rescaling, and the alternatives.
 _PLAIN = (
-    "the State of {} belongs to single tasks and cannot be divided among a different number; keep the parallelism, or"
-    " keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
+    "the State of {} belongs to individual tasks and cannot be redistributed to a different number of tasks; keep the"
+    " parallelism, or keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
 )
 _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
 

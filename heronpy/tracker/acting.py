@@ -79,12 +79,12 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
     }
     unused = sorted(given.keys() - fields - {"dry_run", "timeout_s"})
     if unused:
-        raise Problem(400, "bad-request", f"{action} takes no {unused[0]}", "leave it out")
+        raise Problem(400, "bad-request", f"{action} does not accept {unused[0]}", "leave the parameter out")
     watched, changing = call.watched, call.tracker.changing
     if not body.dry_run:
         if watched.record.topology_id in changing:
             text = f"topology '{watched.name}' is being changed by another request"
-            raise Problem(409, "busy", text, "wait for its end")
+            raise Problem(409, "busy", text, "wait until that request has ended")
         if len(changing) >= CHANGES_MAX:
             raise Problem(503, "busy", f"{CHANGES_MAX} topologies are being changed now", "try again in a few seconds")
         changing.add(watched.record.topology_id)
@@ -113,7 +113,7 @@ def _action(
     def declare(do: Callable[[Order], Done]) -> Callable[[Order], Done]:
         async def answer(call: Call) -> ActionResult:
             if with_version and call.headers.get("if-match") is None:
-                fix = "give it the version of GET .../plan"
+                fix = "set it to the version in GET .../plan"
                 raise Problem(428, "no-version", f"an {name} needs the header If-Match", fix)
             return await _perform(call, name, frozenset(fields), do)
 
@@ -135,7 +135,7 @@ def _do(call: Call, action: str, body: ActionBody, do: Callable[[Order], Done]) 
         if wanted not in ("*", str(version)):  # the client has read another plan
             raise Problem(
                 412, "stale-plan", f"the plan of '{order.name}' has version {version} now, not {wanted[:40]}",
-                "look at what has changed, and ask again",
+                "check what has changed, and repeat the request",
             )  # fmt: skip
         return version, *do(order)
 
@@ -171,7 +171,7 @@ def _restart(order: Order) -> Done:
 
     body = order.body
     if sum(one is not None for one in (body.container, body.task, body.component)) > 1:
-        raise RequestError("name a container, a task or a component, not two of them")
+        raise RequestError("name only one of container, task and component")
     what = str(body.container) if body.container is not None else None
     container, task, component = restarting.target_of(order.session, order.name, what, body.task, body.component)
     if order.body.dry_run:
@@ -196,7 +196,7 @@ def _update(order: Order) -> Done:
 
     body, session = order.body, order.session
     if bool(body.parallelism) == bool(body.settings):
-        raise RequestError("an update changes either parallelism or settings; give one of them")
+        raise RequestError("an update changes either parallelism or settings; give only one of the two")
     if body.settings:
         texts = tuple(f"{key}:{value}" for key, value in body.settings.items())
         changes = scaling.check_runtime_config(session.topology(order.name), texts)
@@ -270,14 +270,17 @@ def _kill(order: Order) -> Done:
     if order.body.dry_run:
         plan = order.session.packing_plan(order.name)
         tasks = sum(len(container.instances) for container in plan.containers)
-        return f"would stop {counted(tasks, 'task')} and remove topology '{order.name}'; logs and checkpoints stay", []
+        return (
+            f"would stop {counted(tasks, 'task')} and remove topology '{order.name}'; logs and checkpoints are kept",
+            [],
+        )
     limit = min(limit_s(order.session, order.name), TIMEOUT_MAX_S)
     record, outcome, newest = remove(order.session, order.name, order.timeout_s(limit), order.record.topology_id)
-    kept = [f"logs stay in {record.working_dir}/log-files"]
+    kept = [f"logs are kept in {record.working_dir}/log-files"]
     if newest:
         kept.append(f"the newest checkpoint is {newest}")
     if outcome.unseen_host:
         kept.append(unseen(order.name, outcome.unseen_host))
     elif not outcome.by_scheduler:
-        kept.append(f"its scheduler was gone; {outcome.processes_killed} left processes were stopped")
+        kept.append(f"its scheduler was not running; {outcome.processes_killed} left processes were stopped")
     return f"killed topology '{order.name}'", kept

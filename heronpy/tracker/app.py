@@ -112,7 +112,7 @@ class App:
         except Exception as error:
             log.exception("%s %s failed", request.method, path_of(request))
             text = f"the tracker itself failed: {type(error).__name__}"
-            return problem_response(Problem(500, "bug", text, "its log says more"))
+            return problem_response(Problem(500, "bug", text, "see its log"))
 
     def _let_in(self, request: Request, scope: Scope) -> Asker:
         facts = facts_of(request)
@@ -141,15 +141,15 @@ class App:
             text = f"{request.method} is not a method of {path_of(request)}"
             return problem_response(Problem(405, "bad-method", text, f"use {' or '.join(methods)}"))
         text = f"there is nothing at {path_of(request)[:200]!r}"
-        return problem_response(Problem(404, "not-found", text, f"{DOCUMENT} lists what there is"))
+        return problem_response(Problem(404, "not-found", text, f"{DOCUMENT} lists all paths"))
 
     async def _answer(self, route: Route, path: dict[str, str], request: Request, asker: Asker) -> Response:
         """Check the request, look up the topology, and call the route's function."""
         query = request.scope["query_string"].decode("latin-1")
         if len(query) > QUERY_MAX_BYTES:
-            raise Problem(414, "too-large", f"the query has more than {QUERY_MAX_BYTES} bytes", "ask for less")
+            raise Problem(414, "too-large", f"the query has more than {QUERY_MAX_BYTES} bytes", "shorten the query")
         if query.count("&") >= FIELDS_MAX:
-            raise Problem(400, "bad-request", f"the query has more than {FIELDS_MAX} parameters", "ask for less")
+            raise Problem(400, "bad-request", f"the query has more than {FIELDS_MAX} parameters", "use fewer")
         parsed = route.parsed(parse_qsl(query, keep_blank_values=True))
         call = Call(self._tracker, asker, path, parsed, request.headers)
         if route.takes is not None:
@@ -201,5 +201,5 @@ def _decoded(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
     try:
         found: msgspec.Struct = msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "bad-request", f"the body does not fit: {error}", "see /api/v1/openapi.json") from None
+        raise Problem(400, "bad-request", f"the body is invalid: {error}", "see /api/v1/openapi.json") from None
     return found

@@ -44,7 +44,9 @@ class Param:
         """The value; a Problem if it is invalid."""
         if self.kind is list:
             if len(values) > WORDS_MAX:
-                raise Problem(400, "bad-request", f"{self.name} is given {len(values)} times; at most {WORDS_MAX}")
+                raise Problem(
+                    400, "bad-request", f"{self.name} is given {len(values)} times; give it at most {WORDS_MAX} times"
+                )
             return values
         if not values:
             if self.required:
@@ -143,7 +145,7 @@ class Route:
         given: dict[str, list[str]] = {name: [] for name in known}
         for name, value in pairs:
             if name not in known:
-                hint = suggestion(name, known, f"; it takes {', '.join(known) or 'none'}")
+                hint = suggestion(name, known, f"; the parameters are {', '.join(known) or 'none'}")
                 raise Problem(400, "bad-request", f"there is no parameter {name[:100]!r}{hint}")
             given[name].append(value)
         return {name: param.parse(given[name]) for name, param in known.items()}

@@ -70,7 +70,7 @@ class _Kept(Master):
         answer = self._answers.get(type(body))
         found = answer(body) if answer is not None else None
         if found is None:
-            raise EndedError(f"{self._why}; this was not kept")
+            raise EndedError(f"{self._why}; this information was not kept")
         return found
 
     def _last(self, name: str) -> Any:

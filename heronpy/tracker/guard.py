@@ -131,8 +131,8 @@ def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> As
         return _unknown(facts, house)
     if scope is Scope.ALL and not asker.may_all:
         return Refusal(
-            403, "forbidden", f"{asker.who} does not allow this",
-            "use the token that allows everything; the tracker's user makes it: heron ui token all",
+            403, "forbidden", f"{asker.who} does not allow this request",
+            "use the token that allows everything; the tracker's user creates it: heron ui token all",
         )  # fmt: skip
     return asker
 
@@ -141,7 +141,7 @@ def _foreign(facts: Facts, house: House) -> Refusal | None:
     host = _host(facts)
     at_page = house.is_for_browsers(host)
     if house.name and host.partition(":")[0].endswith(_LOCAL) and not at_page:
-        return Refusal(421, "restarted", "the tracker was started again, and has a new address", _NEW_ADDRESS)
+        return Refusal(421, "restarted", "the tracker was restarted and has a new address", _NEW_ADDRESS)
     if "host" in facts.repeated or not (at_page or host in house.hosts):
         names = ", ".join(sorted(house.hosts)[:4])
         return Refusal(
@@ -152,7 +152,7 @@ def _foreign(facts: Facts, house: House) -> Refusal | None:
         return Refusal(421, "foreign-host", f"browsers get no answer at {host}", _NEW_ADDRESS)
     origin = facts.headers.get("origin")
     if origin is not None and origin.lower() != f"{house.scheme}://{host}":
-        return _cross_site("a page of another site asks")
+        return _cross_site("a page of another site sent the request")
     site = facts.headers.get("sec-fetch-site")
     if site is not None and site.lower() not in _HERE:
         return _cross_site("another site leads here")
@@ -164,7 +164,7 @@ def _host(facts: Facts) -> str:
 
 
 def _cross_site(why: str) -> Refusal:
-    return Refusal(403, "cross-site", f"refused because {why}", "open the tracker's address in a tab of its own")
+    return Refusal(403, "cross-site", f"refused because {why}", "open the tracker's address in a new tab")
 
 
 def _unproven(facts: Facts) -> Refusal | None:
@@ -188,7 +188,7 @@ def _by_uid(facts: Facts, house: House) -> Asker | None:
 
 
 def _unknown(facts: Facts, house: House) -> Refusal:
-    fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token view"
+    fix = "send Authorization: Bearer TOKEN; the tracker's user creates one: heron ui token view"
     if "authorization" in facts.headers:
         return Refusal(401, "bad-token", "this token is not valid, or no longer valid", fix)
     if house.behind_proxy or is_forwarded(facts.headers):

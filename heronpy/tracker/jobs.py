@@ -71,7 +71,7 @@ async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
             except ConfigError as error:
                 raise Problem(400, "bad-request", str(error)) from None
             except ConflictError as error:
-                raise Problem(412, "stale", str(error), "look at what has changed, and ask again") from None
+                raise Problem(412, "stale", str(error), "check what has changed, and repeat the request") from None
 
     return await asyncio.to_thread(asked)
 
@@ -173,7 +173,7 @@ def _version(call: Call, of: str) -> int:
     """The version that the client has read."""
     seen = call.headers.get("if-match", "").strip().strip('"')
     if not (seen.isascii() and seen.isdecimal()):
-        fix = f"give it the version of the {of} that GET .../jobs/{{cluster}}/{{job}} has"
+        fix = f"set it to the version of the {of} that GET .../jobs/{{cluster}}/{{job}} has"
         raise Problem(428, "no-version", f"a change of a {of} needs the header If-Match", fix)
     return int(seen[:9])
 
@@ -187,7 +187,7 @@ def _changed(call: Call, store: Store) -> dict[str, Any]:
     version = _version(call, "layer")
     given = [one for one in (body.set, body.unset, body.revert) if one is not None]
     if len(given) != 1 or (body.for_s is not None and body.set is None):
-        raise Problem(400, "bad-request", "a change has one of set, unset and revert, and for_s with set alone")
+        raise Problem(400, "bad-request", "a change contains one of set, unset and revert, and for_s only with set")
     check_by_hand(layer, body.set or ())
     who = f"{call.asker.who} at the tracker"[-100:]
     view: View
@@ -205,7 +205,7 @@ def _released(call: Call, store: Store) -> dict[str, Any]:
     now, seen = sum(store.get(name).versions.values()), _version(call, "job")
     if seen != now:
         text = f"job '{name}' has version {now} now, not {seen}"
-        raise Problem(412, "stale", text, "look at what has changed, and ask again")
+        raise Problem(412, "stale", text, "check what has changed, and repeat the request")
     return {"job": name, "released": store.release(name)}
 
 

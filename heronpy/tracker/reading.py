@@ -75,7 +75,7 @@ def no_answer(call: Call) -> Problem:
     """The problem that the topology master has never answered."""
     shown = without_values(call.watched.summary())  # an error is shown to all who may ask
     if shown.ended_at is not None:
-        return Problem(410, "ended", f"{shown.cause}; no figures of it were kept")
+        return Problem(410, "ended", f"{shown.cause}; its figures were not kept")
     cause = f": {shown.cause}" if shown.cause else ""
     return Problem(503, "no-answer", f"topology '{shown.name}' is {shown.state}{cause}", "try again in a few seconds")
 
@@ -143,7 +143,7 @@ def check_ended(call: Call, route: Route) -> None:
     if route.path.startswith(TASK):
         raise Problem(410, "ended", f"{gone}, and all its processes have ended", "its logs are kept")
     if route.method not in SAFE:
-        raise Problem(410, "ended", f"{gone}; nothing of it can be changed", "submit it again")
+        raise Problem(410, "ended", f"{gone}; it can no longer be changed", "submit it again")
 
 
 @table.route("GET", TOPOLOGY, Scope.VIEW, returns=Topology)
@@ -363,8 +363,8 @@ async def live(call: Call) -> AsyncIterator[bytes]:
     tracker, wanted = call.tracker, call.query["topology"]
     who = call.asker.who
     if tracker.feeds.streams_of(who) >= STREAMS_MAX:
-        text = f"{STREAMS_MAX} pages of {who} are watching already"
-        raise Problem(503, "busy", text, "close a tab, or ask again later")
+        text = f"{STREAMS_MAX} pages of {who} are already open"
+        raise Problem(503, "busy", text, "close a tab, or try again later")
     last_id = call.headers.get("last-event-id", "")
     if wanted is None:
         feed = tracker.feeds.of_list(list(tracker.clusters.values()))

@@ -73,7 +73,7 @@ async def search(call: Call) -> LogHits:
     if "\n" in query["text"] or not 0 < len(query["text"].encode()) <= TEXT_MAX_BYTES:
         raise Problem(400, "bad-request", f"text must be one line of 1 to {TEXT_MAX_BYTES} bytes")
     if tracker.searches >= SEARCHES_MAX:
-        raise Problem(429, "busy", f"{SEARCHES_MAX} searches of logs are under way", "try again in a few seconds")
+        raise Problem(429, "busy", f"{SEARCHES_MAX} searches of logs are in progress", "try again in a few seconds")
     wanted = Wanted(
         query["text"],
         tuple(query["what"]),
@@ -143,7 +143,7 @@ async def _read(call: Call, process: str, name: str, offset: int | None, count: 
                 return await call.watched.master.ask_executor(other, request)
         raise Problem(
             404, "not-found", f"topology '{call.watched.name}' has no log of {process[:200]!r}",
-            "GET .../logs lists those that there are", nearest(process, [one.process for one in known]),
+            "GET .../logs lists all logs", nearest(process, [one.process for one in known]),
         ) from None  # fmt: skip
 
 

@@ -157,7 +157,7 @@ def check(options: Options, tokens: Tokens) -> None:
     if is_loopback(_address(options.host)) and not options.behind_proxy:
         if is_named(options) and _address(options.host) not in LOOPBACK:
             raise ConfigError(
-                f"the tracker would listen on {options.host}, where browsers do not look for it; leave out --host"
+                f"the tracker would listen on {options.host}, to which browsers do not connect; leave out --host"
             )
         return
     if options.tls is None and not options.behind_proxy:
@@ -167,7 +167,7 @@ def check(options: Options, tokens: Tokens) -> None:
         )
     if not tokens.are_there:
         raise ConfigError(
-            "others reach the tracker only with a token, and no token exists; make one: heron ui token view"
+            "others reach the tracker only with a token, but no token exists; create one: heron ui token view"
         )
 
 

@@ -181,7 +181,7 @@ class Watched:
             runs = self.session.scheduler_location(self.name) is not None
         except HeronError as error:
             return absent, text if absent == NO_ANSWER else str(error)
-        return (NO_MASTER, text) if runs else (DEAD, f"no process of topology '{self.name}' runs")
+        return (NO_MASTER, text) if runs else (DEAD, f"no process of topology '{self.name}' is running")
 
     async def _follow_plan(self, newer: bool) -> None:
         """Read the plan if it has changed; the end of an update changes its version alone."""
@@ -341,6 +341,6 @@ class ClusterSource:
     def close(self) -> None:
         """Close all connections and the state manager."""
         for name in list(self.topologies):
-            self._forget(name, "the tracker ends")
+            self._forget(name, "the tracker is ending")
         if "state" in self.session.__dict__:
             self.session.state.close()

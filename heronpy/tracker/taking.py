@@ -30,8 +30,8 @@ RATE_MAX, TOP_MAX = 1000, 500
 #: A process that does not run, as part of a sentence.
 _DOWN = {
     control_pb2.PROC_STARTING: "is being started",
-    control_pb2.PROC_BACKOFF: "has ended and is about to be started again",
-    control_pb2.PROC_FAILED: "has ended and is not started again",
+    control_pb2.PROC_BACKOFF: "has ended and is about to be restarted",
+    control_pb2.PROC_FAILED: "has ended and will not be restarted",
     control_pb2.PROC_STOPPED: "has ended",
 }
 
@@ -50,13 +50,13 @@ async def _start(call: Call, kind: str, takes_s: float, make: Callable[[str], Re
         raise Problem(404, "not-found", str(error)) from None
     except ClusterError as error:
         why = why_down(status, call.path["id"]) or str(error)
-        raise Problem(409, "not-running", why, "its log tells what it did until then") from None
+        raise Problem(409, "not-running", why, "see its log") from None
     busy = tracker.evidence.busy(watched.record.topology_id, process.name)
     if busy is not None:
-        text = f"evidence of {process.name} is being taken already: {busy.kind}"
-        raise Problem(409, "busy", text, "wait until that has ended")
+        text = f"evidence of {process.name} is already being collected: {busy.kind}"
+        raise Problem(409, "busy", text, "wait until the collection has ended")
     if tracker.evidence.is_full:
-        raise Problem(503, "busy", "evidence of too many processes is being taken", "try again in a few seconds")
+        raise Problem(503, "busy", "evidence of too many processes is being collected", "try again in a few seconds")
     found = Evidence(process=process.name, kind=kind, under_way=True, at=time.time(), takes_s=takes_s)
     entry = Entry(watched.record.topology_id, process.name, kind, found)
     tracker.evidence.begin(entry, _take(call, watched, process, kind, takes_s, make(process.name)))
@@ -92,14 +92,14 @@ async def _why_none(watched: Watched, process: Process, error: HeronError) -> st
     """Why there is no result: the process has ended meanwhile, or else the error."""
     said = str(error)
     if isinstance(error, InvalidRpcError):  # its executor knows it sooner than the topology master
-        said = f"{process.name} has ended, and may be about to be started again"
+        said = f"{process.name} has ended, and may be about to be restarted"
     try:
         status = await watched.master.ask(control_pb2.GetStatus())
     except HeronError:
         return said
     now = next((one for each in status.executors for one in each.processes if one.name == process.name), None)
     if now is not None and now.state == control_pb2.PROC_RUNNING and now.pid not in (0, process.pid):
-        return f"{process.name} has ended meanwhile{_reason(now)}, and was started again; ask again"
+        return f"{process.name} has ended in the meantime{_reason(now)}, and was restarted; try again"
     return why_down(status, process.name) or said
 
 
@@ -170,7 +170,7 @@ async def take_heap(call: Call) -> Evidence:
     _check(body)
     if not body.pause:
         text = pause_text(call.path["id"][:200], HEAP_LIMIT_S)
-        raise Problem(428, "pause", text, "say that this is known: pause is true")
+        raise Problem(428, "pause", text, "confirm the pause with pause: true")
     return await _start(
         call, HEAP, HEAP_LIMIT_S, lambda name: control_pb2.Heap(name=name, top=body.top, limit_s=HEAP_LIMIT_S)
     )

@@ -47,7 +47,7 @@ class Tokens:
             try:
                 found = msgspec.json.decode(read_own(self.path, _FILE_MAX_BYTES), type=Digests)
             except (msgspec.DecodeError, OSError) as error:
-                raise ConfigError(f"{self.path} cannot be read ({error}); remove it and make new tokens") from None
+                raise ConfigError(f"{self.path} cannot be read ({error}); remove it and create new tokens") from None
             self._read = mark, found
         return self._read[1]
 
@@ -61,7 +61,7 @@ class Tokens:
         """Revoke the token of a scope; raises ConfigError if it does not exist."""
         found = self._digests()
         if not getattr(found, scope.value):
-            raise ConfigError(f"there is no token '{scope.value}'; make one with: heron ui token {scope.value}")
+            raise ConfigError(f"there is no token '{scope.value}'; create one with: heron ui token {scope.value}")
         self._write(msgspec.structs.replace(found, **{scope.value: ""}))
 
     def holder(self, secret: str) -> Asker | None:

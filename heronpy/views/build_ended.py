@@ -132,8 +132,8 @@ def _memory(events: Iterable[Event], where: str) -> list[Finding]:
     times = _times(events, "oom")
     return [
         _finding(
-            "memory", False, f"{name} ended for lack of memory {counted(count, 'time')} in its last half hour",
-            f"what it said before: heron logs {where} {name}", figures={"times": float(count)},
+            "memory", False, f"{name} ran out of memory {counted(count, 'time')} in its last half hour",
+            f"its output before that: heron logs {where} {name}", figures={"times": float(count)},
         )
         for name, count in times.most_common(1)
     ]  # fmt: skip
@@ -146,7 +146,7 @@ def _restarts(events: Sequence[Event], where: str) -> list[Finding]:
         last = next(event for event in reversed(events) if event.kind == "restart" and event.subject == name)
         why = ": ".join(part for part in (last.reason.replace("_", " "), last.detail) if part)
         others = f", as were {len(times) - 1} other processes" if len(times) > 1 else ""
-        sentence = f"{name} was started again {counted(count, 'time')} in its last half hour{others}"
+        sentence = f"{name} was restarted {counted(count, 'time')} in its last half hour{others}"
         found.append(
             _finding("crashing", False, f"{sentence}; last {why}" if why else sentence,
                      f"heron logs {where} {name} --level ERROR", figures={"times": float(count)})
@@ -190,7 +190,7 @@ def _held(held: float | None, events: Iterable[Event], window: _Window, ended_at
         if event.kind == "backpressure" and not event.reason and event.at >= ended_at - window.over_s:
             spans[event.subject] = spans.get(event.subject, 0.0) + (event.lasted_s or 0.0)
     name = max(spans, key=lambda one: spans[one], default="")
-    by = f", mostly by {name}" if name else "; the component that held it is no longer known"
+    by = f", mostly by {name}" if name else "; the component that caused it is no longer known"
     sentence = f"the spouts were held {held * 100:.0f} % of its last {_span(window)}{by}"
     return [_finding("held", False, sentence, figures={"held": held})]
 

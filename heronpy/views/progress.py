@@ -95,7 +95,7 @@ def stopped(found: Progress) -> Progress:
     """Return the figures of a run that no topology is processing."""
     if found.ended_at is not None:
         return found
-    cause = "no topology works on it; the command that began it continues it"
+    cause = "no topology is working on the run; repeat its command to continue it"
     return replace(found, state="STOPPED", cause=cause, ends_in_s=None)
 
 

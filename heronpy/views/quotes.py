@@ -24,8 +24,8 @@ from heronpy.views.saved import Checkpoints
 T = TypeVar("T")
 
 #: Replaces a hidden text.
-UNSEEN = "its last words need the token 'all'"
-#: States whose cause only contains text of the runtime, such as an awaited condition.
+UNSEEN = "its last output needs the token 'all'"
+#: States whose cause has only the runtime's own text, such as what is awaited.
 _OWN_WORDS = frozenset(("STARTING", "NO ANSWER", "NO MASTER", "DEAD"))
 #: Kinds of events, and reasons of other events, that only contain text of the runtime.
 _OWN_KINDS = frozenset(("master", "silent", "backpressure"))

@@ -119,7 +119,7 @@ def _row(one: Pipeline) -> list[str]:
     bad = f"{counted(one.bad_ranges, 'bad range')} of {format_bytes(one.bad_bytes)}" if one.bad_ranges else ""
     return [
         one.name,
-        f"{one.ready:,} ready, {one.leased:,} in work, {one.committed:,} to publish",
+        f"{one.ready:,} ready, {one.leased:,} in progress, {one.committed:,} to publish",
         f"{least}{one.published_rows:,} rows of {format_bytes(one.published_bytes)}",
         f"{format_bytes(one.backlog_bytes)}{oldest}",
         least + attempts_text(one.attempts, one.backups, one.backups_won, one.attempts_in_vain, one.tries_failed),

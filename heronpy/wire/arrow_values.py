@@ -88,7 +88,7 @@ def _type_problem(kind: pa.DataType, is_inner: bool) -> str | None:
     if types.is_struct(kind):
         names = [kind.field(place).name for place in range(kind.num_fields)]
         if not names or len(set(names)) != len(names):
-            return "a struct needs fields, each with a name of its own"
+            return "a struct needs fields, each with a unique name"
         problems = (_type_problem(kind.field(place).type, is_inner=True) for place in range(kind.num_fields))
         return next(filter(None, problems), None)
     if types.is_map(kind):
@@ -104,7 +104,7 @@ def _type_problem(kind: pa.DataType, is_inner: bool) -> str | None:
 
 def _time_problem(kind: pa.DataType, is_inner: bool) -> str | None:
     if is_inner:
-        return f"{kind} within a list, struct or map is not supported; give it a field of its own"
+        return f"{kind} within a list, struct or map is not supported; use a separate field"
     if getattr(kind, "unit", "") == "ns":
         return "Python's times have no nanoseconds; use microseconds"
     pa = arrow()
@@ -189,7 +189,7 @@ def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatc
     """
     pa = arrow()
     if payload[: _MARK.size] != _mark_of(schema):
-        raise RemoteWireError(f"payload of {len(payload)} bytes is of another Arrow schema than that of its stream")
+        raise RemoteWireError(f"payload of {len(payload)} bytes has a different Arrow schema than its stream")
     try:
         message = pa.ipc.read_message(pa.py_buffer(payload).slice(_MARK.size))
         if message.type != "record batch":
@@ -217,7 +217,7 @@ def _field(data: bytes, table: int, number: int) -> int:
     """Return the offset of a field in a FlatBuffers table; 0 if the field is not set."""
     vtable = table - _I32.unpack_from(data, table)[0]
     if vtable < 0:
-        raise RemoteWireError("a table of Arrow metadata is outside of them")
+        raise RemoteWireError("a table of Arrow metadata is out of bounds")
     entry = 4 + 2 * number
     if entry + 2 > _U16.unpack_from(data, vtable)[0]:
         return 0

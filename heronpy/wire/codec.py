@@ -46,8 +46,8 @@ def _load_plain(code: int, data: memoryview) -> Any:
         try:
             return bytes(data).decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            raise RemoteWireError(f"payload has a text that is not UTF-8: {error}") from error
-    raise RemoteWireError(f"payload has a value of unknown extension type {code}")
+            raise RemoteWireError(f"payload contains text that is not UTF-8: {error}") from error
+    raise RemoteWireError(f"payload contains a value of unknown extension type {code}")
 
 
 def _load_extension(code: int, data: memoryview) -> Any:
@@ -56,7 +56,7 @@ def _load_extension(code: int, data: memoryview) -> Any:
 
 def _no_pickle(code: int, data: memoryview) -> Any:
     if code == PICKLE_EXTENSION:
-        raise RemoteWireError("payload has a pickled value, and this topology forbids pickle")
+        raise RemoteWireError("payload contains a pickled value, but this topology forbids pickle")
     return _load_plain(code, data)
 
 
@@ -77,8 +77,8 @@ def freeze(value: Any, allow_pickle: bool = True) -> Any:
         return value
     if not allow_pickle:
         raise LocalWireError(
-            f"a value of type {type(value).__name__} needs pickle, and this topology forbids it "
-            "(heron.instance.allow_pickle: false); emit plain scalars or set topology.serializer.classname"
+            f"a value of type {type(value).__name__} needs pickle, but this topology forbids it"
+            " (heron.instance.allow_pickle: false); emit plain scalars or set topology.serializer.classname"
         )
     try:
         return Ext(PICKLE_EXTENSION, pickle.dumps(value, 5))

@@ -311,7 +311,7 @@ def values_of(frame: frame_pb2.Frame) -> Array64:
     if frame.root_counts:
         counts = np.frombuffer(frame.root_counts, dtype=U32)
         if int(counts.sum(dtype=np.uint64)) > COUNT_MAX:
-            raise ValueError("a frame with more roots than a frame may have")
+            raise ValueError("a frame with too many roots")
         return np.repeat(edges, counts)
     return edges
 

@@ -40,7 +40,7 @@ def test_interrupted_submit_leaves_nothing(heron: Heron, tmp_path: Path, signum:
     finally:
         submit.kill()
         submit.wait()
-    ends = ("error: interrupted", "topology 'slow' is removed; its logs: heron logs local slow")
+    ends = ("error: interrupted", "topology 'slow' was removed; its logs: heron logs local slow")
     assert submit.returncode == 130 and err.rstrip().endswith(ends), err
     assert after == "Launching topology" or "interrupted: topology 'slow' had not started; removing it" in err
     assert heron.names() == []

@@ -169,7 +169,7 @@ def test_archives_that_reach_out_of_their_folder(heron: Heron, tmp_path: Path) -
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("__main__.py", "print(1)\n")
             archive.writestr(evil, "x")
-        refused_before_start(heron, USAGE, path, evil, "leads out of it")
+        refused_before_start(heron, USAGE, path, evil, "leads out of the package")
     link = tmp_path / "link.zip"
     with zipfile.ZipFile(link, "w") as archive:
         archive.writestr("__main__.py", "print(1)\n")

@@ -118,7 +118,7 @@ def test_a_running_topology_is_rewound(heron: Heron, tmp_path: Path) -> None:
     done = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", first).ok().out
     assert done == f"Topology 'Counts' has resumed from checkpoint {first}\n"
     forward = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", last)
-    forward.refused(1, f"checkpoint {last} cannot be restored", "sinks may have taken back the output")
+    forward.refused(1, f"checkpoint {last} cannot be restored", "sinks may have removed the output")
     marked = {row["checkpoint"] for row in checkpoints(heron) if row["abandoned"]}
     assert last in marked and first not in marked
     heron("checkpoints", "trigger", "local", "Counts").ok()

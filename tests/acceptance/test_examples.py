@@ -55,7 +55,7 @@ def test_the_example_runs(heron: Heron, name: str) -> None:
     heron.submit(example(name), "run", *SIMULATED[name])
     bolts = heron.when("run", lambda now: all(row["executed"] or row["emitted"] for row in now["components"]), "tuples")
     assert not [task for task in bolts["tasks"] if task["state"] == "FAILED"]
-    assert heron.kill("run").out.startswith("Successfully killed topology 'run'\n  logs stay in ")
+    assert heron.kill("run").out.startswith("Successfully killed topology 'run'\n  logs are kept in ")
     heron.check_clean()
 
 

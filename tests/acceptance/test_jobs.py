@@ -90,14 +90,14 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
     """The counts are exact at the end of all of it."""
     heron, out = jobs, tmp_path / "out"
     made = heron("job", "create", "local", EXAMPLE, *words(out), "--config-property", "heron.checkpoint.interval_s=0.5")
-    assert "job Counts: created" in made.ok().out and "The manager of local runs" in made.out
+    assert "job Counts: created" in made.ok().out and "The manager of local is running" in made.out
     heron("job", "create", "local", EXAMPLE, *words(out)).refused(EXISTS, "job 'Counts' exists", "heron job deploy")
     first = in_state(heron, "IN_SYNC")["topology_id"]
 
     heron("job", "set", "local", "Counts", "parallelism.split=3", "--for", "2h", "--why", "backfill").ok()
     assert tasks(heron)["split"] == 3 and job(heron)["topology_id"] == first
     for verb in (("kill",), ("stop", "--drain"), ("deactivate",), ("update", "--runtime-config", "a:b")):
-        heron(verb[0], "local", "Counts", *verb[1:]).refused(FAILED, "is kept by its job", "heron job ")
+        heron(verb[0], "local", "Counts", *verb[1:]).refused(FAILED, "is controlled by its job", "heron job ")
 
     # The guardian starts the manager again, but not one that is killed with it; then a verb does.
     when_checkpoints(heron, 1)
@@ -125,7 +125,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
     assert heron.names() == []
     heron("job", "start", "local", "Counts").ok()
     in_state(heron, "IN_SYNC", third)
-    heron("job", "delete", "local", "Counts").refused(FAILED, "stop it first")
+    heron("job", "delete", "local", "Counts").refused(FAILED, "stop the job first")
     heron("job", "set", "local", "Counts", "component_config.line.counts.rate=0", "--detach").ok()
     in_state(heron, "FINISHED")
     assert counts(out) == expected()
@@ -170,12 +170,14 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     package.with_name("gone").rename(package)
     heron("job", "unset", "local", "Counts", "settings").ok()
     assert job(heron)["topology_id"] == running
-    heron("manager", "start", "local").refused(EXISTS, "a manager runs already")
+    heron("manager", "start", "local").refused(EXISTS, "a manager is already running")
     heron("manager", "stop", "local").ok()
     heron("manager", "stop", "local").refused(NOT_FOUND, "no manager runs")
     heron("job", "set", "local", "Counts", "run=stopped", "--detach").ok()
     heron("manager", "stop", "local").ok()
-    assert "The manager of local runs" in heron("job", "stop", "local", "Counts").ok().out, "it is written, not done"
+    assert "The manager of local is running" in heron("job", "stop", "local", "Counts").ok().out, (
+        "it is written, not done"
+    )
     package.rename(package.with_name("gone"))
     heron("job", "start", "local", "Counts").refused(FAILED, "QUARANTINED", "not stored on this host")
     package.with_name("gone").rename(package)
@@ -198,8 +200,8 @@ def test_a_topology_that_runs_becomes_a_job_as_it_is(jobs: Heron, tmp_path: Path
 
     before = heron.status("Counts")["tasks"]
     heron("job", "adopt", "local", "Counts", "--why", "keep it").ok()
-    heron("job", "adopt", "local", "Counts").refused(EXISTS, "has a job already")
-    heron("kill", "local", "Counts").refused(FAILED, "is kept by its job", "heron job stop")
+    heron("job", "adopt", "local", "Counts").refused(EXISTS, "already has a job")
+    heron("kill", "local", "Counts").refused(FAILED, "is controlled by its job", "heron job stop")
     found = in_state(heron, "IN_SYNC")
     assert found["document"]["settings"] == {setting: 7.0} and found["document"]["parallelism"]["split"] == 3
     epochs = [{task["task_id"]: task["epoch"] for task in those} for those in (before, heron.status("Counts")["tasks"])]

@@ -229,7 +229,7 @@ def test_kill_9_of_each_kind_of_process_is_survived(heron: Heron, out: Path, mod
     tasks, work = {task["pid"] for task in before}, next(t["instance_id"] for t in before if t["component"] == "work")
     kill_and_wait(heron, work)
     [told] = heron.when_events("count", "restart", 1)
-    assert f"{work} was started again" in told["text"]
+    assert f"{work} was restarted" in told["text"]
     for victim in ("stmgr-1", "tmaster", "executor-1", "scheduler"):
         kill_and_wait(heron, victim)
     # No old task process is left except those that the status shows.

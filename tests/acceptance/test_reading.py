@@ -71,7 +71,9 @@ builder.build_and_submit()
 def test_a_component_that_a_shell_would_split_or_run_is_refused(heron: Heron, tmp_path: Path) -> None:
     for name in ("the sink", "sink(1)", "{sink}", "sink!", "$(id)"):
         heron("submit", "local", write_program(tmp_path, NAMED.replace("the:sink=2", name))).refused(
-            2, f"the component name '{name}' has more than letters, digits and _ - . : @ % + = ,", "choose another name"
+            2,
+            f"the component name '{name}' may contain only letters, digits and _ - . : @ % + = ,",
+            "choose another name",
         )
     heron.check_clean()
 

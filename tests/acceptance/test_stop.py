@@ -43,10 +43,12 @@ def test_a_drain_that_is_late_leaves_the_topology_as_it_was(heron: Heron, out: P
     heron.when("count", lambda status: component(status, "work")["executed"] > before, "work going on")
 
     heron("deactivate", "local", "count").ok()
-    said = heron("stop", "local", "count", "--drain", "--timeout", "1").refused(TIMED_OUT, "it stays deactivated")
+    said = heron("stop", "local", "count", "--drain", "--timeout", "1").refused(
+        TIMED_OUT, "the topology stays deactivated"
+    )
     assert heron.status("count")["lifecycle"] == "PAUSED"
     forced = heron("stop", "local", "count", "--drain", "--timeout", "1", "--force").ok()
-    assert "killing it because of --force" in forced.err and "not gracefully" in forced.out
+    assert "killing the topology because of --force" in forced.err and "not gracefully" in forced.out
     assert heron.names() == []
 
 

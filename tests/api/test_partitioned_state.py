@@ -52,11 +52,15 @@ def test_a_foreign_partition_and_a_key_that_is_none_are_refused() -> None:
 def test_a_name_is_of_one_kind() -> None:
     states = KeyedStates()
     states("keyed"), states.partitioned("partitioned")
-    with pytest.raises(TopologyError, match="state 'keyed' is keyed state; give the partitioned state another name"):
+    with pytest.raises(
+        TopologyError, match="state 'keyed' is already a keyed state; give the partitioned state another name"
+    ):
         states.partitioned("keyed")
-    with pytest.raises(TopologyError, match="state 'partitioned' is partitioned state; give the keyed state another"):
+    with pytest.raises(
+        TopologyError, match="state 'partitioned' is already a partitioned state; give the keyed state another"
+    ):
         states("partitioned")
-    with pytest.raises(TopologyError, match="needs a name, a text, not ''"):
+    with pytest.raises(TopologyError, match="needs a string as its name, not ''"):
         states.partitioned("")
 
 

@@ -270,9 +270,9 @@ def test_what_does_not_fit_the_positions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TextFileError, match=r"was checkpointed without textfile\.follow; remove it"):
         spout(path, 0, 2, kept, follow=True)
     write(tmp_path / "f", b"abc\n")
-    with pytest.raises(TextFileError, match="has become shorter than its position"):
+    with pytest.raises(TextFileError, match="has become shorter than the saved position"):
         spout(path, 0, 2, kept, block_bytes=40)
-    with pytest.raises(TopologyError, match="TextFileSpout was checkpointed by a release of heronpy whose positions"):
+    with pytest.raises(TopologyError, match="TextFileSpout was checkpointed by a release of heronpy that saved"):
         TextFileSpout(Delegate()).init_state(HashMapState(share={"files": [path]}))
 
 

@@ -145,6 +145,6 @@ def test_a_worker_gets_the_most_that_any_component_asks_for() -> None:
         "topology.component.ram": 300 * MB, "heron.instance.hang_timeout_s": 0,
     }  # fmt: skip
     said = left_out(resolved.component_settings, resolved.origins)
-    assert said == "a batch run does not take heron.instance.slow_ms of 'parse'"
+    assert said == "a batch run does not accept heron.instance.slow_ms of 'parse'"
     made = config_of(run_topology(given, "/runs/visits/1", 4, {"topology.component.ram": 5}).spouts[0])
     assert made["topology.component.ram"] == 5

@@ -82,7 +82,7 @@ def test_history_as_a_batch_and_then_live_is_one_count(heron: Heron, logs: Path,
         file.write("visitor1 /unfin")
     said = batch(heron, logs, out, "follow=1").ok().out
     assert "batch run 1 of visits: " in said and " in 2 files" in said
-    assert f"{len(expected)} keys; to continue live: heron submit local" in said
+    assert f"{len(expected)} keys; to continue as a stream: heron submit local" in said
     rows = rows_of(out)
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
     progress = heron("progress", "local", "visits", "--json").json()
@@ -266,7 +266,7 @@ def test_a_streamlet_program_runs_as_a_batch(heron: Heron, logs: Path, tmp_path:
     out, program = tmp_path / "out", PROGRAM.with_name("tally.py")
     (logs / "c.txt").write_text("one two one\n")
     said = heron("submit", "local", "--mode", "auto", "--wait", program, "tally", f"{logs}/*.txt", out).ok().out
-    assert "mode:   batch, because each of its spouts ends" in said and expected
+    assert "mode:   batch, because all of its spouts end" in said and expected
     assert sorted(out.read_text().splitlines()) == ["one 2", "two 1"]
 
 
@@ -283,7 +283,8 @@ def test_work_units_take_what_there_is_and_a_stream_goes_on(heron: Heron, logs: 
     assert said.code != 0 and "pipelines of LogUnits" in said.err and not heron.names()
     for begin in (500, 600):
         assert (
-            "the bytes that the logs have now" in heron("submit", "local", "--mode", "batch", "--wait", *words).ok().out
+            "the bytes that the logs contain now"
+            in heron("submit", "local", "--mode", "batch", "--wait", *words).ok().out
         )
         assert sorted(units_cli.rows_of(table)) == sorted(expected[:begin])
         append(begin, begin + 100)

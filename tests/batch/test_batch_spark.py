@@ -195,7 +195,7 @@ def test_a_death_at_any_step_shows_each_row_once(
     ("broken", "said"),
     [
         (("other", raises, "other"), "ValueError: no such column; in the function of sink 'other'"),
-        (("other", write_only, "table"), "sinks 'store' and 'other' write one table"),
+        (("other", write_only, "table"), "sinks 'store' and 'other' write to the same table"),
     ],
     ids=["raises", "one table"],
 )

@@ -184,7 +184,7 @@ def test_pipelines_of_work_units_are_bounded_for_the_batch() -> None:
         assert [options_of(component_config(topology, name, load=True)).bounded for name in names] == [wanted] * 2
         assert choose(topology).mode == ("batch" if wanted else "stream")
     made.add_spout("day", word_count.LineSpout, par=1)
-    with pytest.raises(BatchRefusedError, match=r"belongs to a pipeline of LogUnits.* apart from other spouts"):
+    with pytest.raises(BatchRefusedError, match=r"belongs to a pipeline of LogUnits.* without other spouts"):
         divide(made.build())
 
 

@@ -91,7 +91,7 @@ def test_the_cluster_may_come_first_in_config(heron: Heron) -> None:
     assert "No client defaults" in heron("config", "list", "local").out
     assert heron("config", "local", "set", "heron.scheduler.kill_grace_s", "2s").code == 0
     done = heron("config", "local", "set", "heron.streammgr.cache.drain.frequency.ms", "10")
-    assert done.code == 0 and "heron.instance.linger_max_us has the effect" in done.err
+    assert done.code == 0 and "heron.instance.linger_max_us replaces it" in done.err
     assert done.err.startswith("warning: heron config set: ") and "--config-property" not in done.err
     wrong = heron("config", "local", "set", "heron.api.foo", "3")
     assert wrong.code == 2 and "heron config set: unknown key" in wrong.err and "--config-property" not in wrong.err
@@ -122,8 +122,8 @@ def test_keys_of_apache_are_named_and_have_no_effect(heron: Heron, home: Path, t
     done = heron("submit", *map(str, flags), "local", str(topo))
     assert done.code == 0, done
     for said in (
-        "heron_internals.yaml is a file of Apache Heron without effect here",
-        "heron.class.packing.algorithm is a key of Apache Heron without effect here; heron.packing.algorithm has",
+        "heron_internals.yaml is a file of Apache Heron and has no effect here",
+        "heron.class.packing.algorithm is a key of Apache Heron and has no effect here; heron.packing.algorithm replaces",
         "--config-property: heron.package.core.uri is a key of Apache Heron",
         "topology config: heron.instance.tuning.interval.ms is a key of Apache Heron",
         "sets 'topology.component.output.bps', which this release does not support",

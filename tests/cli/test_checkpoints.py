@@ -90,7 +90,7 @@ def test_a_topology_without_any_is_not_found(heron: Heron, wordy: FakeTopology) 
     missing = heron("checkpoints", "list", "local", "wordi")
     assert missing.code == 3 and "no topology 'wordi' and no checkpoint of one; did you mean 'wordy'?" in missing.err
     assert heron("checkpoints", "list", "local", "wordy").out == (
-        "No checkpoint of 'wordy' is complete; it is ATMOST_ONCE and takes none\n"
+        "No checkpoint of 'wordy' is complete; it is ATMOST_ONCE and has no checkpoints\n"
     )
 
 
@@ -377,7 +377,10 @@ def test_what_is_deleted_must_be_said(heron: Heron, home: Path) -> None:
 def test_the_one_in_use_is_refused_and_others_are_the_masters(heron: Heron, running: FakeTopology, home: Path) -> None:
     folder = root(home) / "wordy-1"
     refused = heron("checkpoints", "delete", "local", "wordy", "4")
-    assert refused.code == 1 and "a running topology would be restored from it; kill the topology first" in refused.err
+    assert (
+        refused.code == 1
+        and "a running topology would be restored from this checkpoint; kill the topology first" in refused.err
+    )
     result = heron("checkpoints", "delete", "local", "wordy", "--all")
     assert result.code == 0 and "kept checkpoint 4" in result.err
     assert running.asked[-1][1] == control_pb2.DeleteCheckpoints(checkpoints=[2, 3])
@@ -439,7 +442,7 @@ def test_kill_names_the_newest_checkpoint_and_keeps_all(heron: Heron, running: F
     running.launch.submitted.settings["checkpoint"]["root"] = str(root(home))
     running.launch.save(Path(running.record.launch_file))
     result = heron("kill", "local", "wordy", "--timeout", "1")
-    assert result.code == 0 and f"checkpoints stay; the newest is {folder}/chk-4" in result.out
+    assert result.code == 0 and f"checkpoints are kept; the newest is {folder}/chk-4" in result.out
     assert running.state.get(paths.checkpoints("wordy")) is None
     assert CheckpointStore(folder).checkpoints() == [2, 3, 4] and not (folder / "chk-5").exists()
     assert [row["current"] for row in listed(heron)] == [False, False, False]

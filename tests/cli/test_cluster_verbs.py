@@ -33,7 +33,7 @@ def test_init_without_a_kubeconfig_says_what_is_not_filled_in(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     made = heron("cluster", "init", "k8s", "--engine", "kubernetes")
-    assert made.code == exits.OK and "nothing is filled in" in made.err and "kubeconfig" in made.err
+    assert made.code == exits.OK and "no settings are filled in" in made.err and "kubeconfig" in made.err
     assert 'kind: "kubernetes"' in (tmp_path / "client" / "conf" / "k8s" / "engine.yaml").read_text()
     refused = heron("cluster", "manifest", "k8s")
     assert refused.code != exits.OK and "heron.kubernetes.image is empty" in refused.err

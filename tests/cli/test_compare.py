@@ -72,10 +72,10 @@ def test_what_cannot_be_compared_is_refused(heron: Heron, home: Path, folders: t
         ("nothing", 2, "nothing is neither a folder nor a batch run such as visits/3"),
         (str(home / "batch" / "local" / "wordy" / "1" / "lists"), 2, "is neither a folder"),
         ("wordy/1", 1, "run wordy/1 is FAILED and has not finished; submit it again to continue it"),
-        ("wordy/2", 3, "nothing is kept of a run 'wordy/2'"),
+        ("wordy/2", 3, "there is no record of a run 'wordy/2'"),
     ):
         told = heron("compare", one, what)
         assert (told.code, told.out) == (code, "") and said in told.err
     (folders[0] / "part-0").unlink()
     (folders[0] / "part-1").rename(folders[0] / ".part-1")
-    assert "has no files of rows" in heron("compare", one, one).err
+    assert "contains no files with rows" in heron("compare", one, one).err

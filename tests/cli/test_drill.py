@@ -85,7 +85,7 @@ def test_a_process_that_is_not_of_the_topology_is_left_alone(heron: Heron, wordy
         (("nobody",), "topology 'wordy' has no task or process 'nobody'"),
         (("7",), "topology 'wordy' has no container 7; it has 1"),
         (("master",), "topology 'wordy' has no task or process 'tmaster'"),
-        (("stmgr-1", "--for", "3s"), "--for says how long STOP halts processes; add --signal STOP"),
+        (("stmgr-1", "--for", "3s"), "--for sets how long STOP halts processes; add --signal STOP"),
     ],
 )
 def test_what_it_refuses(heron: Heron, start: Start, words: tuple[str, ...], told: str) -> None:

@@ -30,7 +30,7 @@ def test_the_doctor_of_what_has_ended(heron: Heron, wordy: FakeTopology) -> None
     told = heron("doctor", "local", "wordy")
     assert told.code == 1
     assert told.out.splitlines()[0].startswith("ENDED      topology 'wordy' was killed, after 1h00m")
-    assert "container_1_count_2 ended for lack of memory 3 times" in told.out
+    assert "container_1_count_2 ran out of memory 3 times" in told.out
     assert "are no longer known" in told.out.splitlines()[-1]
     shown = json.loads(heron("doctor", "local", "wordy", "--json").out)
     assert shown["findings"][1]["verdict"] == "memory" and shown["ended_at"] == 1e9 + 3600

@@ -57,7 +57,7 @@ def test_kill_without_a_scheduler_asks_the_engine(
     engine.away, engine.stubborn = 0, ()
     killed = heron("kill", "local", "wordy")
     assert killed.code == exits.OK and "1 container" in killed.out, killed
-    assert "its folder stays on its host (n1) until your next container there removes it" in killed.out
+    assert "its folder remains on its host (n1) until your next container on that host removes the folder" in killed.out
     assert placed.state.get(paths.execution_state("wordy")) is None
 
 
@@ -86,7 +86,7 @@ def test_kill_waits_for_the_engine_and_finishes_the_next_time(
     stays = heron("kill", "local", "wordy", "--timeout", "0.3")
     assert stays.code == exits.PARTIAL, stays
     assert "waiting for the end of container 1, submission 2 (812_1 on n1); the engine does not answer" in stays.err
-    for words in ("look for it with: squeue of 7", "its scheduler continues to end it", "with --force"):
+    for words in ("look for it with: squeue of 7", "the scheduler continues to end it", "with --force"):
         assert words in stays.err
     for path in (paths.execution_state, paths.scheduler, paths.launch):
         assert placed.state.get(path("wordy")) is not None, "what the next kill needs"

@@ -164,18 +164,21 @@ def test_a_host_is_drained_by_the_scheduler(placed: FakeTopology, heron: Heron) 
 
 
 def test_hosts_that_are_avoided_are_shown_and_lifted(placed: FakeTopology, heron: Heron) -> None:
-    assert heron("cluster", "hosts", "local").out == "No host is avoided\n"
+    assert heron("cluster", "hosts", "local").out == "No hosts are avoided\n"
     avoided = [
-        control_pb2.AvoidedHost(host="n1", why="a container on it is lost", left_s=90),
+        control_pb2.AvoidedHost(host="n1", why="a container on this host was lost", left_s=90),
         control_pb2.AvoidedHost(host="n2", why="ann drains it", left_s=600, draining=True),
     ]
     placed.answers["get_containers"] = control_pb2.ContainersReply(containers=[record(0, "RUNNING")], avoided=avoided)
     shown = heron("cluster", "hosts", "local").out
-    for words in (("n1", "wordy", "1m30s", "a container on it is lost"), ("n2", "wordy", "until its drain is over")):
+    for words in (
+        ("n1", "wordy", "1m30s", "a container on this host was lost"),
+        ("n2", "wordy", "until its drain is over"),
+    ):
         assert any(all(word in line for word in words) for line in shown.splitlines()), shown
     [first, _] = json.loads(heron("cluster", "hosts", "local", "--json").out)
     assert first == {
-        "topology": "wordy", "host": "n1", "why": "a container on it is lost", "draining": False, "left_s": 90,
+        "topology": "wordy", "host": "n1", "why": "a container on this host was lost", "draining": False, "left_s": 90,
     }  # fmt: skip
     placed.answers["drain_host"] = control_pb2.Ok(text="host n1 may get containers again")
     lifted = heron("cluster", "hosts", "local", "--lift", "n1")
@@ -226,7 +229,7 @@ def test_what_needs_an_engine_is_refused_without_one(wordy: FakeTopology, heron:
 
 def test_a_scheduler_that_runs_is_not_started_again(placed: FakeTopology, heron: Heron) -> None:
     refused = heron("scheduler", "start", "local", "wordy")
-    assert (refused.code, "runs already" in refused.err) == (exits.EXISTS, True), refused.err
+    assert (refused.code, "is already running" in refused.err) == (exits.EXISTS, True), refused.err
 
 
 CHANGES = (
@@ -251,12 +254,12 @@ def test_what_would_wait_for_a_scheduler_that_is_gone_says_so_at_once(
         placed.state.delete(paths.tmaster("wordy"))
     refused = heron(*words.split())
     assert refused.code == exits.FAILED, refused
-    assert "the scheduler of 'wordy' does not run; start it: heron scheduler start local wordy" in refused.err
+    assert "the scheduler of 'wordy' is not running; start it: heron scheduler start local wordy" in refused.err
     reads = {"get_status", "get_checkpoints", "get_load"}
     assert {name for name, _ in placed.asked} <= reads  # nothing that is carried out later
 
 
-GONE = "the scheduler of 'wordy' does not run; start it: heron scheduler start local wordy"
+GONE = "the scheduler of 'wordy' is not running; start it: heron scheduler start local wordy"
 
 
 def test_a_scheduler_that_is_gone_is_told_by_all_verbs_that_look(placed: FakeTopology, heron: Heron) -> None:
@@ -402,7 +405,10 @@ def test_an_update_to_what_fits_no_host_changes_nothing(
         assert text in refused.err
     sized.deaf = True
     refused = heron(*words)
-    assert (refused.code, "how large its hosts are: sinfo hangs" in refused.err) == (exits.FAILED, True), refused
+    assert (refused.code, "does not report the size of its hosts: sinfo hangs" in refused.err) == (
+        exits.FAILED,
+        True,
+    ), refused
     assert not placed.asked
     # More containers are a way out.
     sized.deaf = False

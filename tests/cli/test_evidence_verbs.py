@@ -101,14 +101,16 @@ def test_a_profile_is_written_as_files(heron: Heron, service: Service, tmp_path:
     stacks = [WeightedStack(stack=[0, 1], seconds=2.0)]
     found = Profile(
         frames=["main", "f (a.py:1)"], stacks=stacks, seconds=2.2, left_out_s=0.2, sampler="the process itself",
-        note="py-spy may not",
+        note="py-spy is not permitted to",
     )  # fmt: skip
     service.answers["profile"] = packed(found)
     said = heron(
         "profile", "local", "wordy", TASK, "--duration", "1", "--rate", "50", "--idle", "--out", str(tmp_path / "o")
     )
     assert said.code == 0, said.err
-    assert "2.2 s of all threads, sampled by the process itself" in said.out and "py-spy may not" in said.out
+    assert (
+        "2.2 s of all threads, sampled by the process itself" in said.out and "py-spy is not permitted to" in said.out
+    )
     assert "0.2 s of rare stacks are left out" in said.out
     assert service.asked == [control_pb2.Profile(name=TASK, duration_s=1, rate=50, idle=True)]
     assert "f (a.py:1): 2.000 s" in (tmp_path / "o" / f"wordy-{TASK}.svg").read_text()
@@ -157,8 +159,8 @@ def test_bad_input_gets_one_sentence(
 
 
 def test_what_the_executor_says_is_told(heron: Heron, service: Service, tmp_path: Path) -> None:
-    service.answers["profile"] = RpcError(f"{TASK} ended while it was sampled")
+    service.answers["profile"] = RpcError(f"{TASK} ended while being sampled")
     result = heron("profile", "local", "wordy", "2", "--out", str(tmp_path))
     assert result.code == 1 and result.err == f"error: {TASK} ended while it was sampled\n"
-    service.answers["dump_stacks"] = InvalidRpcError(f"{TASK} does not run in this container")
-    assert "does not run in this container" in heron("stacks", "local", "wordy", "2").err
+    service.answers["dump_stacks"] = InvalidRpcError(f"{TASK} is not running in this container")
+    assert "is not running in this container" in heron("stacks", "local", "wordy", "2").err

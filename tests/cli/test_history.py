@@ -120,7 +120,7 @@ def test_logs_are_those_of_the_run(heron: Heron, raised: FakeTopology) -> None:
 def test_what_is_not_kept_is_one_sentence(heron: Heron, wordy: FakeTopology) -> None:
     told = heron("history", "show", "local", "wordx")
     assert (told.code, told.out) == (3, "")
-    assert told.err == "error: nothing is kept of a run 'wordx' in cluster local; did you mean 'wordy'?\n"
+    assert told.err == "error: there is no record of a run 'wordx' in cluster local; did you mean 'wordy'?\n"
     told = heron("history", "progress", "local", "wordy")
     assert told.code == 1 and "had no work units" in told.err
     assert heron("history", "list", "local/other").out == "No run of a topology is kept in local/other\n"

@@ -56,7 +56,7 @@ def test_each_component_has_its_evidence_and_its_last_decision(heron: Heron, sce
     work, read = found["components"]["work"], found["components"]["read"]
     assert work["arrives_per_s"] == pytest.approx(6000, rel=0.05) and work["each_per_s"] == pytest.approx(1000, rel=0.1)
     assert (work["low"], work["high"], work["tasks"]) == (1, 24, scene.model.parts["work"].tasks)
-    assert work["needed"] <= work["tasks"] and work["verdict"] == "it has the tasks that it needs"
+    assert work["needed"] <= work["tasks"] and work["verdict"] == "it has enough tasks"
     assert "work 4 -> " in heron("job", "explain", "local", "Day").out
     assert work["decided"][0]["text"] == [one.text for _, one in scene.decisions if one.component == "work"][-1]
     assert read["verdict"] == "not scaled: scale.max.read is not set" and read["decided"] == []
@@ -97,12 +97,12 @@ def test_a_promise_is_kept_for_a_share_of_the_time(heron: Heron, scene: Scene, m
         1 - (end - begin) / day["measured_s"]
     )
     text = heron("job", "slo", "local", "Day").out
-    assert "promises a lag of 5s at most" in text and "last 1h00m: kept 100.00 % of the time" in text
+    assert "promises a lag of at most 5s" in text and "last 1h00m: kept 100.00 % of the time" in text
 
     remove_history(minutes_of("local", "Day"))
-    assert "the scaler of another host has its minutes" in heron("job", "slo", "local", "Day").out
+    assert "the scaler on another host has the measurements" in heron("job", "slo", "local", "Day").out
     said = heron("job", "explain", "local", "Day", "--record", "x")
-    assert said.code == NOT_FOUND and "the scaler of another host has them; run the command there" in said.err
+    assert said.code == NOT_FOUND and "the scaler on another host has them; run the command there" in said.err
     assert heron("job", "slo", "local", "Dya").code == FAILED
 
 

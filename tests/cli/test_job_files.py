@@ -71,9 +71,9 @@ def test_a_layer_becomes_what_the_file_says(heron: Heron, store: Store, tmp_path
     dry = heron("job", "apply", "local", "-f", file, "--dry-run")
     assert dry.code == 0 and layers(store) == before
     wet = heron("job", "apply", "local", "-f", file, "--why", "as in git", "--detach")
-    assert wet.code == 0 and wet.out == dry.out.replace("it differs; nothing is written", "oncall v3", 1).replace(
-        "it differs; nothing is written", "oncall v1"
-    )
+    assert wet.code == 0 and wet.out == dry.out.replace(
+        "file and layer differ; nothing is written", "oncall v3", 1
+    ).replace("file and layer differ; nothing is written", "oncall v1")
     first, *lines, night, last = wet.out.splitlines()
     assert (first, night, last) == ("job Day: oncall v3", "job Night: oncall v1", '  run: not set -> "paused"')
     assert lines[0] == "  config.size: 3 -> not set" and lines[2] == "  resources.work.ram: not set -> 512MB"
@@ -124,26 +124,29 @@ def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("job: Nigt", "there is no job 'Nigt' (did you mean 'Night'?); make it first: heron job create local PROGRAM"),
+        (
+            "job: Nigt",
+            "there is no job 'Nigt' (did you mean 'Night'?); create the job first: heron job create local PROGRAM",
+        ),
         ("job: ../Night", "there is no job '../Night'"),
         ("job: Night\nparallelism: {wrk: 2}", "job 'Night': 'parallelism.wrk' of layer oncall names component 'wrk'"),
         ("job: Night\nparalelism: {work: 2}", "job 'Night': layer oncall has the unknown key 'paralelism' (did you"),
         ("job: Night\nresources: {work: {cpu: many}}", "job 'Night': 'resources.work.cpu' of layer oncall is 'many'"),
-        ("job: Night\nparallelism: {work: null}", "is null, but a layer never deletes; leave it out"),
+        ("job: Night\nparallelism: {work: null}", "is null, but a layer cannot delete keys; leave the key out"),
         ("job: Night\nconfig: {size: .nan}", "'config.size' of layer oncall is nan, which a job cannot keep"),
         ('{"job": "Night", "config": {"a": "\\ud800"}}', "'config.a' of layer oncall is '\\ud800', which a job"),
         (
             "job: Night\npriority: 5000",
             "job 'Night': 'priority' of layer oncall is 5000; it must be a whole number from 0",
         ),
-        ("job: Night\ndefinition: abc", "job 'Night': 'definition' is set by heron job deploy; leave it out"),
-        ("job: Night\n---\njob: Night", "job 'Night' has two documents; make one of them"),
+        ("job: Night\ndefinition: abc", "job 'Night': 'definition' is set by heron job deploy; leave the key out"),
+        ("job: Night\n---\njob: Night", "job 'Night' has two documents; merge them"),
         ("job: Night\nconfig: {a: 1, a: 2}", "cannot be read as YAML or JSON: the key 'a' is given twice; remove one"),
         ('{"job": "Night", "job": "Day"}', "the key 'job' is given twice; remove one"),
         ("parallelism: {work: 2}", "document 2 names no job; begin it with job: NAME"),
         ("[Night", "cannot be read as YAML or JSON: expected ',' or ']'"),
         ("\0", "cannot be read as YAML or JSON"),
-        ("# " + "x" * (1 << 20), "is larger than 1MB; divide it"),
+        ("# " + "x" * (1 << 20), "is larger than 1MB; split it"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(
@@ -159,7 +162,7 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_written(
 
 def test_an_empty_file_is_refused(heron: Heron, store: Store, tmp_path: Path) -> None:
     told = heron("job", "apply", "local", "-f", written(tmp_path / "jobs.yaml", "# none\n---\n"))
-    assert told.code == USAGE and "has no document; write job: NAME" in told.err
+    assert told.code == USAGE and "contains no document; write job: NAME" in told.err
 
 
 def test_the_schema_lists_what_may_be_written_now(heron: Heron, home: Path) -> None:

@@ -80,8 +80,8 @@ def test_logs_of_an_ended_topology_are_searched(heron: Heron, home: Path) -> Non
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (("--find", ""), "--find takes one line"),
-        (("--find", "a\nb"), "--find takes one line"),
+        (("--find", ""), "--find needs one line"),
+        (("--find", "a\nb"), "--find needs one line"),
         (("--context", "3"), "--context needs --find"),
         (("--find", "a", "-f", "--context", "3"), "--context needs --find"),
         (("--find", "a", "--level", "LOUD"), "unknown log level"),

@@ -157,7 +157,7 @@ def test_slow_shows_values_as_one_line_each(heron: Heron, wordy: FakeTopology) -
     )  # fmt: skip
     reply.tuples += [one, replace(one, took_s=0.2, value=None, tuples=512)]
     out = heron("slow", "local", "wordy", "--component", "count").out
-    assert "1.5s" in out and "['\\x1b[31m<b>\\n']" in out and "not known: one of 512 tuples" in out
+    assert "1.5s" in out and "['\\x1b[31m<b>\\n']" in out and "unknown: one of 512 tuples" in out
     asked = dict(wordy.asked)["get_slow"]
     assert isinstance(asked, control_pb2.GetSlow) and asked.component == "count"
     first, second = json.loads(heron("slow", "local", "wordy", "--json").out)["tuples"]
@@ -174,7 +174,10 @@ def test_trace_shows_hops_and_the_slowest_tuple(
         in heron("trace", "local", "wordy", "--seconds", "1", "--min-ms", "5").out
     )
     nothing = heron("trace", "local", "wordy", "--seconds", "1").out
-    assert nothing == "No tuple of topology 'wordy' was traced; if its spouts are held, heron doctor names the cause\n"
+    assert (
+        nothing
+        == "No tuple of topology 'wordy' was traced; if backpressure holds its spouts, heron doctor names the cause\n"
+    )
     orders = [body for name, body in wordy.asked if isinstance(body, control_pb2.GetTraces)]
     assert (orders[0].per_s, orders[0].lease_s) == (100.0, 3.0)
     assert [(one.per_s, one.since, one.until, one.min_s) for one in orders if one.min_s] == [(0.0, 50.0, 51.0, 0.005)]

@@ -93,7 +93,7 @@ def test_status_says_once_which_containers_have_no_limits_why_and_what_helps(her
         wordy.status.executors.add(container=container, not_limited=f"[Errno 13] Permission denied: '/x/{container}'")
     said = (
         "2 containers are not limited to the requested CPU and memory, because no control group can be"
-        " made ([Errno 13] Permission denied: '/x/1'); let the scheduler's user make some, or set"
+        " made ([Errno 13] Permission denied: '/x/1'); allow the scheduler's user to create control groups, or set"
         " heron.executor.control_groups to false if no limits are wanted"
     )
     shown = heron("status", "local", "wordy").out
@@ -212,7 +212,7 @@ def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: Fak
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
     wordy.answers["get_events"] = events()
     calm = heron("doctor", "local", "wordy")
-    assert calm.code == 0 and calm.out.startswith("NO INPUT   nothing to read: word emitted nothing in the last 1m00s")
+    assert calm.code == 0 and calm.out.startswith("NO INPUT   no input: word emitted nothing in the last 1m00s")
     oom = event(
         at=time.time(), times=3, kind="oom", subject="container_1_count_2", detail="limit 64MB\x1b[2J", text="x",
         warning=True,
@@ -428,7 +428,7 @@ def test_no_verb_talks_to_a_socket_that_somebody_else_could_have_put_there(
         folder.chmod(0o700)
     assert not wordy.asked
     if verb == "kill":  # which needs nobody's help
-        assert result.code == 0 and "scheduler of 'wordy' was gone" in result.out
+        assert result.code == 0 and "scheduler of 'wordy' was not running" in result.out
     else:
         assert result.code != 0 and f"{folder} does not belong to you alone" in result.err, result.err
     assert "Traceback" not in result.err

@@ -133,7 +133,7 @@ def test_effectively_once_a_spout_that_began_again_could_not_be_rewound(wordy: F
     mode = status.plan.topology.topology_config.kvs.add(key="topology.reliability.mode", value="EFFECTIVELY_ONCE")
     mode.type = topology_pb2.STRING_VALUE
     status.totals.restores = 2
-    assert "restored 2 times (what was replayed counts once), dead letters" in summary.totals_text(status)
+    assert "restored 2 times (replayed tuples count once), dead letters" in summary.totals_text(status)
     assert summary.counted_twice_text(status) == ""
     totals = status.totals
     totals.dead_letters, totals.lost, totals.lost_estimated, totals.not_resent = 41, 0, False, 0
@@ -148,7 +148,7 @@ def test_effectively_once_a_spout_that_began_again_could_not_be_rewound(wordy: F
     told = "restored 2 times, replayed an unknown number: task 1 of src cannot be rewound (may be counted twice), dead"
     assert told in summary.totals_text(status) and "counts once" not in summary.totals_text(status)
     assert summary.counted_twice_text(status).startswith(
-        "task 1 of src cannot be rewound, so an unknown number of tuples may be counted twice; a spout that is a Stateful"
+        "task 1 of src cannot be rewound, so an unknown number of tuples may be counted twice; a spout is rewound only if"
     )
 
 
@@ -172,7 +172,7 @@ def test_effectively_once_what_was_replayed_counts_once() -> None:
     )
     assert "replayed 0," in summary.totals_text(status)
     status.totals.restores = 2
-    assert "restored 2 times (what was replayed counts once)" in summary.totals_text(status)
+    assert "restored 2 times (replayed tuples count once)" in summary.totals_text(status)
     assert "may be counted twice" not in summary.totals_text(status)
 
 

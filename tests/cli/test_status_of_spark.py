@@ -48,7 +48,7 @@ def test_each_sink_has_its_rows_batches_time_and_lag() -> None:
     assert (
         store.startswith("store: 12,000 rows in 3 batches, 1.5")
         and "lag 2.5" in store
-        and "2 in work, 1 batch failed (see" in store
+        and "2 in progress, 1 batch failed (see" in store
     )
     assert pages == "its pages: http://127.0.0.1:4040"
 

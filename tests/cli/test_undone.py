@@ -60,5 +60,5 @@ def test_nothing_is_said_where_nobody_answers_or_nothing_failed() -> None:
 
 def test_a_topology_whose_rows_are_kept_stays() -> None:
     said = Undone(kept=5, kept_rows=5000).sentence(cast("Any", "local"), "wordy")
-    assert "5 Spark batches with 5,000 rows failed; it is not removed" in said
+    assert "5 Spark batches with 5,000 rows failed; the topology is not removed" in said
     assert "heron batches local wordy --retry" in said

@@ -85,13 +85,13 @@ def test_bytes_traceback_and_record_are_shown(
     assert f"a.log {OFFSETS[7]}-{end}  u1, 3 tries  ValueError: cannot read bad" in out
     assert f"  {len(LINES[7]) + 1} bytes: bad\\t\\x1b[2J\n" in out and "\x1b" not in out
     assert f"  record: {table}/_units/bad/g1-f1-{OFFSETS[7]}-{end}.json" in out
-    assert "raise ValueError" in out and "end of the traceback (all of it: --traceback)" in out
+    assert "raise ValueError" in out and "end of the traceback (in full with --traceback)" in out
     assert "rows(unit)" not in out and "yield deep(line)" not in out
     assert "x" * 150 + "... (more with --json)" in out and "x" * 300 not in out
     whole = said(capsys, ledger, whole=True)
     assert "yield deep(line)" in whole and "all of it" not in whole
     assert "yield deep(line)" in said(capsys, ledger, 1)
-    with pytest.raises(Failure, match="pipeline 'lines' has no bad range of unit 99"):
+    with pytest.raises(Failure, match="pipeline 'lines' has no bad ranges in unit 99"):
         show_bad("lines", 99, ledger, retry=False, whole=False, as_json=False)
     [first, second] = json.loads(said(capsys, ledger, json=True))["bad"]
     assert (first["span"]["begin"], first["length"], first["text"]) == (OFFSETS[7], len(LINES[7]) + 1, LINES[7] + "\n")
@@ -108,7 +108,7 @@ def test_bytes_traceback_and_record_are_shown(
     assert "a unit from before the rebuild, 3 tries" in said(capsys, ledger) and "u0" not in said(capsys, ledger)
     for path in Stages(str(table)).bad_records():
         path.write_text("{}")
-    assert "this host has no record of them" in said(capsys, ledger)
+    assert "this host has no record of these bytes" in said(capsys, ledger)
 
 
 def test_the_file_of_a_bad_line_is_found_by_the_name_that_it_has_now(
@@ -161,7 +161,7 @@ def test_units_are_named_as_they_are_printed(
 
     assert said_by("u1") == said_by("1") and "not a unit" not in said_by("u1")
     assert "'u0' is not a unit: ids begin with 1" in said_by("u0")
-    assert "'x1' is not a unit; write its number" in said_by("x1")
+    assert "'x1' is not a unit; give the number" in said_by("x1")
 
 
 def test_a_record_that_a_keeper_completes_has_the_traceback(
@@ -245,7 +245,7 @@ def test_a_pipeline_that_is_to_fail_shows_the_traceback_and_where_its_unit_is(
     assert all("yield deep(line)" in text and "raise ValueError" in text for text in tries)
     show_bad("lines", None, options["ledger"], retry=False, whole=False, as_json=False)
     assert capsys.readouterr().out == (
-        "No bad range in pipeline 'lines', but a unit that has failed: heron units show lines\n"
+        "No bad ranges in pipeline 'lines', but 1 unit has failed: heron units show lines\n"
     )
 
 

@@ -209,8 +209,8 @@ def test_a_bad_value_in_a_file_names_the_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve("local", [directory], {}, {}, [])
     assert str(caught.value) == (
-        f"{directory}/local/stmgr.yaml:4: heron.stmgr.frame_max_bytes is '-64MB' but must be an"
-        " amount of bytes such as 512KB or 64MB, at least 1KB"
+        f"{directory}/local/stmgr.yaml:4: heron.stmgr.frame_max_bytes is '-64MB' but must be a"
+        " size such as 512KB or 64MB, at least 1KB"
     )
 
 
@@ -270,7 +270,7 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
 
 
 def test_a_file_of_no_room_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"stmgrs\.yaml belongs to no room.*one of stmgr\.yaml, "):
+    with pytest.raises(ConfigError, match=r"stmgrs\.yaml is not the file of a room.*one of stmgr\.yaml, "):
         resolve("local", [conf(tmp_path, stmgrs="")], {}, {}, [])
 
 

@@ -65,7 +65,7 @@ def test_bytes(text: str, count: int) -> None:
     ],
 )
 def test_wrong_bytes_are_named(wrong: object) -> None:
-    with pytest.raises(ConfigError, match="is not an amount of bytes; write"):
+    with pytest.raises(ConfigError, match="is not a size; write"):
         parse_bytes(wrong)  # type: ignore[arg-type]
 
 

@@ -154,7 +154,7 @@ def test_values_become_rows_and_those_that_do_not_fit_are_rejected_alone(tmp_pat
     checkpoint(sink, 1)
     assert numbers_of(tmp_path) == [1, 3, 5]
     assert sink.delegate.failed == [2, 1 << 70, 6, 7] and sink.delegate.acked == [1, 3, 5]
-    assert "its value of 'at' is not timestamp" in sink.delegate.lines[0]
+    assert "the value of 'at' is not timestamp" in sink.delegate.lines[0]
 
 
 def running(folder: Path, mode: str, **options: Any) -> FileSink:
@@ -213,8 +213,8 @@ def test_the_schema_is_that_of_the_inputs(tmp_path: Path) -> None:
     sink = start(FileSink, config, attempt=1)
     sink.process_batch(as_arrow(range(2)))
     for inputs, given, sentence in (
-        ({source: Grouping.SHUFFLE, other: Grouping.SHUFFLE}, None, "those of its inputs and of schema= differ"),
-        ({source: Grouping.SHUFFLE}, pa.schema([("n", pa.int8())]), "those of its inputs and of schema= differ"),
+        ({source: Grouping.SHUFFLE, other: Grouping.SHUFFLE}, None, "the schemas of its inputs and of schema= differ"),
+        ({source: Grouping.SHUFFLE}, pa.schema([("n", pa.int8())]), "the schemas of its inputs and of schema= differ"),
         ({source["plain"]: Grouping.SHUFFLE}, None, r"declare one with Stream\(schema=...\), or give schema="),
         ({source: Grouping.SHUFFLE}, {"n": "int64"}, "must be a pyarrow.Schema, not dict"),
         ({}, None, "not all of its input streams declare an Arrow schema"),
@@ -237,7 +237,7 @@ def test_what_cannot_be_written_is_refused_at_submit(tmp_path: Path, monkeypatch
         ({"format": "parquet", "schema": pa.schema([("took", pa.duration("us"))])},
          r"field 'took' is duration\[us\], which this pyarrow cannot write as Parquet; use format='arrow'"),
         ({"format": "arrow", "schema": pa.schema([("at", pa.timestamp("ns"))])}, "no nanoseconds"),
-        ({"format": "arrow", "fields": ["m"]}, "drop them"),
+        ({"format": "arrow", "fields": ["m"]}, "leave out fields="),
         ({"format": "jsonl"}, "schema of a FileSink works with the formats arrow and parquet, not with jsonl"),
         ({"format": "orc"}, "must be one of jsonl, text, arrow, parquet"),
     ):  # fmt: skip

@@ -343,7 +343,7 @@ def test_a_file_that_may_not_be_read_is_named_and_read_once_it_may(
         task.follower.attend(50.0, 0, 1)
         assert task.follower.next_block() is None and task.follower.figures()["held-files"] == 1
         assert [notice.text for notice in task.follower.notices()] == [
-            f"{tmp_path}/a.log cannot be read (Permission denied); check its rights"
+            f"{tmp_path}/a.log cannot be read (Permission denied); check its permissions"
         ]
     assert after(task) == ["three"]
 

@@ -176,7 +176,7 @@ def test_batches_that_have_failed_are_tried_again_on_command_and_their_rows_come
     run.when("all rows in failed batches", lambda: sum(one["rows"] for one in run.failed()) == ROWS)
     found = run.failed()
     assert {one["attempts"] for one in found} == {1} and "there is no" in found[0]["error"]
-    assert run.retry() == f"{len(found)} failed batches of '{NAME}' will be tried again\n", "too soon"
+    assert run.retry() == f"{len(found)} failed batches of '{NAME}' will be retried\n", "too soon"
     run.when("the same failed batches", lambda: run.failed() == found)
     restores = heron.status(NAME)["checkpoints"]["restores"]
     [pid] = [task["pid"] for task in heron.status(NAME)["tasks"] if task["component"] == "table"]
@@ -190,10 +190,10 @@ def test_batches_that_have_failed_are_tried_again_on_command_and_their_rows_come
     run.when("the new rows", lambda: len(run.lines_now()) == ROWS)
     gateway = heron.pid(NAME, "spark-gateway")
     kept = len(run.failed())
-    assert run.retry() == f"{kept} failed batches of '{NAME}' will be tried again\n"
+    assert run.retry() == f"{kept} failed batches of '{NAME}' will be retried\n"
     run.when("a batch at work", run.in_mid_batch)
     os.kill(gateway, signal.SIGKILL)
     run.when("all rows", lambda: len(run.lines_now()) == 2 * ROWS)
-    assert run.failed() == [] and "has no failed Spark batch to try again" in run.retry()
+    assert run.failed() == [] and "has no failed Spark batches to retry" in run.retry()
     assert set(run.lines_now().values()) == {1}
     heron.kill(NAME)

@@ -52,7 +52,7 @@ def test_a_slurm_that_is_too_old(tmp_path: Path, release: str, ok: bool) -> None
 def test_commands_of_slurm_that_are_not_there(tmp_path: Path) -> None:
     [found] = SlurmEngine("t", SlurmOptions(), ["true"], {"PATH": str(tmp_path)}).check()
     assert not found.ok and "sbatch, squeue, scancel, sinfo, scontrol not found in PATH" in found.detail
-    assert found.fix == "install them, or submit from a host that has them"
+    assert found.fix == "install these commands, or submit from a host that has them"
 
 
 def test_the_extra_of_kubernetes_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_ports_that_are_used_up() -> None:
         with zmq.Context.instance().socket(zmq.ROUTER) as sock:
             keys = Keys("t", Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
             with pytest.raises(
-                ConfigError, match=f"all ports {port}-{port} of 127.0.0.1 are taken; free some, or widen"
+                ConfigError, match=f"all ports {port}-{port} of 127.0.0.1 are taken; free some ports, or widen"
             ):
                 bind(sock, f"tcp://127.0.0.1:{port}-{port}", keys)
 

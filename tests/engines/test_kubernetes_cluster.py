@@ -273,7 +273,7 @@ def test_what_waits_says_why(real: tuple[Any, Kubelets]) -> None:
     engine.cancel([ids[1, 1]], 1.0)
     gone = seen_by(engine)[1, 1]
     assert (gone.ended, gone.cancelled) == (Ended.CONFIRMED, True), "it never had a node"
-    assert "no longer lists it" in engine.explain(ids[1, 1]).words
+    assert "no longer lists the job" in engine.explain(ids[1, 1]).words
     typo = engine_of("typo", image="registry.test/heronpi:1")
     typo.submit([ask(1, topology="typo")])
     seen = when(typo, lambda seen: seen[1, 1].hopeless, "the image missing")
@@ -450,7 +450,7 @@ def test_check_names_what_is_missing(world: tuple[Any, Kubelets]) -> None:
     assert "you may not create secrets in namespace streams" in bad
     assert engine_of().node_sizes() == []
     cluster.forbidden = set()
-    assert any("make the namespace" in one for one in wrong(engine_of(context="operator", namespace="nowhere")))
+    assert any("create the namespace" in one for one in wrong(engine_of(context="operator", namespace="nowhere")))
     [rights, pod] = wrong(engine_of(namespace="nowhere"))
     assert "you may not create pods, delete pods" in rights and 'in the namespace "nowhere"' in pod
 

@@ -197,7 +197,7 @@ def test_a_template_adds_to_our_pod() -> None:
         ({"spec": {"containers": [{"name": "heron", "volumeMounts": [{"mountPath": "/tmp", "name": "x"}]}]}}, "/tmp"),
         ({"spec": {"containers": [{"name": "heron", "resources": {"limits": {"memory": "1Gi"}}}]}}, "memory"),
         ({"spec": {"securityContext": {"runAsNonRoot": False}}}, "runAsNonRoot"),
-        ({"spec": {"securityContext": {"runAsUser": 0}}}, "do not run as root"),
+        ({"spec": {"securityContext": {"runAsUser": 0}}}, "must not run as root"),
         ({"spec": {"containers": "heron"}}, "sets spec.containers"),
         ({"spec": []}, "its spec is not a map"),
         ({"template": {}}, "'template'"),
@@ -311,7 +311,7 @@ WAITS = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", 
     ("found", "phase", "hopeless", "words"),
     [
         (listed({"phase": "Pending", "conditions": WAITS}, ""), EnginePhase.QUEUED, False, "Unschedulable: 0/3 nodes"),
-        (listed({"phase": "Pending"}), EnginePhase.STARTING, False, "it has a node, which prepares it"),
+        (listed({"phase": "Pending"}), EnginePhase.STARTING, False, "its node is preparing the pod"),
         (
             listed({"phase": "Pending", "containerStatuses": state(waiting={"reason": "ErrImagePull", "message": "no such"})}),
             EnginePhase.STARTING, True, "ErrImagePull: no such",

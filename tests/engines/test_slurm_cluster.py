@@ -117,7 +117,7 @@ def test_what_waits_says_why_and_what_cannot_be_is_refused(cluster: SlurmCluster
     explained = engine.explain(ids[1, 1])
     assert explained.words == "BeginTime" and explained.starts_at is not None
     engine.cancel(list(ids.values()), 1.0)
-    assert "no longer lists it" in engine.explain("999999_1").words
+    assert "no longer lists the job" in engine.explain("999999_1").words
     for options, words in (({"partition": "nowhere"}, "partition"), ({"extra": ("--constraint=none",)}, "feature")):
         with pytest.raises(EngineFatalError, match=words):
             engine_of(cluster, "wrong", **options).submit([ask(1, topology="wrong")])
@@ -227,7 +227,7 @@ def test_a_lost_node_confirms_nothing_until_it_is_booted(
     cluster.reboot_node(node)
     when(engine, lambda seen: all(one.ended is Ended.CONFIRMED for one in seen.values()), "the boot confirming it")
     assert not running(cluster)
-    assert all(f"{node} was booted again" in one.words for one in seen_by(engine).values())
+    assert all(f"{node} was rebooted" in one.words for one in seen_by(engine).values())
     cluster.lose_node(node)
 
 

@@ -193,7 +193,7 @@ NO_NODE = "Requested node configuration is not available"
 @pytest.mark.parametrize(
     ("state", "says", "words", "fix"),
     [
-        ("drained", NO_NODE, "no node of the partition takes jobs now (n1 is drained), so sbatch", "resume a node, "),
+        ("drained", NO_NODE, "no node of the partition accepts jobs now (n1 is drained), so sbatch", "resume a node, "),
         ("idle", NO_NODE, "sbatch", "correct slurm.partition, "),
         ("drained", "Invalid feature specification", "sbatch", "correct slurm.partition, "),
     ],
@@ -267,7 +267,7 @@ def test_other_texts() -> None:
         assert parse_start(f"{nothing}|1795424293|") == Explained("", 1795424293.0), "not a reason"
         [job] = parse_jobs(f"7_1|PENDING||0|{nothing}|heron.word_count-9f.1|(null)|0|\n")
         assert seen_of(job, set()).words == "PENDING"
-    assert "no longer lists it" in parse_start("").words
+    assert "no longer lists the job" in parse_start("").words
     assert parse_config("KillWait                = 30 sec\nx\n") == {"KillWait": "30 sec"}
     [one, other] = parse_partitions("batch*|up|1-00:00:00|2+|1000+|0\ntiny|down|1:00|64|256000|99\nbroken|up\n")
     assert (one.default, one.disk_mib, other.default, other.disk_mib) == (True, 0, False, 99)
@@ -425,7 +425,10 @@ def test_a_folder_for_output_that_jobs_could_not_write_to_is_told_at_the_check(t
         "file": False,
         "nowhere": False,
     }
-    assert "is not a folder here" in found["nowhere"].detail and "leave slurm.output_dir empty" in found["nowhere"].fix
+    assert (
+        "is not a folder on this host" in found["nowhere"].detail
+        and "leave slurm.output_dir empty" in found["nowhere"].fix
+    )
 
 
 def test_what_waits_for_room_and_what_was_chosen_for_it() -> None:
@@ -447,7 +450,7 @@ def test_a_boot_after_the_start_of_a_job_confirms_its_end() -> None:
         [job] = parse_jobs(f"1_1|{state}|n1|0|NodeDown|heron.t.1|(null)|1000|")
         assert seen_of(job, ("n1",)).ended is Ended.UNCONFIRMED and was_rebooted(job, boots)
         seen = seen_of(job, ("n1",), rebooted=True)
-        assert seen.ended is Ended.CONFIRMED and seen.words == f"{state}: NodeDown, and n1 was booted again"
+        assert seen.ended is Ended.CONFIRMED and seen.words == f"{state}: NodeDown, and n1 was rebooted"
     assert seen_of(replace(job, state="NODE_FAIL"), (), rebooted=True).reason is ExitReason.LOST_HOST
     assert not was_rebooted(replace(job, started_at=1990.0), boots), "clocks differ"
     assert not was_rebooted(replace(job, started_at=0.0), boots)

@@ -31,9 +31,9 @@ def request(container: int, submission: int = 1, cpu: float = 1.0, ram: int = GB
     ("given", "words"),
     [
         ({"master": ""}, "heron.spark_engine.master is empty"),
-        ({"master": "local[2]"}, "gives no executors on other hosts"),
+        ({"master": "local[2]"}, "provides no executors on other hosts"),
         ({"memory_bytes": 1000}, "needs at least"),
-        ({"driver_memory": "much"}, "must be an amount such as 512m"),
+        ({"driver_memory": "much"}, "must be a size such as 512m"),
         ({"conf": {"spark.speculation": True}}, "spark.speculation, which is not allowed there; remove it"),
         ({"conf": {"spark.executor.cores": 2}}, "use heron.spark_engine.cores"),
     ],
@@ -117,11 +117,11 @@ def test_a_driver_that_ends_leaves_its_jobs_unconfirmed_once_it_had_an_applicati
 
 
 def test_what_a_container_waits_for_is_told() -> None:
-    assert waits_for(Told(), 2, "1 core", True) == "the application of Spark is starting"
+    assert waits_for(Told(), 2, "1 core", True) == "the Spark application is starting"
     few = "application app-1 has 1 of 3 executors, each with 2 cores and 1 GB: "
     told = Told(True, "app-1", 1)
-    assert waits_for(told, 3, "2 cores and 1 GB", True) == f"{few}the others are starting"
-    assert waits_for(told, 3, "2 cores and 1 GB", False) == f"{few}no worker of the cluster has as much free"
+    assert waits_for(told, 3, "2 cores and 1 GB", True) == f"{few}the other executors are starting"
+    assert waits_for(told, 3, "2 cores and 1 GB", False) == f"{few}no worker of the cluster has these resources free"
 
 
 def test_a_new_cluster_takes_the_master_of_this_host(tmp_path: Path) -> None:

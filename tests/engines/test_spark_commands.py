@@ -155,10 +155,10 @@ def test_what_spark_cannot_run_is_refused_before_anything_is_submitted(sparky: S
     sparky.init()
     for key, value, words in (
         ("heron.spark_engine.master", "", "heron.spark_engine.master is empty"),
-        ("heron.spark_engine.master", "local[2]", "gives no executors on other hosts"),
+        ("heron.spark_engine.master", "local[2]", "provides no executors on other hosts"),
         ("heron.spark_engine.master", "spark://127.0.0.1:9", "cannot be reached from this host"),
         ("heron.security.transport", "ipc", "works on one machine only"),
-        ("heron.spark_engine.memory_bytes", "1MB", "an executor of Spark needs at least"),
+        ("heron.spark_engine.memory_bytes", "1MB", "a Spark executor needs at least"),
     ):
         said = sparky.run("submit", "sparky", str(sparky.program), "--config-property", f"{key}={value}", code=2)
         assert words in said, said

@@ -77,7 +77,7 @@ async def test_it_is_admitted_starts_and_leaves_nothing(tmp: Path) -> None:
         assert len(asked) <= 10, f"its start is no burden to the control endpoint of many: {asked}"
         process.terminate()
         assert await host.ended(process) == exit_codes.TERMINATED
-        assert {leave.why for leave in endpoint.all("leave")} == {"its engine ends it"}
+        assert {leave.why for leave in endpoint.all("leave")} == {"its engine is ending it"}
         ends = {end.process: end for end in endpoint.all("log_end")}
         assert set(ends) == {"bootstrap-1", "container_1_word_1"} and b"ends:" in ends["bootstrap-1"].data
         assert b"the small executor runs" in ends["bootstrap-1"].data
@@ -98,7 +98,7 @@ async def test_its_logs_go_to_the_archive_whole_and_the_endpoint_hears_why_it_en
         assert (folder / "container_1_word_1.log").read_text() == "a line\n" * 1000
         [end] = endpoint.all("log_end")
         assert (end.process, end.cut) == ("bootstrap-1", True)
-        assert end.data.startswith(b"\n") and b"bootstrap-1 ends: its engine ends it" in end.data
+        assert end.data.startswith(b"\n") and b"bootstrap-1 ends: its engine is ending it" in end.data
         assert left_in(tmp) == []
 
 
@@ -111,7 +111,7 @@ async def test_what_the_archive_does_not_take_goes_to_the_endpoint(tmp: Path, tm
         assert await host.ended(process) == exit_codes.TERMINATED
         ends = {end.process: end for end in endpoint.all("log_end")}
         assert len(ends["container_1_word_1"].data) == 512
-        assert b"not all logs are in the archive" in ends["bootstrap-1"].data
+        assert b"some logs are missing from the archive" in ends["bootstrap-1"].data
 
 
 @pytest.mark.parametrize(("act", "code"), [("exit 4", 4), ("exit 0", 0), ("signal 9", -9), ("signal 11", -11)])
@@ -323,7 +323,7 @@ async def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) ->
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"archive": _archive({"../out": b"x"}), "package": DIGEST}, "leads out of it"),
+        ({"archive": _archive({"../out": b"x"}), "package": DIGEST}, "leads out of the package"),
         ({"archive": b"no archive at all" * 100, "package": DIGEST}, "damaged"),
         ({"package": "b2" * 32}, "is not the submitted one"),
         (
@@ -333,7 +333,7 @@ async def test_an_end_while_it_prepares_leaves_no_half_environment(tmp: Path) ->
         ({"fencing": "prayer"}, "fencing 'prayer'"),
         (
             {"submitted": submitted(settings={"engine": {"home": "/proc/nohome"}})},
-            "host folder /proc/nohome cannot be made: No such file or directory; set heron.engine.home",
+            "host folder /proc/nohome cannot be created: No such file or directory; set heron.engine.home",
         ),
         ({"refuses": InvalidRpcError("heronpy 9 does not fit")}, "heronpy 9 does not fit"),
     ],
@@ -354,7 +354,7 @@ async def test_what_does_not_fit_is_refused_in_one_sentence(tmp: Path, fields: d
 async def test_an_error_that_nobody_foresaw_is_named(tmp: Path) -> None:
     async with at_endpoint(tmp, submitted=submitted(settings={"engine": {"home": "/tmp/a\0b"}})) as (endpoint, host):
         assert await host.ended(host.start()) == exit_codes.FAILURE
-        assert b"an error of its own: ValueError: " in endpoint.all("log_end")[0].data
+        assert b"an internal error: ValueError: " in endpoint.all("log_end")[0].data
         assert left_in(tmp) == []
 
 
@@ -386,7 +386,7 @@ def test_what_is_no_token_is_refused(tmp: Path, text: str) -> None:
     ids = {"HERON_TOPOLOGY_ID": "wc-1", "HERON_CONTAINER": "1", "HERON_SUBMISSION": "1"}
     command = [sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     run = subprocess.run(command, input=text.encode(), env=environ | ids, capture_output=True, timeout=30, check=False)
-    assert run.returncode == exit_codes.USAGE and b"standard input holds no join token" in run.stderr
+    assert run.returncode == exit_codes.USAGE and b"standard input contains no join token" in run.stderr
     run = subprocess.run(command, input=b"", env=environ, capture_output=True, timeout=30, check=False)
     assert run.returncode == exit_codes.USAGE and b"not by hand" in run.stderr
 

@@ -65,7 +65,7 @@ def test_whoever_does_not_read_stops_nobody_and_is_told_what_is_missing(pipe: tu
     wait_for(told, 20, "the number of lines that were left out")
     echo.close()
     text = "".join(found)
-    assert f"executor-1 | echo: {echo.left_out} lines were left out here" in text
+    assert f"executor-1 | echo: {echo.left_out} lines were left out" in text
     assert text.count("word_1 | y") + echo.left_out == total
 
 
@@ -82,7 +82,7 @@ def test_a_file_ends_at_the_size_of_the_log_files(tmp_path: Path) -> None:
         finally:
             logging.getLogger().handlers.pop()
     assert 30_000 < path.stat().st_size < 41_000
-    assert "this file has its full size" in path.read_text()
+    assert "this file has reached its maximum size" in path.read_text()
 
 
 def test_an_output_that_is_closed_ends_the_echo_alone() -> None:
@@ -128,4 +128,4 @@ async def test_the_first_process_hands_its_output_to_the_executor_if_it_is_asked
             await eventually(lambda: "bootstrap-1 | " in output.read_text(), 10, "its own log")
         process.terminate()
         await host.ended(process)
-        assert ("the executor runs as process" in output.read_text()) is echo
+        assert ("the executor is process" in output.read_text()) is echo

@@ -99,7 +99,7 @@ def test_waiting_for_another_process_ends(tmp_path: Path) -> None:
     lock = try_lock(home / "environments" / ".locks" / digest)
     try:
         with pytest.raises(
-            DeadlineError, match=f"process {os.getpid()} has not made environment {digest[:12]} in time"
+            DeadlineError, match=f"process {os.getpid()} has not created environment {digest[:12]} in time"
         ):
             build(home, file, digest, timeout_s=0.2)
     finally:

@@ -128,8 +128,8 @@ async def test_py_spy_that_is_refused_is_named_and_does_without(
 ) -> None:
     spy("echo 'Error: Permission Denied: try with sudo' >&2; exit 1")
     found = read(await service(tmp_path, child).profile(profile()), evidence_of.Profile)
-    assert found.sampler == ITSELF and "py-spy may not attach" in found.note
-    with pytest.raises(RpcError, match="py-spy may not attach"):
+    assert found.sampler == ITSELF and "py-spy is not permitted to attach" in found.note
+    with pytest.raises(RpcError, match="py-spy is not permitted to attach"):
         await service(tmp_path, child).profile(profile(native=True))
 
 
@@ -141,14 +141,14 @@ async def test_a_process_that_ends_meanwhile(
     one = service(tmp_path, child)
     task = asyncio.ensure_future(one.profile(profile(duration_s=30)))
     await eventually(lambda: list(tmp_path.glob("sample-*.ask")) or one.spies)
-    with pytest.raises(RetryableRpcError, match="being taken already"):
+    with pytest.raises(RetryableRpcError, match="already being collected"):
         await one.heap(Heap(name=NAME, top=3, limit_s=1.0))
     child.kill()
     child.wait()
     one.close()  # as the executor when it ends: py-spy would notice by itself
     with pytest.raises(RpcError, match=f"{NAME} ended while it was sampled"):
         await task
-    with pytest.raises(InvalidRpcError, match="does not run in this container"):
+    with pytest.raises(InvalidRpcError, match="is not running in this container"):
         await one.profile(profile())
 
 
@@ -162,7 +162,7 @@ async def test_a_process_that_ends_meanwhile(
         (Profile(name=NAME, duration_s=1, rate=1001), "from 1 to 1000"),
         (Heap(name=NAME, top=3, limit_s=60), "from 0.05 to 5 s"),
         (Heap(name=NAME, top=0, limit_s=1), "from 1 to 500 types"),
-        (DumpStacks(name="../x"), "does not run in this container"),
+        (DumpStacks(name="../x"), "is not running in this container"),
     ],
 )  # fmt: skip
 async def test_what_makes_no_sense_is_refused(

@@ -237,7 +237,7 @@ def test_hung_task_dumps_its_stacks_and_is_restarted(home: Path) -> None:
     deployed.behave(**{TASK: {"do": "hang", "loop_age_s": 6.0, "times": 1}})
     with executor(deployed):
         wait_for(lambda: len(deployed.starts(TASK)) == 2)
-        assert "hangs: its loop has not turned for 6.0 s" in deployed.log("executor-1")
+        assert "hangs: its loop has been blocked for 6.0 s" in deployed.log("executor-1")
         assert "hung" in deployed.log("executor-1")
         assert "most recent call first" in deployed.log(TASK)
 
@@ -423,7 +423,7 @@ def test_taken_metrics_port_costs_the_page_its_port_only(home: Path) -> None:
         port = taken.getsockname()[1]
         deployed = deploy(home, PLAN, {"executor": {"metrics_port": port - 1}})
         with executor(deployed):
-            wait_for(lambda: "executor-1 runs; metrics on 127.0.0.1 port" in deployed.log("executor-1"))
+            wait_for(lambda: "executor-1 is running; metrics on 127.0.0.1 port" in deployed.log("executor-1"))
     assert f"port {port} of 127.0.0.1 for the metrics page is taken" in deployed.log("executor-1")
 
 

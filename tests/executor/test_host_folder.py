@@ -90,11 +90,11 @@ def test_a_home_that_is_no_place_is_refused(given: str) -> None:
 
 
 def test_a_home_that_cannot_be_made_is_named_with_the_reason_and_the_setting(home: Path) -> None:
-    fix = "set heron.engine.home to a folder that you may write to on every host"
-    with pytest.raises(ConfigError, match=rf"/proc/nohome cannot be made: No such file or directory; {fix}"):
+    fix = "set heron.engine.home to a folder that you can write to on every host"
+    with pytest.raises(ConfigError, match=rf"/proc/nohome cannot be created: No such file or directory; {fix}"):
         home_of("/proc/nohome")
     (home / "packages").touch()
-    with pytest.raises(ConfigError, match=rf"{home}/packages cannot be made or used: File exists; {fix}"):
+    with pytest.raises(ConfigError, match=rf"{home}/packages cannot be created or used: File exists; {fix}"):
         opened(home, 1)
 
 

@@ -30,7 +30,7 @@ def test_what_its_topology_asks_for_becomes_its_limits_or_the_log_says_why_not(
         monkeypatch.setattr(container_group, "enter", refuses)
         assert _limit(launch, parse(WORDS)) == "[Errno 13] Permission denied: '/sys/fs/cgroup/memory/heron.wc-1.2'"
     assert caplog.messages == [
-        "container 2 has at most 1.5 cores and 1GB of memory, by a control group",
-        "container 2 is not limited to the 1.5 cores and 1GB of memory that it asks for:"
+        "a control group limits container 2 to 1.5 cores and 1GB of memory",
+        "container 2 is not limited to the requested 1.5 cores and 1GB of memory:"
         " [Errno 13] Permission denied: '/sys/fs/cgroup/memory/heron.wc-1.2'",
     ]

@@ -111,10 +111,10 @@ def test_a_look_names_what_it_does_not_read(tmp_path: Path, monkeypatch: pytest.
 
         names, refused = found("*.log")
         assert names == ["a.log"] and set(refused) == {"link.log", "pipe.log", "s.log"}
-        assert "name its target" in refused["link.log"] and "exclude it" in refused["pipe.log"]
+        assert "put its target" in refused["link.log"] and "exclude it" in refused["pipe.log"]
         names, refused = found("**/*.log", "a.log", "*/c.log")
         assert names == ["a.log", "sub/c.log", "sub/deep/d.log"] and "other" in refused
-        assert found("nothing.log") == ([], {"nothing.log": "matches no file yet; waiting for one"})
+        assert found("nothing.log") == ([], {"nothing.log": "matches no file yet; waiting for a file"})
         assert found("no/such/*.log")[0] == []
         assert "is a folder; name its files" in found("sub")[1]["sub"]
     limited = Scanner([parse(f"{tmp_path}/**/*.log")], files_max=2).look()

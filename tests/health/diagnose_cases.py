@@ -52,7 +52,7 @@ HELD = {"held": 0.83, "culprits": ["count-2"]}
 CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "the function of a Spark sink raises": (
         signals(*EVEN, spark_waiting=2, spark_lag_s=5.0, spark_failed=13.0, spark_raised=55.0), Verdict.SPARK,
-        "the function of a Spark sink raises: 55 times in the last 1m00s; of its batches 13 failed permanently and 0 were",
+        "the function of a Spark sink raises exceptions: 55 times in the last 1m00s; of its batches 13 failed permanently and 0 were",
     ),
     "child processes that nobody ends": (
         signals(bolt(2, descendants=18_581, descendant_bytes=9 << 30), bolt(3, descendants=12), bolt(4, descendants=230)),
@@ -249,24 +249,24 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "losses": (
         signals(*EVEN, given_up={"count": 9.0}), Verdict.LOSSES, "count gave up 9 tuples as dead letters in the last 1m00s"
     ),
-    "lost at most once": (signals(*EVEN, lost=9.0), Verdict.LOSSES, "about 9 tuples lost on the way in the last 1m00s"),
+    "lost at most once": (signals(*EVEN, lost=9.0), Verdict.LOSSES, "about 9 tuples lost in transit in the last 1m00s"),
     "lost, and nobody has counted how much": (
         signals(*EVEN, lost=9.0, lost_unknown=True), Verdict.LOSSES,
-        "an unknown number of tuples lost on the way in the last 1m00s",
+        "an unknown number of tuples lost in transit in the last 1m00s",
     ),
     "lost at least once": (
         signals(*EVEN, lost=9.0, sends_again=True), Verdict.LOSSES,
-        "about 9 tuples lost on the way in the last 1m00s; tuples with an id are sent again",
+        "about 9 tuples lost in transit in the last 1m00s; tuples with an id are replayed",
     ),
     "dropped upon backpressure": (
         signals(*EVEN, dropped={"count": 1234.0}, dropping=["count"]), Verdict.LOSSES,
-        "count is too small for its input: 1,234/s do not fit into its 4 tasks and are discarded",
+        "count is too small for its input: 1,234/s do not fit into the queues of its 4 tasks",
     ),
     "dropped upon backpressure, and not any more": (
         signals(*EVEN, dropped={"count": 12.0}), Verdict.LOSSES,
-        "count was too small for its input: 720 tuples did not fit into its 4 tasks in the last 1m00s, so they were discarded",
+        "count was too small for its input: 720 tuples did not fit into the queues of its 4 tasks in the last 1m00s, so they were discarded",
     ),
-    "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "nothing to read: words"),
+    "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "no input: words"),
     "work units are published": (
         units(backlog=3e6, published=1e6), Verdict.HEALTHY,
         "clicks is healthy: 2.9MB of log files are waiting, 976.6KB/s are published, spouts held 0 % of the time",
@@ -312,7 +312,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "slow host": (
         signals(*(bolt(n, 0.99, 100, host="h1") for n in (2, 3)), *(bolt(n, 0.4, 900, host="h2") for n in (4, 5)), **HELD),
         Verdict.SLOW_HOST,
-        "the 2 tasks of count on h1 are slow: while busy, each handles 101/s, and those of other machines 2,250/s",
+        "the 2 tasks of count on h1 are slow: while busy, each handles 101/s, and the tasks on other machines 2,250/s",
     ),
     "machine": (
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, hosts=[HostSignals("h1", 4, 0.7, 3.95, 1.2)]),
@@ -346,7 +346,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "over-provisioned": (
         signals(*EVEN, history=history(busy=0.2, tasks=4)), Verdict.OVER_PROVISIONED,
-        "2 of the 4 tasks of count suffice: in the last hour they were 20 % busy at most",
+        "2 of the 4 tasks of count suffice: in the last hour they were at most 20 % busy",
     ),
     "late for no known reason": (
         signals(*EVEN, history=history(end_to_end_p99_s=[0.2] * 40 + [2.0, 2.1, 2.4])), Verdict.UNTRIAGED,

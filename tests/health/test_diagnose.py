@@ -36,7 +36,7 @@ def test_each_diagnosis_and_its_sentence(name: str) -> None:
 
 def test_a_topology_that_has_just_started_is_not_called_healthy() -> None:
     young = first(signals(*EVEN, age_s=3.0))
-    assert young == (Verdict.CHANGING, "wc has just started; it can be judged in 7s")
+    assert young == (Verdict.CHANGING, "wc has just started; the doctor can judge it in 7s")
     assert first(signals(emitted=0.0, age_s=1.0))[0] is Verdict.CHANGING
     assert first(signals(*SKEWED, held=0.6, age_s=3.0))[0] is Verdict.SKEW
     assert first(signals(*EVEN, age_s=11.0))[0] is Verdict.HEALTHY
@@ -487,9 +487,11 @@ def test_how_many_tasks_are_needed_is_said_without_the_burst_of_a_start() -> Non
         return signals(*busy, emitted=12_000.0, arrivals={"count": 12_000.0}, age_s=age_s, history=known)
 
     verdict, said = first(of(60.0, []))
-    assert verdict is Verdict.UNDER_PROVISIONED and said.endswith("; the number that it needs will be known in 2m00s")
+    assert verdict is Verdict.UNDER_PROVISIONED and said.endswith(
+        "; the required number of tasks will be known in 2m00s"
+    )
     assert advice(diagnose(of(60.0, []))[0], "local", "wc") == (
-        "wait until then: it may only be processing the tuples that waited for its start; heron top local wc"
+        "wait until then: it may only be processing tuples that queued up before its start; heron top local wc"
     )
     later = of(200.0, [50_000.0, 3000.0, 3000.0, 3000.0])
     assert first(later)[1].startswith(
@@ -537,12 +539,12 @@ def test_a_bolt_that_acks_nothing_is_named() -> None:
         "tuples are not acked: count processed tuples and acked none in the last 1m00s; the spouts wait for acks at"
         " topology.max.spout.pending (100)"
     )
-    assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
+    assert advice(found, "local", "wc").startswith("make count ack each processed tuple")
     found = diagnose(signals(*silent, **limit, still_s={"words": 20.0}))[0]
     assert found.verdict is Verdict.STOPPED and sentence(found, "wc").endswith(
         "100 tuples wait for acks, which is the limit; count acked no tuple"
     )
-    assert advice(found, "local", "wc").startswith("let count ack each tuple that is done")
+    assert advice(found, "local", "wc").startswith("make count ack each processed tuple")
     for acked in (None, 5.0):
         tasks = silent[0], bolt(3, 0.01, 5.0, acked=acked)
         assert sentence(diagnose(signals(*tasks, **limit))[0], "wc").startswith(
@@ -585,7 +587,7 @@ def test_work_units_that_write_a_table_are_no_missing_input() -> None:
     status.plan.topology.spouts.add(outputs=[topology_pb2.OutputStream()]).comp.name = "words"
     status.tasks.add(task_id=4, component="words", instance_id="words-4", state=control_pb2.TASK_RUNNING)
     idle = signals_of(status, control_pb2.MetricsReply(interval_s=10.0), now=0.0)
-    assert first(idle) == (Verdict.NO_INPUT, "nothing to read: words emitted nothing in the last 10s")
+    assert first(idle) == (Verdict.NO_INPUT, "no input: words emitted nothing in the last 10s")
 
 
 def test_our_own_wait_for_spark_is_no_hang_of_users() -> None:
@@ -600,10 +602,10 @@ def test_our_own_wait_for_spark_is_no_hang_of_users() -> None:
 def test_who_hangs_or_holds_is_told_of_async_bolts() -> None:
     hung = diagnose(signals(bolt(2, silent_s=31.0)))[0]
     assert advice(hung, "local", "wc") == (
-        "heron stacks local wc count-2 shows its current line; if it waits for a service, an AsyncBolt can wait"
+        "heron stacks local wc count-2 shows its current line; if the task waits for a service, an AsyncBolt can wait"
         " for many calls at once"
     )
     held = Finding(Verdict.STOPPED, "words", figures={"still_s": 40.0, "held": 1.0}, names=("count-2",))
     assert advice(held, "local", "wc").endswith(
-        "; if it waits for a service, an AsyncBolt can wait for many calls at once"
+        "; if the task waits for a service, an AsyncBolt can wait for many calls at once"
     )

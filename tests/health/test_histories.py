@@ -38,7 +38,7 @@ _WAITS = (
 )
 _SKEW = "more tasks will not help: aggregate before the fields grouping, or group by one more field"
 _SPARK = (
-    "its machine has no free CPU: use larger and fewer batches (heron.spark.batch_rows), or run Spark on another machine"
+    "Spark's machine has no free CPU: use larger and fewer batches (heron.spark.batch_rows), or run Spark on another machine"
     " (heron.spark.master)"
 )
 #: Histories in which nothing needs action; and one in which, look by look, that comes and goes: the docs say so.
@@ -118,18 +118,18 @@ SENTENCES = {
     ),
     "hung": (
         "container_1_work_2 has been in one call for 32s: process (troubled.py:100)",
-        "heron stacks local Troubled container_1_work_2 shows its current line; if it waits for a service, an"
+        "heron stacks local Troubled container_1_work_2 shows its current line; if the task waits for a service, an"
         " AsyncBolt can wait for many calls at once",
     ),
     "limit": (
         "topology.max.spout.pending (20) limits the rate: the spouts wait for acks, and no bolt is busier than 5 %",
-        "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
+        "raise topology.max.spout.pending, or make the sinks ack sooner",
     ),
     "batches": (
         "topology.max.spout.pending (200) limits the rate: the spouts wait for acks 38 % of the time, and no bolt is busier"
-        " than 6 %", "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
+        " than 6 %", "raise topology.max.spout.pending, or make the sinks ack sooner",
     ),
-    "no-input": ("nothing to read: source emitted nothing in the last 1m10s", ""),
+    "no-input": ("no input: source emitted nothing in the last 1m10s", ""),
     "units": ("slow is catching up: 581.7KB of log files are waiting, 1.7KB/s are published", ""),
     "declined": (
         "no checkpoint yet (one is due every 2s); the last checkpoint did not complete: checkpoint 70: task 4 of store declined:"
@@ -150,7 +150,7 @@ SENTENCES = {
         "heron update local Troubled --component-parallelism work:4",
     ),
     "spare": (
-        "3 of the 4 tasks of work suffice: in the last hour they were 36 % busy at most",
+        "3 of the 4 tasks of work suffice: in the last hour they were at most 36 % busy",
         "heron update local Troubled --component-parallelism work:3",
     ),
     "burst": ("work is catching up: its queues empty in 58s", ""),
@@ -161,7 +161,7 @@ SENTENCES = {
     "bad-update": (
         "work does 43 % less per busy second since the update to physical plan 3 5m28s ago (update done: 1 task added, 0 removed,"
         " 0 moved, 0 tuples discarded): 151/s per task, before 266/s",
-        "if the update was not meant to do this, go back to physical plan 2: heron update local Troubled"
+        "if the slowdown was not intended, go back to physical plan 2: heron update local Troubled"
         " --component-parallelism work:2; heron events local Troubled",
     ),
     "late-acks": (

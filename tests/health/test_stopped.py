@@ -38,13 +38,13 @@ def test_what_holds_it_is_said() -> None:
     cases = {
         "held by count-2": still(culprits=["count-2"]),
         "held by spout backpressure": still(held_now=0.99),
-        "it does not return from a call": with_spout(still(), silent_s=44.0),
+        "its user code does not return from a call": with_spout(still(), silent_s=44.0),
         "1,000 tuples wait for acks, which is the limit": still(acking=True, max_pending=1000, pending=1000),
         "1,000 tuples wait for acks, which is the limit; 4 of Spark's batches wait": still(
             acking=True, max_pending=1000, pending=1000, spark_waiting=4.0
         ),
         "a checkpoint waits for count-3": still(checkpoint_waits=["count-3"]),
-        "nothing holds it back, so its source delivers no data": still(120.0, history=USUAL),
+        "nothing holds the spout back, so its source delivers no data": still(120.0, history=USUAL),
     }
     for cause, found in cases.items():
         [finding] = [one for one in diagnose(found) if one.verdict is Verdict.STOPPED]
@@ -92,7 +92,7 @@ def test_input_that_dries_up_is_told_until_it_is_usual() -> None:
     assert verdicts(still(100.0, history=USUAL))[0] is Verdict.STOPPED
     long = still(1800.0, emitted=0.0, history=history("words", emitted=[900.0] * 30 + [0.0] * 30), history_age_s=20.0)
     assert first(long)[1] == (
-        "words has stopped: it has emitted nothing for 30m00s, before 900/s; nothing holds it back, so its source delivers no data"
+        "words has stopped: it has emitted nothing for 30m00s, before 900/s; nothing holds the spout back, so its source delivers no data"
     )
     hour = still(3700.0, emitted=0.0, history=history("words", emitted=[0.0] * 60))
     assert verdicts(hour) == [Verdict.NO_INPUT]

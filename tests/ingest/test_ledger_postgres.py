@@ -131,7 +131,7 @@ def test_the_user_behind_a_socket_is_known_or_named(tmp_path: Path) -> None:
     mine = checked(f"postgresql:///x?host={folder}")
     assert mine["requirepeer"] == folder.owner() and mine["require_auth"] == "!password,!md5"
     folder.chmod(0o1777)
-    with pytest.raises(LedgerError, match=r"all users may make a socket in .*requirepeer=postgres"):
+    with pytest.raises(LedgerError, match=r"all users may create a socket in .*requirepeer=postgres"):
         checked(f"postgresql:///x?host={folder}")
     assert checked(f"postgresql:///x?host={folder}&requirepeer=someone")["requirepeer"] == "someone"
     assert "requirepeer" not in checked("postgresql://127.0.0.1/x")

@@ -141,7 +141,7 @@ def test_names_that_no_store_can_keep_are_refused() -> None:
     for key in ("a\0b", "a\udcff", "a" * 3_000):
         with pytest.raises(LedgerError, match="UTF-8"):
             see(world, key, 1)
-    with pytest.raises(LedgerError, match="make several"):
+    with pytest.raises(LedgerError, match="send several"):
         world.ask(world.keepers[0], ReportScan((SeenFile("a", 1, "a", 1, "i", "h"),) * 1_001))
 
 
@@ -190,7 +190,7 @@ def test_what_vanished_becomes_bad_and_its_neighbours_go_on() -> None:
     assert world.ask(world.keepers[0], Collect()).lost == 30
     work = lease(world)
     assert [chunk.key for chunk in work.chunks] == ["b"]
-    assert world.ask(world.user, ListBad()).ranges[0].span.error == "the file was gone before it was processed"
+    assert world.ask(world.user, ListBad()).ranges[0].span.error == "the file was removed before it was processed"
 
 
 def test_what_a_shorter_copy_does_not_have_waits_until_the_copy_is_gone_too() -> None:

@@ -275,15 +275,15 @@ def test_it_is_said_what_a_unit_waits_for() -> None:
     assert _waits(world) == ["the end of the pause"]
     world.ask(world.user, Pause(False))
     world.ask(world.user, SetSite("east", False))
-    assert _waits(world) == ["site east (down): no other has its bytes"]
+    assert _waits(world) == ["site east (down): no other site has its bytes"]
     world.ask(world.user, SetSite("east", True))
     work = _lease(world, EAST)
     assert _waits(world, UnitState.LEASED) == [""]
     world.ask(world.workers[EAST], TryFailed(work.unit, work.attempt, 1, "boo", Line(1, 0, 10)))
-    assert _waits(world) == ["its next try in 1 s"]
+    assert _waits(world) == ["its next attempt in 1 s"]
     _see(world, "a", 100, WEST)
     world.now += 1.0
-    assert _waits(world) == ["site east, for 299 s before others"]
+    assert _waits(world) == ["site east, for 299 s before other sites"]
     world.now += 31.0
     _alive(world, WEST)
     assert _waits(world) == [""]

@@ -484,7 +484,7 @@ def test_postgres_begins_again_what_it_could_not_order(postgres: PostgresServer)
     def never(view: View, now: float) -> tuple[Changes, None]:
         raise psycopg.errors.DeadlockDetected("deadlock detected")
 
-    with pytest.raises(LedgerAwayError, match="could not order"):
+    with pytest.raises(LedgerAwayError, match="could not serialize"):
         store.transact("order", never)
     store.close()
 

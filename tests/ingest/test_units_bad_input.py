@@ -173,11 +173,11 @@ def deleted_stage(folder: Path, patch: pytest.MonkeyPatch) -> str:
 
 #: What is wrong, what the sentence names, and the fix that it has.
 WALK: list[tuple[Callable[[Path, pytest.MonkeyPatch], str], str, str]] = [
-    (no_match, "logs/*.log", "waiting for one"),
-    (no_match_now, "logs/*.log", "matches no file, so nothing of it is processed"),
+    (no_match, "logs/*.log", "waiting for a file"),
+    (no_match_now, "logs/*.log", "matches no file, so nothing is processed for it"),
     (fifo, "logs/a.log", "make the pattern exclude it"),
-    (link_leading_out, "logs/a.log", "name its target in the pattern"),
-    (unreadable, "logs/a.log", "check its rights"),
+    (link_leading_out, "logs/a.log", "put its target into the pattern"),
+    (unreadable, "logs/a.log", "check its permissions"),
     (long_line, "a.log", "is it a text file?"),
     (wrong_encoding, "a.log", "set the right encoding"),
     (schema_misfit, "'ms'", "int64"),
@@ -185,7 +185,7 @@ WALK: list[tuple[Callable[[Path, pytest.MonkeyPatch], str], str, str]] = [
     (two_patterns, "/other/*.log", "another name"),
     (newer_ledger, "l/ledger.db", "use that release"),
     (full_disk, "l/ledger.db", "free space on its disk"),
-    (ledger_away, "l/ledger.db", "ask again until it can"),
+    (ledger_away, "l/ledger.db", "retry"),
     (deleted_stage, "unit 7", "heron units rebuild"),
 ]
 

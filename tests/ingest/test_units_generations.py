@@ -81,7 +81,7 @@ def test_a_ledger_of_a_backup_is_refused_before_anything_is_cut(
     (tmp_path / "backup").rename(tmp_path / "ledger")
     third = run("east", **options)
     said = gives_up(third)
-    assert f"unit=1-{last} is in the table, and the ledger has given out {given - 1} units" in said
+    assert f"unit=1-{last} is in the table, but the ledger has created only {given - 1} units" in said
     assert "is older than its table" in said and f"run: heron units rebuild lines --from {table}" in said
     assert pipeline_of(ledger).next_unit == given and units_of(tmp_path) == before
     third.end()
@@ -110,15 +110,15 @@ def test_a_ledger_of_before_a_rebuild_is_refused(
 def test_a_ledger_is_behind_when_the_table_has_what_it_has_not_given_out() -> None:
     assert behind([Given(1, 6)], 1, [(1, 5), (1, 2)]) == ""
     assert behind([Given(1, 6)], 1, [(1, 5), (1, 9), (1, 6)]) == (
-        "unit=1-9 is in the table, and the ledger has given out 5 units"
+        "unit=1-9 is in the table, but the ledger has created only 5 units"
     )
     assert behind([Given(2, 1)], 2, [(1, 5)]) == "", "units of the life before"
-    assert "generation 3 has begun" in behind([Given(3, 1), Given(2, 1)], 3, [])
+    assert "the table is at generation 3" in behind([Given(3, 1), Given(2, 1)], 3, [])
     first, second = 4 * PART, 9 * PART
     several = [Given(1, first + 3), Given(1, second + 1)]
     assert behind(several, 1, [(1, first + 2), (1, 7 * PART + 5)]) == "", "a ledger that was drained is not asked"
     assert behind(several, 1, [(1, second + 1)]) == (
-        f"unit=1-{second + 1} is in the table, and the ledger has given out 0 units"
+        f"unit=1-{second + 1} is in the table, but the ledger has created only 0 units"
     )
 
 
@@ -127,7 +127,7 @@ def test_a_unit_that_another_attempt_has_published_names_the_backup(tmp_path: Pa
     stages = staged(tmp_path / "table", 1, 1)
     stages.publish(1, 1, 1)
     staged(tmp_path / "table", 1, 2)
-    with pytest.raises(StageGoneError, match=r"unit=1-1 is of attempt 1, and attempt 2 counts.*heron units rebuild"):
+    with pytest.raises(StageGoneError, match=r"unit=1-1 is from attempt 1, and attempt 2 counts.*heron units rebuild"):
         stages.publish(1, 1, 2)
     assert stages.publish(1, 1, 1) is False, "who repeats it hears nothing"
 
@@ -325,11 +325,11 @@ def test_a_rebuild_fences_before_it_writes_and_not_when_it_is_refused(
         patch.setattr(Reached, "ask", killed)
         rebuild(ledger, "lines", table)
     stages = Stages(table)
-    with pytest.raises(OlderGenerationError, match="has begun with generation 2"):
+    with pytest.raises(OlderGenerationError, match="is at generation 2"):
         stages.publish(1, 99, 1)
     with pytest.raises(OlderGenerationError):
         stages.make(1, 99, 1)
-    assert "generation 2 has begun" in gives_up(run("east", **options))
+    assert "the table is at generation 2" in gives_up(run("east", **options))
 
 
 def test_a_trial_of_a_rebuild_leaves_nothing(tmp_path: Path) -> None:
@@ -366,10 +366,10 @@ def test_a_check_says_why_bytes_could_not_be_compared(
     assert f"{size}B of files that were replaced by another file or cannot be read" in said()
     log_of(tmp_path).unlink()
     assert said().startswith("table and ledger agree")
-    assert f"{size}B of files that are not where they were seen last" in said()
+    assert f"{size}B of files that are no longer where they were last seen" in said()
     log_of(tmp_path).write_text(text)
     rebuild(ledger, "lines", table)
-    assert "(they are gone, or no keeper has scanned since it was made)" in said()
+    assert "(the files are gone, or no keeper has scanned since the ledger was made)" in said()
     assert check(ledger, "lines", table).bytes_unseen == size
 
 

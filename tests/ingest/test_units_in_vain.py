@@ -75,7 +75,7 @@ def test_the_loser_stops_at_its_next_row(
 
     wait_for(has_stopped, PATIENCE_S, "the end of the attempt in vain")
     assert time.monotonic() - began < LINES * 0.01 / 2
-    assert any("another attempt has won; this one stops" in text for text in slow.delegate.said)
+    assert any("another attempt has won; this attempt stops" in text for text in slow.delegate.said)
     settle(slow, options["ledger"], (tmp_path / "logs" / "east" / "a.log").stat().st_size, also=backup)
     figures = shown(options["ledger"])
     assert (figures.attempts, figures.backups, figures.backups_won, figures.in_vain) == (2, 1, 1, 1)

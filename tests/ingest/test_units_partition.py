@@ -74,7 +74,7 @@ def test_two_sites_with_different_maps_double_nothing(
     for name in names:
         write(tmp_path, name)
     settle([east, west], tmp_path, names)
-    assert any("those of its settings are not used" in text for text in west.delegate.said)
+    assert any("the ledgers in its settings are ignored" in text for text in west.delegate.said)
     assert files_of(urls[0]) == 8
     about = Stages(str(tmp_path / "table")).pipeline()
     assert about is not None and about.partitions is not None
@@ -122,8 +122,8 @@ def test_a_change_that_would_move_files_is_refused(
     write(tmp_path, f"early-{BEHIND}")
     settle([site], tmp_path, [f"early-{BEHIND}"])
     for since, why in (
-        ("2026-01-01T00:00", "an entry whose time is over cannot be added"),
-        (SINCE, "which would belong to another one by version 2"),
+        ("2026-01-01T00:00", "an entry for a past time cannot be added"),
+        (SINCE, "which would belong to another ledger in version 2"),
         ("soon", "is not a time"),
         ("", "needs ledgers and a time"),
     ):
@@ -147,7 +147,7 @@ def test_a_change_that_one_of_the_ledgers_refuses_is_in_none_of_them(
     run("west", **options | {"ledger": taken, "output": LineFiles(str(tmp_path / "other"))}).drive()
     for given, since, why in (
         (urls[:1], SINCE, "already, which would belong to another"),
-        ([taken], f"{LATER + timedelta(days=2):%Y-%m-%d}", "; give a ledger without that name"),
+        ([taken], f"{LATER + timedelta(days=2):%Y-%m-%d}", "; use another ledger"),
     ):
         with pytest.raises((Failure, LedgerError), match=why):
             partition("lines", given, since, urls[0], False)
@@ -183,7 +183,7 @@ def test_two_sites_that_begin_with_unequal_first_ledgers(
     west = run("west", **options | {"ledger": urls[1]})
     west.drive(LogKeeper)
     east = run("east", **options | {"ledger": json.dumps([{"urls": urls}])})
-    with pytest.raises((LedgerError, GaveUpError), match="has this pipeline with other ledgers than"):
+    with pytest.raises((LedgerError, GaveUpError), match="contains this pipeline with different ledgers than"):
         east.drive(LogKeeper)
     settle([west], tmp_path, ["one"])
 
@@ -202,5 +202,5 @@ def test_a_ledger_takes_a_newer_map_only() -> None:
     assert changed.to_json() == given and entries_of(changed.setting()) == changed.entries
     with pytest.raises(LedgerError, match="the last entry begins at 2027-01-01T00:00:00"):
         changed.with_entry(["c"], "2026-12-01", 0.0)
-    with pytest.raises(LedgerError, match="damaged partition map"):
+    with pytest.raises(LedgerError, match="partition map of the ledger is damaged"):
         partitions_of("{")

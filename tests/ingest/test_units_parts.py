@@ -146,7 +146,7 @@ def test_rows_of_all_shapes_are_in_the_file_with_their_lineage(tmp_path: Path, k
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"name": "no name"}, "must be a letter and then letters"),
+        ({"name": "no name"}, "must begin with a letter and contain only letters"),
         ({"logs": "logs/*.log"}, "not an absolute path"),
         ({"logs": "/logs/"}, "names a folder"),
         ({"workers": 0}, "workers is 0"),
@@ -154,7 +154,7 @@ def test_rows_of_all_shapes_are_in_the_file_with_their_lineage(tmp_path: Path, k
         ({"unit_bytes": "much"}, "unit_bytes is 'much'"),
         ({"output": "/table"}, "needs output="),
         ({"rows": None}, "needs rows="),
-        ({"ledger": "mysql://x"}, "a ledger is at sqlite"),
+        ({"ledger": "mysql://x"}, "the URL of a ledger is sqlite"),
         ({"ledger": "sqlite:x.db"}, "does not name a file"),
         ({"encoding": "utf-99"}, "utf-99"),
     ],
@@ -180,7 +180,7 @@ def test_what_cannot_work_is_refused_where_it_is_specified(given: dict[str, Any]
     ],
 )
 def test_a_pipeline_that_could_read_what_it_writes_is_refused(logs: str, more: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"pipeline 'p' would read its own .*; put one of them elsewhere"):
+    with pytest.raises(ConfigError, match=r"pipeline 'p' would read its own .*; move one of the two"):
         LogUnits.specs("p", logs=logs, rows=len, output=LineFiles("/data/t"), **more)
 
 
@@ -404,13 +404,13 @@ def test_table_and_ledger_agree_or_each_difference_is_named(tmp_path: Path) -> N
     rows = store.snapshot("p")
     assert disagreements(rows, table, table) == []
     assert disagreements(rows, [], table) == [], "published after the first look"
-    assert disagreements(rows, [], []) == ["a.log 0-8 is done in the ledger, and not in the table"]
+    assert disagreements(rows, [], []) == ["a.log 0-8 is done in the ledger, but not in the table"]
     twice = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 4, 8, "x:4:y"),))]
     assert any("is in the table twice: in unit=1-1 and unit=1-99" in one for one in disagreements(rows, table, twice))
     other = disagreements(rows, table, twice)
     assert any("a.log: unit=1-1, the ledger give it another beginning than unit=1-99" in one for one in other), other
     more = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 8, 12, table[0].chunks[0].head),))]
-    assert disagreements(rows, more, more) == ["a.log 8-12 is in the table, and the ledger does not know it"]
+    assert disagreements(rows, more, more) == ["a.log 8-12 is in the table, but unknown to the ledger"]
 
 
 def test_what_a_ledger_is_rebuilt_from() -> None:

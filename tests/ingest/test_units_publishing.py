@@ -81,7 +81,7 @@ def test_why_a_unit_cannot_be_published_is_seen_on_the_disk(tmp_path: Path) -> N
     target.mkdir()
     assert stages.trouble(1, 7, 1) == ""  # a rename replaces it
     (target / "mine").touch()
-    wrong = f"{target} is in its place; move it away"
+    wrong = f"{target} occupies its place; move it away"
     assert stages.trouble(1, 7, 1) == wrong
     with pytest.raises(StageGoneError, match=f"unit 7 cannot be published .*: {wrong}$"):
         stages.publish(1, 7, 1)

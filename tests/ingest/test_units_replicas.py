@@ -162,7 +162,7 @@ def test_a_key_without_a_time_belongs_to_the_first_entry() -> None:
         ("[]", "the last entry"),
         ('["sqlite:/a"]', "must be a map with until and urls"),
         ('[{"urls": "sqlite:/a"}]', "needs a list of different urls"),
-        ('[{"urls": ["ftp://a"]}]', "a ledger is at sqlite"),
+        ('[{"urls": ["ftp://a"]}]', "the URL of a ledger is sqlite"),
         ([{"urls": ["sqlite:a.db"]}], "does not name a file"),
         ([{"until": "soon", "urls": ["sqlite:/a"]}, {"urls": ["sqlite:/b"]}], "is not a time"),
         ([{"urls": ["sqlite:/a"]}, {"urls": ["sqlite:/b"]}], "except the last need an until"),
@@ -295,7 +295,7 @@ def test_a_site_is_said_once() -> None:
     assert list(site_problems("c", "", "", "/l/*.log")) == []
     assert list(site_problems("c", "east", "east", "/l/{site}/*.log")) == []
     [both] = site_problems("c", "east", "west", "/l/*.log")
-    assert "the site east by its program and west by heron.ingest.site" in both
+    assert "the site east in its program and west in heron.ingest.site" in both
     [none] = site_problems("c", "", "", "/l/{site}/*.log")
     assert "--config-property heron.ingest.site=NAME" in none
 

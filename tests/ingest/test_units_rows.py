@@ -210,7 +210,7 @@ def test_other_modes_are_refused_in_one_sentence() -> None:
     assert problems_in("ATLEAST_ONCE") == []
     for mode in ("ATMOST_ONCE", "EFFECTIVELY_ONCE"):
         [sentence] = problems_in(mode)
-        assert sentence.startswith("spout 'p-worker' gives rows of work units to bolts") and mode in sentence
+        assert sentence.startswith("spout 'p-worker' emits rows of work units to bolts") and mode in sentence
 
 
 @pytest.mark.parametrize(

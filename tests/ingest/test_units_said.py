@@ -38,7 +38,7 @@ def test_a_list_says_who_has_looked_last_when_nobody_looks(
     write(tmp_path, 50, 50, "east")
     list_pipelines(options["ledger"], False)
     said = capsys.readouterr().out
-    assert "0B waiting" in said and "no keeper scans the files (the last one was east/lines/lines-keeper-1, " in said
+    assert "0B waiting" in said and "no keeper scans the files (the last keeper was east/lines/lines-keeper-1, " in said
 
 
 def test_a_ledger_whose_disk_is_full_is_said_once_and_waited_for(

@@ -87,7 +87,7 @@ def test_what_spark_gives_up_is_shown_and_retried(heron: Heron, home: Path, logs
     (sink,) = heron.status("lines")["spark"]["sinks"]
     assert (sink["component"], sink["batches"], sink["failed_batches"]) == ("lines-keeper", 0, 1)
     (logs / "broken").unlink()
-    assert heron("units", "retry", "lines").ok().out.strip() == "1 dispatch to try again"
+    assert heron("units", "retry", "lines").ok().out.strip() == "1 dispatch to retry"
     settled(heron, (logs / "a.log").stat().st_size)
     assert rows_of(logs.parent / "table") == lines_of(logs)
     agree(heron, logs)

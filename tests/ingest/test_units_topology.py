@@ -144,8 +144,8 @@ def test_a_failed_unit_is_tried_again_after_a_fix(heron: Heron, logs: Path, tabl
     )
     assert "heron units bad lines" in heron("dead-letters", "local", "lines").ok().out
     (logs / "fixed").touch()
-    assert heron("units", "retry", "lines").ok().out == "1 unit to try again\n"
-    assert heron("units", "bad", "lines", "--retry").ok().out == "1 unit to try again\n"
+    assert heron("units", "retry", "lines").ok().out == "1 unit to retry\n"
+    assert heron("units", "bad", "lines", "--retry").ok().out == "1 unit to retry\n"
     settled(heron, bytes_of(logs))
     assert sorted(rows_of(table)) == sorted(lines)
 
@@ -161,7 +161,7 @@ def test_a_ledger_is_rebuilt_at_once_after_a_kill(heron: Heron, logs: Path, tabl
     lost = sorted(table.glob("unit=*"))[1]
     shutil.rmtree(lost)
     differs = heron("units", "check", "lines", "--table", table)
-    assert differs.code == 1 and "done in the ledger, and not in the table" in differs.out
+    assert differs.code == 1 and "done in the ledger, but not in the table" in differs.out
     assert "generation 2" in heron("units", "rebuild", "lines", "--from", table).ok().out
     heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
     assert sorted(rows_of(table)) == sorted(lines)
@@ -204,7 +204,7 @@ def test_bad_lines_are_cut_out_and_come_back_after_a_fix(heron: Heron, logs: Pat
     assert rows_of(table).count("good 5") == 1 and len(rows_of(table)) == 198
     assert len(list((table / "_units" / "bad").glob("*.json"))) == 2
     (logs / "fixed").touch()
-    assert "to try again" in heron("units", "bad", "lines", "--retry").ok().out
+    assert "to retry" in heron("units", "bad", "lines", "--retry").ok().out
     settled(heron, bytes_of(logs))
     wait_for(lambda: len(rows_of(table)) == 200, PATIENCE_S, "all lines in the table")
     assert heron("units", "bad", "lines").ok().out.startswith("No bad range")
@@ -233,7 +233,7 @@ def test_a_bad_line_ends_a_topology_that_wants_it_so(heron: Heron, logs: Path, t
     if heron.names():
         heron.kill("lines")
     (logs / "fixed").touch()
-    assert heron("units", "retry", "lines").ok().out == "1 unit to try again\n"
+    assert heron("units", "retry", "lines").ok().out == "1 unit to retry\n"
     heron.submit(PROGRAM, *flags)
     settled(heron, bytes_of(logs))
     assert sorted(rows_of(table)) == sorted(lines)

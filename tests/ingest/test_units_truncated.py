@@ -120,6 +120,6 @@ def test_a_file_that_grows_meanwhile_is_read_up_to_the_end_of_the_unit(log: Path
 def test_a_file_that_begins_alike_is_not_read_for_the_one_that_was_there(log: Path) -> None:
     attempt = attempt_of(log, log.stat().st_size, lambda unit: unit.lines())
     written_anew_alike(log)
-    with pytest.raises(MovedError, match=r"a\.log is now another file"):
+    with pytest.raises(MovedError, match=r"a\.log was replaced by another file"):
         attempt.go_on(float("inf"))
     attempt.discard()

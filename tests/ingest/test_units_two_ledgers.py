@@ -52,7 +52,7 @@ def test_of_two_ledgers_that_begin_with_an_empty_table_one_is_refused(
         other.drive(LogKeeper)
     said = str(raised.value)
     assert BELONGS in said and "move" not in said and "remove" not in said
-    assert "a table of its own" in said
+    assert "a separate table" in said
     settle(ours, first["ledger"], size_of(tmp_path))
     other.drive(LogWorker)
     assert not shown(second["ledger"]).units, "the refused one has had nothing cut"
@@ -170,7 +170,7 @@ def test_nobody_is_told_to_move_rows_of_a_unit_away(tmp_path: Path, record: str)
         with pytest.raises(StageGoneError) as raised:
             stages.publish(1, 1, 1)
         for said in (str(raised.value), stages.trouble(1, 1, 1)):
-            assert "has rows of a unit: leave it there" in said and "move it away" not in said
+            assert "with rows of a unit: leave it there" in said and "move it away" not in said
         stages.discard(stages.stage_of(1, 1, 1))
         if record == "damaged":
             with pytest.raises(StageGoneError, match="leave it there"):

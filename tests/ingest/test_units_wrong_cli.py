@@ -112,7 +112,7 @@ def test_a_ledger_that_others_may_write_or_that_is_a_link_is_refused(heron: Hero
 def test_a_table_of_another_pipeline_or_with_a_link_inside_is_refused(heron: Heron, logs: Path, table: Path) -> None:
     Stages(str(table)).claim(About("clicks", Config("/logs/*.log")))
     flags = ("--logs", logs, "--table", table)
-    refused(heron, flags, f"{table} is the table of pipeline 'clicks'", "give 'lines' a table of its own")
+    refused(heron, flags, f"{table} is also the table of pipeline 'clicks'", "give 'lines' a separate table")
     (table / "_units").rename(table.parent / "units")
     (table / "_units").symlink_to(table.parent / "units")
     refused(heron, flags, f"{table}/_units is a link", "remove it")
@@ -142,9 +142,9 @@ def test_two_patterns_under_one_name_are_refused_and_another_name_is_not_found(
 def test_a_pattern_that_matches_nothing_is_told(heron: Heron, logs: Path, table: Path) -> None:
     """The run ended well, and only the log of a keeper said more: that it waits for one."""
     (logs / "a.txt").write_text("not for the table\n")
-    said = f"{logs}/*.log* matches no file, so nothing of it is processed"
+    said = f"{logs}/*.log* matches no file, so nothing is processed for it"
     waited = heron("submit", "local", PROGRAM, "--logs", logs, "--table", table, "--until", "now", "--wait")
-    assert waited.code == 0 and f"warning: while it ran: LogFileError: {said}" in waited.err
+    assert waited.code == 0 and f"warning: while running: LogFileError: {said}" in waited.err
     heron.submit(PROGRAM, "--logs", logs, "--table", table, "--until", "now")
     wait_for(lambda: heron.status("lines")["lifecycle"] == "FINISHED", PATIENCE_S, "the end")
     wait_for(lambda: said in heron("exceptions", "local", "lines").ok().out, PATIENCE_S, "the sentence")
@@ -170,7 +170,7 @@ def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs
         *("--config-property", "heron.ingest.line_bytes_max=1KB"),
     )
     settled(heron, (logs / "a.log").stat().st_size)
-    for name, fix in (("fifo.log", "make the pattern exclude it"), ("link.log", "name its target in the pattern")):
+    for name, fix in (("fifo.log", "make the pattern exclude it"), ("link.log", "put its target into the pattern")):
 
         def told(what: str = f"{logs}/{name}", fix: str = fix) -> bool:
             return any(what in line and fix in line for line in heron("exceptions", "local", "lines").out.splitlines())

@@ -27,9 +27,7 @@ def plans(*tasks: int) -> tuple[bytes, bytes]:
 def test_a_task_that_the_plan_has_not_may_be_tried_again(tmp_path: Path) -> None:
     """Its executor, or the plan that could be read, is behind: that is not the task's failure."""
     launch = launch_spec("words", "words1", tmp_path)
-    with pytest.raises(
-        RetryableError, match=r"executor of container 1 has not handed over the topology: .*topology: No"
-    ):
+    with pytest.raises(RetryableError, match=r"executor of container 1 has not delivered the topology: .*topology: No"):
         lifecycle.own_component(launch, 1, 2)
     for file, plan in zip((topology_file(str(tmp_path), 1), plan_file(str(tmp_path), 1)), plans(1, 2), strict=True):
         replace_file(file, plan, durable=False)

@@ -124,7 +124,7 @@ def registering_again(patch: pytest.MonkeyPatch, words: str, error: HeronError |
     ("error", "code"),
     [
         (ReplacedError("task 2", 1, 2), exit_codes.FENCED),
-        (InvalidRpcError("sink_2 is in no packing plan"), exit_codes.FAILURE),
+        (InvalidRpcError("sink_2 is not in the packing plan"), exit_codes.FAILURE),
         (RetryableRpcError("not now"), None),
         (RpcError("it failed"), None),
     ],

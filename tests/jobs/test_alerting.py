@@ -78,7 +78,7 @@ def test_a_command_that_hangs_fails_or_is_missing_stops_nothing(
         tell(("sh", "-c", "exit 3"), ALERT)
         tell((str(tmp_path / "missing"),), ALERT)
     hung, failed, missing = (record.getMessage() for record in caplog.records)
-    assert "did not end within 0.3 s and is killed" in hung and "exit code 3" in failed and "No such file" in missing
+    assert "did not end within 0.3 s and was killed" in hung and "exit code 3" in failed and "No such file" in missing
 
 
 def test_more_alerts_than_may_wait_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,9 @@ def test_jobs_share_a_pool_by_priority(cluster: Cluster) -> None:
     cluster.store.set("Higher", "oncall", {"run": "stopped"}, 0, "me", "")
     cluster.round()
     assert cluster.round()["Low"] == ("PREEMPTED", 0) and cluster.pauses["Low"] == SOON_S
-    assert row(cluster.store, "Low")["why"].startswith("there is room; the job gets it once there has been room for 5m")
+    assert row(cluster.store, "Low")["why"].startswith(
+        "there are free resources; the job gets them after they have been free for 5m"
+    )
     version = cluster.store.running("Low")[1]
     assert cluster.round()["Low"] == ("PREEMPTED", 0) and cluster.store.running("Low")[1] == version
     cluster.take_over()
@@ -114,7 +116,7 @@ def test_a_job_without_room_waits_and_starts_when_there_is(cluster: Cluster) -> 
     cluster.make("First", 8, scale={})
     cluster.make("Second", 4, role="ads", scale={})
     assert cluster.round() == {"First": ("IN_SYNC", 8), "Second": ("WAITING", 0)}
-    why = "it needs 4 cores and 400B of memory at least; jobs may have 10 cores"
+    why = "it needs at least 4 cores and 400B of memory; jobs may have 10 cores"
     assert row(cluster.store, "Second")["why"].startswith(why) and not cluster.worlds["Second"].performed
     cluster.resize(20)
     assert cluster.round()["Second"] == ("IN_SYNC", 4)

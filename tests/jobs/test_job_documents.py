@@ -60,7 +60,7 @@ def test_a_setting_that_is_a_map_is_one_value() -> None:
         ({"resources": {"work": {"rm": 1}}}, "'resources.work' of layer oncall has the unknown key 'rm' (did you mean"),
         ({"settings": {"heron.checkpoint.intervall_s": 1}}, "(did you mean 'heron.checkpoint.interval_s'?)"),
         ({"config": {"topology.max.spout.pendin": 1}}, "(did you mean 'topology.max.spout.pending'?)"),
-        ({"parallelism": None}, "'parallelism' of layer oncall is null, but a layer never deletes"),
+        ({"parallelism": None}, "'parallelism' of layer oncall is null, but a layer cannot delete keys"),
         ({"config": {"limit": None}}, "'config.limit' of layer oncall is null"),
         ({"parallelism": 3}, "'parallelism' of layer oncall is 3; it must be a map"),
         ({"resources": {"work": 3}}, "'resources.work' of layer oncall is 3; it must be a map"),

@@ -193,7 +193,9 @@ def test_a_key_that_was_unset_meanwhile_is_refused() -> None:
 
 def test_a_version_that_the_history_no_longer_reaches_is_refused() -> None:
     layer, history = written(("ann", {WORK: 20}), ("ann", {WORK: 21}))
-    with pytest.raises(ConflictError, match="version 0 of layer oncall is no longer in the history; read it again"):
+    with pytest.raises(
+        ConflictError, match="version 0 of layer oncall is no longer in the history; read the layer again"
+    ):
         put(layer, {CALL: 3}, 0, history[1:], said("bob"))
     with pytest.raises(ConfigError, match="layer oncall has version 2 and not 7; read it again"):
         put(layer, {CALL: 3}, 7, history, said("bob"))

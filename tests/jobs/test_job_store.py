@@ -176,9 +176,9 @@ class TestConsistent:
             (
                 "oncall",
                 {"concurrency": {"read": 2}},
-                "is for asynchronous bolts, but 'read' is not one; set parallelism.read",
+                "is for asynchronous bolts, but 'read' is not an asynchronous bolt; set parallelism.read",
             ),
-            ("oncall", {}, "nothing is given for layer oncall of job 'Day'"),
+            ("oncall", {}, "no change is given for layer oncall of job 'Day'"),
         ],
     )
     def test_it_is_refused(self, store: Store, layer: str, changes: Any, said: str) -> None:
@@ -416,14 +416,14 @@ class TestJobs:
         assert store.running("Day") == (running, 1)
         store.forget_running("Day")
         assert store.running("Day") == (running, 0)
-        with pytest.raises(StateError, match="stop it first"):
+        with pytest.raises(StateError, match="stop the job first"):
             store.delete("Day")
         assert store.release("Day") and store.running("Day")[0] == running
 
     def test_one_that_runs_is_not_deleted(self, store: Store, state: MemoryStateManager) -> None:
         node = paths.running_job("Day")
         state.create(node, msgspec.json.encode(Running("a", state="IN_SYNC")))
-        with pytest.raises(StateError, match="job 'Day' runs, or is being changed; stop it first"):
+        with pytest.raises(StateError, match="job 'Day' is running or being changed; stop the job first"):
             store.delete("Day")
         assert store.names() == ["Day"]
         state.set(node, msgspec.json.encode(Running("a", state="STOPPED")))

@@ -112,8 +112,8 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
     ("text", "said"),
     [
         ("prority: 7", "jobs.yaml: layer base has the unknown key 'prority' (did you mean 'priority'?)"),
-        ("scale: {max: {work: 3}}", "jobs.yaml: 'scale.max.work' of layer base concerns one program, but"),
-        ("definition: " + "a" * 64, "'definition' of layer base concerns one program"),
+        ("scale: {max: {work: 3}}", "jobs.yaml: 'scale.max.work' of layer base is specific to one program, but"),
+        ("definition: " + "a" * 64, "'definition' of layer base is specific to one program"),
         ("priority: low", "jobs.yaml: 'priority' of layer base is 'low'; it must be a whole number"),
         ("priority: 1\npriority: 2", "jobs.yaml:2: priority is set twice; remove one of the two"),
         (

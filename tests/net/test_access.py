@@ -135,7 +135,7 @@ def test_a_key_that_others_can_read_or_that_is_a_link_is_not_used(tmp_path: Path
     access.make_client("hpc")
     file = folder_of("hpc") / "client.key"
     file.chmod(0o640)
-    with pytest.raises(ConfigError, match="not readable by you alone"):
+    with pytest.raises(ConfigError, match="must be readable by you alone"):
         access.client_of("hpc")
     file.chmod(0o600)
     os.rename(file, tmp_path / "key")
@@ -144,5 +144,5 @@ def test_a_key_that_others_can_read_or_that_is_a_link_is_not_used(tmp_path: Path
         access.client_of("hpc")
     file.unlink()
     folder_of("hpc").chmod(0o755)
-    with pytest.raises(ConfigError, match="other users may enter it"):
+    with pytest.raises(ConfigError, match="other users can enter it"):
         access.make_client("hpc")

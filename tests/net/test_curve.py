@@ -389,7 +389,7 @@ def test_a_folder_of_sockets_is_the_users_own(tmp_path: Path) -> None:
     make_private(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o770)
-    problem = r"b does not belong to you alone: other users may enter it \(mode 0770\); remove it, or make it your own"
+    problem = r"b does not belong to you alone: other users can enter it \(mode 0770\); remove it, or make it a folder that you own"
     for look in (check_private, make_private):
         with pytest.raises(ConfigError, match=problem):
             look(folder)

@@ -45,6 +45,6 @@ def test_each_submission_has_a_secret_of_its_own(tmp_path: Path) -> None:
 def test_a_damaged_key_is_refused_without_showing_it(tmp_path: Path, content: bytes) -> None:
     made(tmp_path)
     (endpoint_keys.folder_of(str(tmp_path)) / "credentials.key").write_bytes(content)
-    with pytest.raises(ConfigError, match="holds no key") as found:
+    with pytest.raises(ConfigError, match="contains no key") as found:
         endpoint_keys.load(str(tmp_path), "wc-1")
     assert not content or content.decode() not in str(found.value)

@@ -42,7 +42,7 @@ def test_a_key_is_not_shown() -> None:
 def test_what_is_no_token_is_refused_without_repeating_it(name: str, value: object) -> None:
     content = json.loads(a_token().to_text())
     content[name] = value
-    with pytest.raises(ConfigError, match="standard input holds no join token") as caught:
+    with pytest.raises(ConfigError, match="standard input contains no join token") as caught:
         JoinToken.from_text(json.dumps(content), "standard input")
     assert content["client"][-1] not in str(caught.value)
 

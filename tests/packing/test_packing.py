@@ -222,7 +222,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({RAM_MAP: "a:5GB", RAM_LIMIT: "4GB"}, "instance 0 of component 'a' needs 5GB ram"),
     ({RAM_MAP: "aa:5GB"}, "names the component 'aa', which .*did you mean 'a'"),
     ({RAM_MAP: "a=5GB"}, "'a=5GB'; write component:value"),
-    ({RAM_MAP: "a:5XB"}, "topology.component.rammap of 'a': '5XB' is not an amount of bytes"),
+    ({RAM_MAP: "a:5XB"}, "topology.component.rammap of 'a': '5XB' is not a size"),
     ({RAM_MAP: "a:0"}, "must be above 0"),
     ({RAM_MAP: "a:1GB,a:2GB"}, "'a' twice"),
     ({"topology__component__cpumap": "a:fast"}, "'fast'; it must be above 0"),

@@ -65,7 +65,7 @@ def test_another_value_is_refused(value: object) -> None:
 @pytest.mark.parametrize("value", [True, "sample"])
 def test_where_no_tuple_may_be_lost_it_is_refused_with_the_fix(mode: str, value: object) -> None:
     assert found(value, mode) == [
-        f"topology 'wc' sets '{KEY}', and under {mode} no tuple may be dropped; remove that key, or set"
+        f"topology 'wc' sets '{KEY}', but under {mode} no tuple may be dropped; remove that key, or set"
         " topology.reliability.mode to ATMOST_ONCE"
     ]
 
@@ -74,5 +74,5 @@ def test_it_is_for_a_whole_topology_and_does_not_change_while_that_runs() -> Non
     [problem] = found(False, **{KEY: True})
     assert problem == f"bolt 'b' sets '{KEY}', which is for the whole topology; set it in the topology's config"
     assert runtime_key_problem(KEY, "sample") == (
-        f"'{KEY}' cannot change while a topology runs; kill it and submit it again"
+        f"'{KEY}' cannot change in a running topology; kill the topology and submit it again"
     )

@@ -135,7 +135,7 @@ def test_a_wrong_file_is_named(tmp_path: Path) -> None:
     for text, message in (
         (json.dumps(content), "lacks field 'role'"),
         ("{", "is not valid JSON"),
-        ("[]", "must hold a JSON object"),
+        ("[]", "must contain a JSON object"),
         ("", "is not valid JSON"),
     ):
         path.write_text(text)

@@ -70,7 +70,7 @@ class Words(Spout):
     ("data", "why"),
     [
         (b"junk", "4 bytes are not an Arrow schema"),
-        (schema_to_bytes(pa.schema([("name", pa.string())])), "it has name, and the stream declares name, count"),
+        (schema_to_bytes(pa.schema([("name", pa.string())])), "it has name, but the stream declares name, count"),
         (
             schema_to_bytes(pa.schema([("name", pa.string()), ("count", pa.null())])),
             "field 'count' is null, and null is not supported",

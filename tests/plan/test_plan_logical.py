@@ -109,11 +109,11 @@ BAD: list[tuple[str, TopologyMessage, list[str]]] = [
     ("long name", TopologyMessage().spout("a" * 201), ["longer than 200"]),
     ("bad topology name", TopologyMessage("../x").spout("s"), ["topology name", "slash"]),
     ("bad stream name", TopologyMessage().spout("s", outputs={"a/b": ["x"]}), ["stream name"]),
-    ("system component", TopologyMessage().spout("__system"), ["belongs to the system"]),
+    ("system component", TopologyMessage().spout("__system"), ["is reserved"]),
     (
         "tick stream",
         TopologyMessage().spout("s", outputs={"__tick": []}),
-        ["belongs to the system"],
+        ["is reserved"],
     ),
     (
         "duplicate fields",

@@ -73,7 +73,7 @@ def test_windows_of_streamlets_add_up_along_a_path() -> None:
     [problem] = path(20)
     assert "up to 20 s, until they have left the windows of 'first' (10 s), 'second' (10 s)" in problem
     [warning] = path(21, warned)
-    assert "some may be replayed and counted again; set it to 22 or more" in warning and path(21) == []
+    assert "some tuples may be replayed and counted again; set it to 22 or more" in warning and path(21) == []
     assert path(22) == path(22, warned) == []
 
 

@@ -66,7 +66,7 @@ def check(mode: str = "ATLEAST_ONCE", engine: str = "slurm", cores: float = 1.0)
 def test_a_topology_that_the_slots_cannot_run(state: StateManager, tmp_path: Path) -> None:
     submitted(state, tmp_path, "small", this_host(), program=SLOT, engine="slurm")
     with pytest.raises(
-        ClusterError, match="the scheduler of pool 'small' does not run; start it: heron scheduler start"
+        ClusterError, match="the scheduler of pool 'small' is not running; start it: heron scheduler start"
     ):
         check()
     state.create(paths.scheduler("small"), plan_pb2.SchedulerLocation(topology="small").SerializeToString())
@@ -86,7 +86,7 @@ def test_a_topology_that_the_slots_cannot_run(state: StateManager, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "slots", "said"),
     [
-        ("Day", 1, "a job of cluster local has the name 'Day'; choose another one"),
+        ("Day", 1, "a job of cluster local has the name 'Day'; choose another path"),
         ("a/b", 1, "the name of the pool, 'a/b', contains a slash"),
         ("new", 0, "a pool cannot have 0 slots; give 1 to 2000"),
     ],
@@ -107,6 +107,8 @@ def test_a_topology_is_not_started_in_a_pool_of_another_host(state: StateManager
 def test_a_topology_in_a_pool_of_another_host_is_not_reached(state: StateManager, tmp_path: Path) -> None:
     submitted(state, tmp_path, "Day", OTHER, engine="slurm", pool="small")
     session = Session(Target("local"))
-    said = "topology 'Day' runs in pool 'small', .* alone; run the command on host elsewhere"
+    said = (
+        "topology 'Day' runs in pool 'small', .* only from the host of its scheduler; run the command on host elsewhere"
+    )
     with pytest.raises(ClusterError, match=said):
         session.by_endpoint(session.record("Day"))

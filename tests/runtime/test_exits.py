@@ -129,7 +129,7 @@ def test_the_kernels_kill_is_told_from_others(memory_group: Path, heron: Heron, 
     neighbour = pid_of_neighbour()
     ended = when_restarted(heron, 1)
     assert (ended.exit_reason, pid_of_neighbour()) == ("oom", neighbour)
-    told = r"signal SIGKILL; the control group's limit is 600MB, its peak \d[\d.]*MB, of all its processes"
+    told = r"signal SIGKILL; the control group's limit is 600MB, its peak \d[\d.]*MB, for all its processes"
     assert re.fullmatch(told, ended.exit_detail), ended.exit_detail
     heron.kill("exits")
 
@@ -181,7 +181,7 @@ def test_an_end_is_known_to_every_view_as_soon_as_to_one(heron: Heron, out: Path
     told = json.loads(heron("doctor", "local", "exits", "--json").out)
     assert told["findings"][0]["verdict"] == "down" and told["findings"][0]["names"] == [VICTIM]
     [event] = heron.when_events("exits", "restart", 1)
-    assert f"{VICTIM} will be started again in " in event["text"]
+    assert f"{VICTIM} will be restarted in " in event["text"]
     assert f"{VICTIM} has ended: " in heron("logs", "local", "exits", VICTIM).out
 
 

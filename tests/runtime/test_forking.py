@@ -22,9 +22,9 @@ def test_children_leave_the_runtime_and_their_parents_go_on(heron: Heron, out: P
     assert int(ends["emits"]) >= 0
     assert "multiprocessing ended with -15" in log
     # The traceback of a child is whole, and is not taken for one of the task's.
-    assert re.search(r"a child that user code forked ends: Traceback.*\n(.*\n)*.*ValueError: in a child", log)
+    assert re.search(r"a child process forked by user code ends: Traceback.*\n(.*\n)*.*ValueError: in a child", log)
     assert "task ends with exit code 0" in log
     for process in ("numbers", "forks"):
         text = heron.log_text("f", f"*_{process}_*")
-        assert len(re.findall("a child that user code forked returned from it", text)) >= 1
+        assert len(re.findall("a child process forked by user code returned", text)) >= 1
         assert text.count(" starts\n") == 1, "it was restarted"

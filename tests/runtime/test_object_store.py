@@ -99,7 +99,7 @@ def test_a_copy_by_url_replaces_a_store_that_is_lost(
     copier = heron.pid("counted", "checkpoint-replicator")
     [log] = home.rglob("checkpoint-replicator.log")
     object_server.set(refuse="AccessDenied", refuse_all=True)
-    wait_for(lambda: "the replica cannot be used now" in log.read_text(), 60, "a refusal")
+    wait_for(lambda: "the replica cannot be used" in log.read_text(), 60, "a refusal")
     object_server.set()
     before = newest_copy()
     wait_for(lambda: newest_copy() > before + 1, 60, "copies after the refusal")
@@ -136,7 +136,7 @@ def test_an_outage_and_a_flood_of_refusals_pass(
     wait_for(lambda: known_failures(heron) > 0, 60, "a checkpoint that is given up")
     moves(out, "a")
     listed = heron("checkpoints", "list", "local", "counted", "--json")
-    assert listed.json()["checkpoints"] and "overloaded (503 SlowDown); showing what the topology master" in listed.err
+    assert listed.json()["checkpoints"] and "overloaded (503 SlowDown); showing the topology master" in listed.err
     victim = next(pid for name, pid in pids(heron, "a").items() if "count" in name)
     os.kill(victim, signal.SIGKILL)
     heron.when("counted", lambda now: now["checkpoints"]["restores"] == 1, "a restore")

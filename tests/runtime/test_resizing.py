@@ -54,7 +54,7 @@ def test_sizes_and_concurrency_change_and_no_process_ends(heron: Heron, out: Pat
         (("--component-cpu", "work:much"), "is not NAME:CORES"),
         (("--component-ram", "wrk:256MB"), "no component 'wrk'; did you mean 'work'?"),
         (("--component-ram", "work:256MB", "--component-ram", "work:1GB"), "is given both 256MB and 1GB"),
-        (("--runtime-config", f"work:{KEY}:8"), "for an asynchronous bolt alone"),
+        (("--runtime-config", f"work:{KEY}:8"), "only for a single asynchronous bolt"),
         (("--runtime-config", f"call:{KEY}:513"), "a whole number from 1 to 512"),
     ):
         heron(*update, *words).refused(USAGE, said)

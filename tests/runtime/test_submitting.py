@@ -45,7 +45,7 @@ def test_kill_on_interrupt_ends_the_topology_as_well(heron: Heron) -> None:
     assert code == 130 and "interrupted: removing topology 'kept'" in err
     assert heron.names() == []
     heron.check_clean()
-    assert err.rstrip().endswith("topology 'kept' is removed; its logs: heron logs local kept")
+    assert err.rstrip().endswith("topology 'kept' was removed; its logs: heron logs local kept")
     heron("logs", "local", "kept").ok()
     heron("submit", "local", WORD_COUNT, "kept", "--kill-on-interrupt").refused(2, "--kill-on-interrupt needs --wait")
 

@@ -68,7 +68,7 @@ def test_more_tasks_are_wanted_for_two_minutes_and_say_why() -> None:
     assert job.looks(2, FEW) == []
     (changed,) = job.looks(1, FEW)
     assert job.work["tasks"] == 5 == changed.after
-    assert changed.text == "work 3 -> 5 tasks: 2,700/s arrive; a task does 947/s, and is to be 70 % busy"
+    assert changed.text == "work 3 -> 5 tasks: 2,700/s arrive; a task does 947/s, and should be 70 % busy"
 
 
 def test_a_full_machine_is_no_reason_against_tasks_that_wait_for_something_else() -> None:
@@ -116,7 +116,7 @@ def test_what_has_no_effect_is_not_tried_for_an_hour_then_for_two() -> None:
         (439, Cleared, "no effect"),
     ]
     texts = [one.text for _, one in told]
-    assert texts[1] == "work 3 -> 5 tasks had 0 % of the planned effect; nothing more is tried for 1h00m"
+    assert texts[1] == "work 3 -> 5 tasks had 0 % of the planned effect; no further changes for 1h00m"
 
 
 def test_a_change_that_nobody_made_is_barred_and_one_that_was_refused_is_forgotten() -> None:
@@ -137,7 +137,9 @@ def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     assert [one.text for one in job.of(Alerted)] == ["work needs 5 tasks, and scale.max.work is 4; raise it"]
     unset = Job(replace(GOAL, max={}))
     unset.looks(5, FEW)
-    assert [one.text for one in unset.said] == ["not scaled: work needs 5 tasks, but scale.max.work is not set; set it"]
+    assert [one.text for one in unset.said] == [
+        "not scaled: work needs 5 tasks, but scale.max.work is not set; set this limit"
+    ]
     fixed = Job(fixed="layer oncall sets parallelism.work")
     fixed.looks(5, FEW)
     assert [type(one) for one in fixed.said] == [Refused], "said once"

@@ -142,7 +142,7 @@ def test_kill_9_of_the_scheduler_restarts_nothing(world: World) -> None:
     assert {name: {one.pid for one in found} for name, found in world.containers().items()} == alive
     assert world.starts() == {"0-1", "1-1", "2-1"}
     log = world.deployed.log("scheduler")
-    assert "the scheduler ended by signal SIGKILL; it is started again" in log
+    assert "the scheduler ended by signal SIGKILL; restarting it" in log
 
 
 def test_a_scheduler_that_ends_leaves_its_containers(world: World) -> None:
@@ -163,6 +163,4 @@ def test_a_scheduler_that_hangs_is_replaced(world: World) -> None:
     assert world.itself.pid != first.pid
     key = [(one.name, one.submission, one.epoch) for one in before.values()]
     assert [(one.name, one.submission, one.epoch) for one in after.values()] == key
-    assert "the scheduler did not answer for 10 s and was killed; it is started again" in world.deployed.log(
-        "scheduler"
-    )
+    assert "the scheduler did not answer for 10 s and was killed; restarting it" in world.deployed.log("scheduler")

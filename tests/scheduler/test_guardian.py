@@ -62,8 +62,8 @@ def starts(tmp_path: Path, what: str) -> tuple[int, int, str]:
 @pytest.mark.parametrize(
     ("what", "count", "words"),
     [
-        ("hang", 2, "did not answer for 1 s and was killed; it is started again"),
-        ("hang at its start", 2, "had not started after 2 s and was killed; it is started again"),
+        ("hang", 2, "did not answer for 1 s and was killed; restarting it"),
+        ("hang at its start", 2, "had not started after 2 s and was killed; restarting it"),
         ("kill", 2, ""),
         # What it needs may be away for a while.
         ("fail", 2, ""),

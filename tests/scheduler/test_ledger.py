@@ -48,7 +48,7 @@ def test_a_successor_takes_over_what_was_written(state: StateManager) -> None:
     first = store(state)
     assert first.take() == ({}, True, False, ())
     first.write(LEDGER)
-    with pytest.raises(FencedError, match="another scheduler runs topology 'wc'"):
+    with pytest.raises(FencedError, match="another scheduler is running topology 'wc'"):
         store(state, "two").take()
     release(state)
     # The first one is this process, which lives.

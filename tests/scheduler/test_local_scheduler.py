@@ -93,7 +93,7 @@ def test_kill_9_of_the_scheduler_starts_everything_anew(home: Path) -> None:
         wait_for(lambda: all(len(deployed.starts(name)) == 2 for name in EVERYBODY), 30.0)
         assert process.poll() is None
         assert deployed.causes(1) == [("", ""), ("lost_host", "its scheduler had ended")]
-        assert "the scheduler ended by signal SIGKILL; it is started again" in deployed.log("scheduler")
+        assert "the scheduler ended by signal SIGKILL; restarting it" in deployed.log("scheduler")
         with client(deployed) as rpc:
             assert len(rpc.call(control_pb2.GetContainers()).containers) == 3
             rpc.call(control_pb2.KillTopology(), timeout_s=10)
@@ -152,7 +152,7 @@ def test_restart_container_waits_for_the_new_one(home: Path) -> None:
         wait_for(lambda: len(deployed.starts("container_2_count_2")) == 2, 30.0)
         rpc.call(control_pb2.RestartContainer(container=-1), timeout_s=10)
         wait_for(lambda: len(deployed.starts("tmaster")) == 2, 30.0)
-        assert deployed.causes(2)[:2] == [("", ""), ("restarted", "a user asked for it")]
+        assert deployed.causes(2)[:2] == [("", ""), ("restarted", "a user requested it")]
         with pytest.raises(RpcError, match="no container 7; its containers are 0, 1, 2"):
             rpc.call(control_pb2.RestartContainer(container=7))
 
@@ -178,7 +178,7 @@ def test_second_scheduler_is_refused(home: Path) -> None:
             [sys.executable, "-m", "tests.support.fake_scheduler", "--launch", deployed.launch_file], timeout=20
         )
         assert second.returncode == exit_codes.FENCED
-        assert "another scheduler runs topology 'word-count'" in deployed.log("scheduler")
+        assert "another scheduler is running topology 'word-count'" in deployed.log("scheduler")
         assert first.poll() is None
         assert rpc.call(control_pb2.GetContainers()) is not None
 

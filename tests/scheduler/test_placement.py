@@ -82,7 +82,7 @@ def test_an_unconfirmed_end_has_a_successor_at_once_that_waits_for_the_lease() -
     effects = story.wait(3, Heard(1, 2))
     assert of(effects, Activate)[0] == Activate(1, 2, 2)
     assert of(effects, Cancel)[0].submission == 1, "what is left of it is cancelled"
-    assert of(story.do(Heard(1, 1, 1)), Fence) == [Fence(1, 1, "submission 2 has its place")]
+    assert of(story.do(Heard(1, 1, 1)), Fence) == [Fence(1, 1, "submission 2 has replaced it")]
     [view] = story.machine.views()
     assert (view.restarts, view.exit_reason) == (1, ExitReason.LOST_HOST), "of a lost host as of an end"
     assert "lost on a" in view.words or "lost on a" in story.machine.ledger[1].past.detail
@@ -198,14 +198,14 @@ def test_the_ledger_says_why_a_container_is_started_again() -> None:
     leaves.end(host="a", words="PREEMPTED", reason=ExitReason.PREEMPTED)
     assert cause(leaves) == (ExitReason.PREEMPTED, "it had to leave a: preempted")
     again = Story().run()
-    again.do(RestartAsked((1,), "ann asked for it"))
+    again.do(RestartAsked((1,), "ann requested it"))
     again.end(host="a", words="CANCELLED", reason=ExitReason.KILLED)
-    assert cause(again) == (ExitReason.RESTARTED, "ann asked for it")
+    assert cause(again) == (ExitReason.RESTARTED, "ann requested it")
     told = Story().run()
-    told.do(RestartAsked((1,), "ann asked for it"))
-    assert not of(told.do(Leaving(1, 1, "its engine ends it")), Note), "because it was asked to"
+    told.do(RestartAsked((1,), "ann requested it"))
+    assert not of(told.do(Leaving(1, 1, "its engine is ending it")), Note), "because it was asked to"
     told.end(host="a", words="CANCELLED", reason=ExitReason.KILLED)
-    assert cause(told) == (ExitReason.RESTARTED, "ann asked for it")
+    assert cause(told) == (ExitReason.RESTARTED, "ann requested it")
     moved = Story().run()
     moved.do(MoveAsked(1, "a", "ann"))
     moved.do(MoveEnded(1))

@@ -79,7 +79,7 @@ def test_a_container_of_another_size_stands_by_before_the_old_one_ends() -> None
     assert [one.submission for one in of(story.start(1, 2), Cancel)] == [1]
     effects = story.do(Heard(1, 1, 0, stopped=1))
     assert of(effects, Activate) == [Activate(1, 2, 2)]
-    assert of(effects, Persist)[0].ledger[1].cause == Cause(ExitReason.RESTARTED, "ann gave it another size")
+    assert of(effects, Persist)[0].ledger[1].cause == Cause(ExitReason.RESTARTED, "ann changed its size")
     for refused in (True, False):
         stays = Story().run()
         stays.do(MoveAsked(1, "", "ann"))
@@ -201,7 +201,7 @@ def test_an_avoidance_is_lifted_but_not_a_drain_that_goes_on() -> None:
     story.list()
     assert story.do(HostLifted("n7", "bob")) == [] and story.do(HostLifted("n8", "bob")) == []
     story.do(DrainEnded("n7", failed=False))
-    assert [(one.host, one.why) for one in story.machine.avoided(story.now)] == [("n7", "ann drains it")]
+    assert [(one.host, one.why) for one in story.machine.avoided(story.now)] == [("n7", "ann is draining it")]
     effects = story.do(HostLifted("n7", "bob"))
     assert of(effects, Persist)[0].hosts == () and story.machine.avoided(story.now) == ()
     assert [one.request.avoid for one in of(effects, Submit)] == [()], "what waits may use it"

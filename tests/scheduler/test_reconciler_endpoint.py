@@ -96,7 +96,7 @@ async def test_a_submission_is_the_process_that_said_hello_first(world: World) -
         again = await one.client.call(one.hello())
         assert again.secret == one.credential.secret, "its own hello may come twice"
         for nonce, words in (
-            (os.urandom(32), "is another process, which has said hello before"),
+            (os.urandom(32), "was already claimed by another process"),
             (b"", "32 bytes"),
         ):
             impostor = one.hello()
@@ -238,7 +238,7 @@ async def test_logs_that_did_not_arrive_are_said_to_be_lost(world: World, monkey
         for number in (1, 2):
             world.engine.end(found[f"executor-{number}"].engine_id, ExitReason.CRASHED)
         world.engine.changed()
-        said = "container 1, submission 1, has ended without sending its logs; they are on host n2, if it still has"
+        said = "container 1, submission 1, has ended without sending its logs; they are on host n2, if they still has"
         file = logs / "executor-1.log"
         await eventually(lambda: file.exists() and said in file.read_text(), what="the sentence")
         await scheduler.when(lambda found: found["executor-2"].submission == 2, "another submission")

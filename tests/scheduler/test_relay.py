@@ -210,7 +210,7 @@ async def test_clients_are_no_containers_and_containers_no_clients(world: World)
                 (mine, endpoint_pb2.StateCall(session=1, credential=one.credential, get=paths.tmaster(NAME))),
                 (one.client, endpoint_pb2.StateCall(session=2, credential=one.credential, open=opening)),
             ):
-                with pytest.raises(InvalidRpcError, match="each other's sessions"):
+                with pytest.raises(InvalidRpcError, match="each other's state sessions"):
                     await sender.call(call)
             assert endpoint.not_theirs == len(refused) + 3
             # What is for nobody to ask by a relay.
@@ -318,5 +318,5 @@ async def test_the_key_of_clients_is_private(world: World) -> None:
         assert folder.stat().st_mode & 0o777 == 0o700
         assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
         (folder / "client.key").chmod(0o644)
-        with pytest.raises(ConfigError, match="not readable by you alone"):
+        with pytest.raises(ConfigError, match="must be readable by you alone"):
             access.client_of(CLUSTER)

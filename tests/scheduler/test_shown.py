@@ -6,7 +6,7 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.scheduler.containers import record_of
 from heronpy.scheduler.placement_events import ContainerView, Phase
 
-SAID = "host folder /data/heron cannot be made: Permission denied"
+SAID = "host folder /data/heron cannot be created: Permission denied"
 
 
 def view(phase: Phase, engine_id: str) -> ContainerView:

@@ -106,7 +106,7 @@ async def test_requests_under_way_are_bounded_in_bytes(
         first = asyncio.ensure_future(writing(1))
         await asyncio.sleep(0)
         try:
-            with pytest.raises(RetryableRpcError, match="too many bytes are under way"):
+            with pytest.raises(RetryableRpcError, match="too many bytes are in transit"):
                 await writing(2)
             assert (
                 await endpoint.call(call(session, get=paths.tmaster("wc")), 0, 3, print)

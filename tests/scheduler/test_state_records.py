@@ -76,7 +76,7 @@ def test_a_node_waits_for_its_owner_over_a_restart_and_is_no_other_containers() 
 def test_changes_below_that_of_the_opening_were_given_up() -> None:
     records = made(MemoryStateManager())
     records.open(0.0, 1, 3, 10.0, 7)
-    with pytest.raises(StateError, match="change 6 of this session was given up"):
+    with pytest.raises(StateError, match="change 6 of this session was abandoned"):
         records.begin(1, 6)
     assert records.begin(1, 7) and not records.begin(1, 7)
 

@@ -272,7 +272,9 @@ def test_a_stored_package_that_was_changed_is_not_taken(tmp_path: Path, program:
     status = (entry / "main.py").stat()
     (entry / "main.py").write_text("EVIL = 1\n")
     os.utime(entry / "main.py", ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(PackageError, match=r"has 'main.py' with other content than was submitted; remove that folder"):
+    with pytest.raises(
+        PackageError, match=r"has 'main.py' with content that differs from the submitted file; remove that folder"
+    ):
         store.add(program)
     (entry / "main.py").unlink()
     with pytest.raises(PackageError, match=r"lacks 'main.py'"):

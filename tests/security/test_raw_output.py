@@ -83,13 +83,13 @@ def test_the_last_words_of_a_process_are_its_own() -> None:
 
 def test_what_the_runtime_logs_in_passing_are_no_last_words() -> None:
     """A task that user code ended with os._exit() "said last: processing carefully for a while ..."."""
-    routine = format_record(0.0, "INFO", "container_1_b_2", "heron.instance", "processing carefully for a while") + "\n"
+    routine = format_record(0.0, "INFO", "container_1_b_2", "heron.instance", "recording each tuple for a while") + "\n"
     theirs = format_record(0.0, "INFO", "container_1_b_2", "log", "bye") + "\n"
     warned = format_record(0.0, "WARN", "container_1_b_2", "heron.instance", "the disk is full") + "\n"
     assert last_line_of((theirs + routine).encode(), routine=False) == "bye"
     assert last_line_of((warned + routine).encode(), routine=False) == "the disk is full"
     assert last_line_of(routine.encode(), routine=False) == ""
-    assert last_line_of(routine.encode()) == "processing carefully for a while"
+    assert last_line_of(routine.encode()) == "recording each tuple for a while"
 
 
 def test_a_long_line_in_a_file_is_one_record_at_most(tmp_path: Path) -> None:

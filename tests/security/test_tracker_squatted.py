@@ -164,7 +164,7 @@ def test_an_open_page_says_that_the_tracker_was_started_again(heron: Heron) -> N
         page.get_by_text("the tracker does not answer").first.wait_for()
         now = address_of(heron)
         assert now != before
-        page.get_by_text("the tracker was started again, and has a new address").first.wait_for()
+        page.get_by_text("the tracker was restarted and has a new address").first.wait_for()
         page.get_by_text("run heron ui, and open the address that it prints").first.wait_for()
         assert urlsplit(now).netloc not in page.content(), "an old page does not learn the new name"
 

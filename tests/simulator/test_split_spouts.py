@@ -213,8 +213,8 @@ def test_a_stream_behind_a_batch_skips_its_splits() -> None:
     ("splits", "why"),
     [
         (["a"], "must return Split objects"),
-        ([Split("a"), Split("a")], "needs a name of its own, not 'a'"),
-        ([Split("")], "needs a name of its own"),
+        ([Split("a"), Split("a")], "needs a unique name, not 'a'"),
+        ([Split("")], "needs a unique name"),
         ([Split("a", -1)], "split 'a' has -1 bytes"),
         ([Split("a", 1, object())], "must be JSON values"),
         ([Split("a", 1, "x" * SPLIT_BYTES_MAX)], "exceeds the limit"),

@@ -231,7 +231,7 @@ def test_a_gateway_whose_host_was_lost_goes_on_later(home: Path, late: str) -> N
         old.inbox.commit(ticket, manifest)
     assert rows_of(home / "table") == [1, 2] and not list(home.glob("table/_staging/*"))
     for call in (lambda: list(old.inbox.scan()), lambda: old.inbox.claim(ticket)):
-        with pytest.raises(FencedError, match="replaced by a later one"):
+        with pytest.raises(FencedError, match="replaced by a later gateway"):
             call()
 
 
@@ -340,7 +340,7 @@ def test_batches_that_this_host_does_not_have_are_named(home: Path) -> None:
     for lost in ({"place": str(home / "gone"), "within": ["x", "store"]}, {"folder": str(home / "old")}):
         other = copy(state)
         other["spark.sink"] = {k: v for k, v in other["spark.sink"].items() if k not in ("place", "within")} | lost
-        with pytest.raises(ConfigError, match="the restored checkpoint has batches in "):
+        with pytest.raises(ConfigError, match="the restored checkpoint refers to batches in "):
             start(SparkSink, config_of(), attempt=1, state=other, checkpoint=1)
 
 

@@ -385,7 +385,7 @@ def test_a_batch_that_was_removed_from_the_table_is_named_and_made_again(world: 
     world.drain()
     shutil.rmtree(next(world.table.glob("batch=*")))
     (problem,) = checking.check("", "p", str(world.table)).problems
-    assert problem == "a.log 0-72 is done in the ledger, and not in the table"
+    assert problem == "a.log 0-72 is done in the ledger, but not in the table"
     assert checking.check("", "p", str(world.other)).problems == []
 
 

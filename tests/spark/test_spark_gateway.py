@@ -338,7 +338,7 @@ def test_one_gateway_at_a_time_and_a_clean_stop(gateway, tmp_path):
     rival.log = tmp_path / "rival.log"
     rival.start()
     assert rival.process.wait(60) == 5
-    assert "another Spark gateway of this topology still runs" in rival.log.read_text()
+    assert "another Spark gateway of this topology is still runs" in rival.log.read_text()
     assert gateway.stop() == 0
     wait_for(lambda: not psutil.pid_exists(jvm) or psutil.Process(jvm).status() == psutil.STATUS_ZOMBIE, 20)
     gateway.start()
@@ -348,7 +348,7 @@ def test_a_jvm_that_is_killed_is_no_fault_of_the_gateway(gateway):
     os.kill(wait_for(lambda: jvm_of(gateway), 90), signal.SIGKILL)
     status = gateway.process.wait(60) << 8
     assert classify(status, ExitHints()) is ExitReason.CRASHED
-    assert "this process ends and a new one continues" in gateway.log.read_text()
+    assert "this process ends and a new process continues" in gateway.log.read_text()
     gateway.start()
 
 

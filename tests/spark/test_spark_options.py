@@ -123,7 +123,7 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"JAVA_HOME is .* is not a program"):
         check_spark()
     fake_java(tmp_path, "11.0.2")
-    with pytest.raises(ConfigError, match="is Java 11 and Spark needs Java 17"):
+    with pytest.raises(ConfigError, match="is Java 11, but Spark needs Java 17"):
         check_spark()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -206,7 +206,7 @@ def test_mixed_first_values_are_decided_by_the_first(tmp_path):
 def test_a_required_column_refuses_none(tmp_path):
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     table, misfits = shape(tmp_path, ("a",), schema).table([(1,), (None,)])
-    assert table.num_rows == 1 and "a value is missing" in misfits[0].reason
+    assert table.num_rows == 1 and "a column without nulls got a null" in misfits[0].reason
 
 
 def test_numbers_too_large_are_misfits(tmp_path):

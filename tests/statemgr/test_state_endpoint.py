@@ -363,10 +363,10 @@ def test_a_stranger_and_a_forged_credential_are_refused(endpoint: Endpoint, monk
     with pytest.raises(ConfigError, match="cannot read"):
         EndpointStateManager(str(endpoint.folder / "nowhere"))
     (token.parent / "credential.json").write_text("{}")
-    with pytest.raises(ConfigError, match="holds no session credential"):
+    with pytest.raises(ConfigError, match="contains no session credential"):
         EndpointStateManager(str(token))
     token.write_text("{}")
-    with pytest.raises(ConfigError, match="holds no join token"):
+    with pytest.raises(ConfigError, match="contains no join token"):
         EndpointStateManager(str(token))
     with pytest.raises(ConfigError, match="known types are local, zookeeper"):
         open_state("endpoint", str(token))

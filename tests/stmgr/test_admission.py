@@ -68,7 +68,7 @@ def test_the_packing_plan_decides_about_tasks_that_the_plan_has_not_here(
     packing.containers.add(id=2).instances.add(task_id=4, component="count")
     state.create(paths.packing_plan("wc"), packing.SerializeToString())
     asyncio.run(answered(admitting.by_packing(asks(3), state)))
-    with pytest.raises(RpcError, match="container_1_count_4 is in no packing plan of container 1"):
+    with pytest.raises(RpcError, match="container_1_count_4 is not in the packing plan of container 1"):
         asyncio.run(answered(admitting.by_packing(asks(4), state)))
 
 

@@ -262,7 +262,7 @@ def test_metadata_that_others_may_write_is_not_restored(
     if owner == 0:
         check_trusted(location)  # what root has written is fine for everybody
         os.chown(path, 12345, -1)
-    with pytest.raises(DamagedFileError, match=r"belongs to another user .* copy it as your own"):
+    with pytest.raises(DamagedFileError, match=r"belongs to another user .* make a copy that you own"):
         Tasks(store, FILES, 1, location)
 
 
@@ -271,7 +271,7 @@ def test_a_class_that_is_gone_is_one_sentence(store: CheckpointStore, monkeypatc
     tasks.state("key")["key"] = Gone()
     location = tasks.checkpoint(1).location
     monkeypatch.delattr(f"{__name__}.Gone")
-    with pytest.raises(HeronError, match="submit the code that its values belong to"):
+    with pytest.raises(HeronError, match="submit the code that defines the classes of its values"):
         Tasks(store, FILES, 1, location)
 
 

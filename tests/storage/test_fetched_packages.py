@@ -110,7 +110,7 @@ def _away(offset: int) -> bytes:
         (Other(archive({"word": b"x"})).read, 99_999, "damaged 2 times: its archive arrived with 10240 of 99999 bytes"),
         (Other(archive({"word": b"x"}) + b"more").read, 10_240, r"its archive arrived with 10244 of 10240 bytes"),
         (Other(b"noise" * 1000).read, 5000, "damaged"),
-        (Other(archive({"../out": b"x"})).read, 10_240, "leads out of it"),
+        (Other(archive({"../out": b"x"})).read, 10_240, "leads out of the package"),
         (_away, 10, "does not answer"),
         (_away, 1 << 60, "leave some files out"),
     ],
@@ -125,7 +125,7 @@ def test_what_is_not_whole_is_no_entry(tmp_path: Path, read: Callable[[int], byt
 
 
 def test_a_name_that_is_no_digest_leads_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(PackageError, match="no digest"):
+    with pytest.raises(PackageError, match="does not have a digest"):
         PackageStore(tmp_path).fetch("../../etc", _away, 10, b"")
 
 

@@ -53,7 +53,7 @@ def test_the_command_packs_what_is_asked_for_and_what_that_needs(index: Path, he
         ("nowhere==1", "cannot be packed: .*nowhere==1"),
         ("gamma", "cannot be packed: .*gamma"),  # only its source is there, which would be built
         ("beta==", "cannot be packed: .*beta=="),
-        ("", "has no requirement that could be packed"),
+        ("", "contains no requirement that can be packed"),
     ],
 )
 def test_what_cannot_be_packed_is_named_and_leaves_nothing(index: Path, tmp_path: Path, line: str, reason: str) -> None:
@@ -85,7 +85,7 @@ def test_only_wheels_are_in_a_wheelhouse(tmp_path: Path, name: str) -> None:
 
 def test_a_file_that_is_no_wheelhouse(tmp_path: Path) -> None:
     (tmp_path / "env.zip").write_text("text")
-    with pytest.raises(PackageError, match=r"env\.zip is not a wheelhouse; make one with 'heron env pack'"):
+    with pytest.raises(PackageError, match=r"env\.zip is not a wheelhouse; create one with 'heron env pack'"):
         wheelhouse.digest_of(tmp_path / "env.zip")
     house(tmp_path / "empty.zip")
     with pytest.raises(PackageError, match="does not hold wheels"):
@@ -100,13 +100,13 @@ def test_a_submit_refuses_a_wheelhouse_that_cannot_work(tmp_path: Path) -> None:
     good = EngineSettings(kind="slurm", environment=str(file), shared=f"/other:{tmp_path}")
     assert environment_digest(good) == wheelhouse.digest_of(file)
     for settings, reason in (
-        (EngineSettings(environment=str(file)), "this one has none"),
+        (EngineSettings(environment=str(file)), "this cluster has no engine"),
         (EngineSettings(kind="slurm", environment="env.zip", shared="/"), "absolute"),
         (
             EngineSettings(kind="slurm", environment=str(file), shared="/other"),
-            "below no folder of heron.engine.shared",
+            "is not below a folder of heron.engine.shared",
         ),
-        (EngineSettings(kind="slurm", environment=str(file)), "below no folder of heron.engine.shared"),
+        (EngineSettings(kind="slurm", environment=str(file)), "is not below a folder of heron.engine.shared"),
     ):
         with pytest.raises(ConfigError, match=reason):
             check_environment(settings)

@@ -84,4 +84,4 @@ def test_a_source_that_may_not_end_is_a_stream_for_auto() -> None:
     builder = Builder()
     builder.new_source(evens).set_name("evens").log()
     why = choose(Runner().build("test", Config(), builder).build()).why
-    assert why == "spout 'evens' is not known to end; give new_source bounded=True if it does"
+    assert why == "spout 'evens' is not known to end; give new_source bounded=True if the spout ends"

@@ -127,7 +127,7 @@ class MemoryStateManager:
         with self.store.changed:
             node = self.store.nodes.setdefault(path, Node(b"0", 0, None))
             if not node.data.isdigit():
-                raise StateError(f"state node {path!r} does not hold a counter")
+                raise StateError(f"state node {path!r} does not contain a counter")
             number = int(node.data) + 1
             node.data = str(number).encode()
             node.version += 1

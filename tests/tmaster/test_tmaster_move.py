@@ -30,7 +30,7 @@ def test_with_checkpoints_the_answer_waits_for_one_that_the_moved_tasks_restore(
     world.until(lambda: world.life == control_pb2.LIFE_RUNNING, 60)
     before = world.log.completed
     token = world.request(events.RestartRequested, 0, 0, "", (1,))
-    assert world.answer(token).body.text == "a checkpoint is there"
+    assert world.answer(token).body.text == "a checkpoint exists"
     assert world.log.completed == before + 1 and held(world)
     world.sims[1].restart([])
     world.until(lambda: not held(world) and world.life == control_pb2.LIFE_RUNNING, 60)
@@ -44,7 +44,7 @@ def test_a_move_that_never_comes_or_cannot_be_prepared_holds_the_spouts_for_a_ti
     world.sims[1].silent = True
     world.until(lambda: world.life == control_pb2.LIFE_DEGRADED, 60)
     token = world.request(events.RestartRequested, 0, 0, "", (2,))
-    assert "is not whole" in world.answer(token).body.text and not held(world)
+    assert "is not complete" in world.answer(token).body.text and not held(world)
     exact = CheckpointWorld()
     exact.until(lambda: exact.life == control_pb2.LIFE_RUNNING, 60)
     exact.mute = {1}

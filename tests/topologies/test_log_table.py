@@ -161,7 +161,7 @@ def test_whatever_a_new_user_kills_mends_and_loses(heron: Heron, tmp_path: Path)
     heron.kill("LogTable")
     program.write_text(mended)
     heron.submit(program, "LogTable", "--logs", logs, "--output", table)
-    assert "to try again" in heron("units", "bad", "requests", "--retry").ok().out
+    assert "to retry" in heron("units", "bad", "requests", "--retry").ok().out
     wait_for(lambda: heron("units", "bad", "requests").code == 0, PATIENCE_S, "no bad line")
     wait_for(agrees, PATIENCE_S, "table and ledger agree")
     heron.kill("LogTable")

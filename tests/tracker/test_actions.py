@@ -71,7 +71,7 @@ def test_what_a_job_would_undo_is_refused(asking: Asking, busy: FakeTopology, ac
     busy.state.set(paths.running_job("wordy"), running.encode())
     body = {"parallelism": {"count": 3}} if action == "update" else {}
     answer = asking.act(action, body, If_Match='"1"')
-    assert answer.status_code >= 400 and "is kept by its job" in answer.text and requests(busy) == []
+    assert answer.status_code >= 400 and "is controlled by its job" in answer.text and requests(busy) == []
     # A topology that has only the name of the job is anybody's.
     busy.state.set(paths.running_job("wordy"), running.replace(record.topology_id, "another").encode())
     assert asking.act(action, {**body, "dry_run": True}, If_Match='"1"').status_code == 200
@@ -95,14 +95,14 @@ def test_an_update_needs_the_version_that_was_seen(asking: Asking, busy: FakeTop
     [
         ("restart", {"task": 9}, 400, "has no task 9"),
         ("restart", {"component": "cuont"}, 400, "did you mean 'count'"),
-        ("restart", {"component": "count", "task": 2}, 400, "not two of them"),
+        ("restart", {"component": "count", "task": 2}, 400, "name only one of"),
         ("update", {}, 400, "either parallelism or settings"),
         ("update", {"parallelism": {"count": 0}}, 400, "is not NAME:N"),
-        ("update", {"parallelism": {"count": "x"}}, 400, "the body does not fit"),
+        ("update", {"parallelism": {"count": "x"}}, 400, "the body is invalid"),
         ("savepoint", {}, 400, "has no checkpoints"),
         ("restore", {"checkpoint": 3}, 400, "has no checkpoints"),
         ("activate", {"task": 3}, 400, "activate takes no task"),
-        ("activate", {"colour": 3}, 400, "the body does not fit"),
+        ("activate", {"colour": 3}, 400, "the body is invalid"),
         ("deactivate", {"timeout_s": 1e9}, 400, "from 0.1 to 3600"),
         ("explode", {}, 404, "there is nothing at"),
     ],

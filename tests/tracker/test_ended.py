@@ -110,7 +110,7 @@ def test_its_row_has_what_the_doctor_said_last(asking: Asking, seen: FakeTopolog
     end_of(asking, seen)
     [listed] = asking.get("/api/v1/history")["topologies"]
     assert listed["sentence"].startswith(
-        "topology 'wordy' was killed; the doctor said last: data skew: container_1_count_2,"
+        "topology 'wordy' was killed; the doctor's last finding: data skew: container_1_count_2,"
     )
     assert listed["sentence"].endswith("80 % of its tuples have user='big'")
     assert (listed["verdict"], listed["calm"], listed["next"]) == ("skew", False, None)
@@ -215,7 +215,10 @@ def test_one_whose_master_left_nothing_is_known_by_what_the_state_held(asking: A
     assert asking.get(f"{WORDY}/timeline?metric=executed_per_s")["series"][0]["values"] == [3.0]
     for missing in ("exceptions", "tasks", "units", "slow"):
         answer = asking.ask("GET", f"{WORDY}/{missing}")
-        assert answer.status_code == 410 and answer.json()["title"] == "topology 'wordy' was killed; this was not kept"
+        assert (
+            answer.status_code == 410
+            and answer.json()["title"] == "topology 'wordy' was killed; this information was not kept"
+        )
     assert asking.ask("GET", f"{WORDY}/load").status_code == 410
 
 

@@ -85,7 +85,7 @@ def test_stacks_are_asked_for_and_given(
         assert (begun["process"], begun["kind"], begun["under_way"]) == ("container_1_count_2", "stacks", True)
         assert (await client.get(f"{TASK}/stacks")).json()["under_way"]
         again = await client.post(f"{TASK}/profile", json={})
-        assert again.status_code == 409 and "is being taken already: stacks" in again.json()["title"]
+        assert again.status_code == 409 and "is already being collected: stacks" in again.json()["title"]
         service.go.set()
         found = (await result(client, f"{TASK}/stacks")).json()
         assert found["stacks"] == "Thread 0x1 ...\n" and found["profile"] is None and found["at"] > 0
@@ -133,9 +133,9 @@ def test_a_profile_and_a_heap_have_their_shapes(
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
-        (RpcError("container_1_count_2 ended while it was sampled"), 409, "refused"),
-        (RpcError("py-spy may not attach; run the topology as root"), 409, "refused"),
-        (RetryableRpcError("evidence of container_1_count_2 is being taken already"), 409, "busy"),
+        (RpcError("container_1_count_2 ended while being sampled"), 409, "refused"),
+        (RpcError("py-spy is not permitted to attach; run the topology as root"), 409, "refused"),
+        (RetryableRpcError("evidence of container_1_count_2 is already being collected"), 409, "busy"),
         (DeadlineError("the executor of container 1 did not answer within 55 s"), 503, "no-answer"),
     ],
 )
@@ -161,10 +161,10 @@ def test_what_fails_is_one_sentence_and_can_be_tried_again(
 @pytest.mark.parametrize(
     ("state", "pid", "said"),
     [
-        (control_pb2.PROC_BACKOFF, 0, "has ended and is about to be started again (oom)"),
-        (control_pb2.PROC_RUNNING, 13, "has ended meanwhile (oom), and was started again; ask again"),
-        (control_pb2.PROC_FAILED, 0, "has ended and is not started again (oom)"),
-        (control_pb2.PROC_RUNNING, 12, "has ended, and may be about to be started again"),
+        (control_pb2.PROC_BACKOFF, 0, "has ended and is about to be restarted (oom)"),
+        (control_pb2.PROC_RUNNING, 13, "has ended in the meantime (oom), and was restarted; try again"),
+        (control_pb2.PROC_FAILED, 0, "has ended and will not be restarted (oom)"),
+        (control_pb2.PROC_RUNNING, 12, "has ended, and may be about to be restarted"),
     ],
     ids=["between two starts", "started again", "for good", "not told yet"],
 )
@@ -173,7 +173,7 @@ def test_of_a_task_that_ends_meanwhile_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     async def test(client: httpx.AsyncClient, service: Service) -> None:
-        service.answer = InvalidRpcError("container_1_count_2 does not run in this container")
+        service.answer = InvalidRpcError("container_1_count_2 is not running in this container")
         assert (await client.post(f"{TASK}/stacks", json={})).status_code == 200
         process = running.status.executors[-1].processes[0]
         process.state, process.pid, process.exit_reason = state, pid, "oom"
@@ -190,12 +190,12 @@ def test_of_a_task_that_ends_meanwhile_that_is_said(
         ("tasks/container_1_cuont_2/stacks", {}, 404, "did you mean 'container_1_count_2'"),
         ("tasks/99/stacks", {}, 404, "has no task or process '99'"),
         ("tasks/..%2F..%2Fetc/stacks", {}, 404, "there is nothing at"),
-        ("tasks/3/stacks", {}, 409, "container_1_count_3 has ended and is about to be started again (oom)"),
-        ("tasks/count-3/profile", {}, 409, "container_1_count_3 has ended and is about to be started again (oom)"),
+        ("tasks/3/stacks", {}, 409, "container_1_count_3 has ended and is about to be restarted (oom)"),
+        ("tasks/count-3/profile", {}, 409, "container_1_count_3 has ended and is about to be restarted (oom)"),
         ("tasks/2/profile", {"duration_s": 1e9}, 400, "from 0.5 to 60"),
         ("tasks/2/profile", {"rate": 0}, 400, "rate is 0"),
         ("tasks/2/heap", {"top": 10**6, "pause": True}, 400, "from 1 to 500"),
-        ("tasks/2/heap", {"colour": 1}, 400, "the body does not fit"),
+        ("tasks/2/heap", {"colour": 1}, 400, "the body is invalid"),
         ("tasks/2/trace", {}, 404, "there is nothing at"),
     ],
 )

@@ -50,5 +50,5 @@ def test_a_file_that_others_can_write_is_not_believed(tmp_path: Path) -> None:
         Tokens(tmp_path).holder(secret)
     tokens.path.chmod(0o600)
     tokens.path.write_text("not json")
-    with pytest.raises(ConfigError, match="remove it and make new tokens"):
+    with pytest.raises(ConfigError, match="remove it and create new tokens"):
         Tokens(tmp_path).holder(secret)

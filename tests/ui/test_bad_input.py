@@ -132,7 +132,7 @@ def test_an_update_of_a_plan_that_has_changed_is_refused(site: Site, tab: Tab) -
     dialog.get_by_label("count").fill("3")
     site.heron("update", "local", "marked", "--component-parallelism", "parse:2").ok()
     dialog.get_by_role("button", name="show what would happen").click()
-    dialog.get_by_text("look at what has changed, and ask again").wait_for()
+    dialog.get_by_text("check what has changed, and repeat the request").wait_for()
 
 
 def test_a_double_click_does_it_once(site: Site, tab: Tab) -> None:
@@ -180,7 +180,7 @@ def test_too_many_pages_at_once_are_told_to_wait(site: Site, tab: Tab) -> None:
             one.request("GET", "/api/v1/live", headers={"Host": address.netloc})
             assert one.getresponse().status == 200
         page.goto(site.page())
-        page.get_by_text(f"{STREAMS_MAX} pages of uid {os.getuid()} are watching already").wait_for()
+        page.get_by_text(f"{STREAMS_MAX} pages of uid {os.getuid()} are already open").wait_for()
     finally:
         for one in streams:
             one.close()

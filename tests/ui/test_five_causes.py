@@ -154,7 +154,7 @@ def test_the_cause_is_found_by_mouse_and_by_keyboard_alone(site: Sick, tab: Tab)
         page.get_by_role("heading", name=cause.heading).wait_for()
         page.locator("main").get_by_text(cause.seen).first.wait_for()
         take_evidence()
-        page.locator("section[aria-label='what it does now'], .log .lines").get_by_text(proof).first.wait_for()
+        page.locator("section[aria-label='current activity'], .log .lines").get_by_text(proof).first.wait_for()
     # Who knows the keys needs two steps: the first of the list is the worst, and so is the first finding.
     page.goto(site.address)
     page.reload()
@@ -165,6 +165,6 @@ def test_the_cause_is_found_by_mouse_and_by_keyboard_alone(site: Sick, tab: Tab)
     page.keyboard.press(key)
     page.get_by_role("heading", name=cause.heading).wait_for()
     page.wait_for_function(
-        "() => document.activeElement.closest(\"section[aria-label='what it does now'], .log\")",
+        "() => document.activeElement.closest(\"section[aria-label='current activity'], .log\")",
         timeout=2 * PATIENCE_MS,
     )

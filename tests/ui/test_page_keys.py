@@ -56,7 +56,7 @@ def test_keys_lead_from_the_list_to_the_doctor_and_to_evidence(site: Site, tab: 
     assert page.evaluate("document.activeElement.dataset.node") == "lines"
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="marked / lines").wait_for()
-    taken = page.get_by_role("region", name="what it does now")
+    taken = page.get_by_role("region", name="current activity")
 
     tab.broken = True  # a process that is busy may not print its stacks in time; the page says to ask again
 
@@ -70,7 +70,7 @@ def test_keys_lead_from_the_list_to_the_doctor_and_to_evidence(site: Site, tab: 
             return bool(title.count())
 
         wait_for(is_shown, PATIENCE_MS / 1000, what)
-        page.wait_for_function("() => document.activeElement.closest(\"section[aria-label='what it does now']\")")
+        page.wait_for_function("() => document.activeElement.closest(\"section[aria-label='current activity']\")")
 
     # Of the task of the first row.
     page.locator("section[aria-label=tasks] tbody a").first.wait_for()
@@ -193,7 +193,7 @@ def test_a_task_shows_what_it_does_by_keyboard_alone(site: Site, tab: Tab) -> No
     said: list[str] = []
     page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.accept()))
     page.goto(site.page("task", "container_1_count_3"))
-    taken = page.get_by_role("region", name="what it does now")
+    taken = page.get_by_role("region", name="current activity")
     for kind, what in (("stacks", "most recent call first"), ("heap", "It stopped for"), ("profile", "sampled by")):
         taken.get_by_role("button", name=kind).focus()
         page.keyboard.press("Enter")

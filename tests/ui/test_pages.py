@@ -441,7 +441,7 @@ def test_the_cause_stands_out_and_what_is_so_for_the_machine_does_not(site: Site
         assert style in articles.nth(place).locator(".rank").get_attribute("class").split()
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="count-3"))
     row.get_by_role("cell", name="MB").wait_for()
-    titles = page.locator("section[aria-label='what was seen of each task'] thead th").all_text_contents()
+    titles = page.locator("section[aria-label='observations of each task'] thead th").all_text_contents()
     assert {"memory", "restarts"} <= {title.split(" ")[0] for title in titles}
 
 
@@ -457,14 +457,14 @@ def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site,
     page.get_by_text("No news").wait_for()
     assert page.locator("[data-node=count]").count() == 1
     site.address = tab.address = heron("ui").ok().out.split()[-1]
-    page.get_by_text("the tracker was started again, and has a new address").first.wait_for()
+    page.get_by_text("the tracker was restarted and has a new address").first.wait_for()
     assert page.locator("[data-node=count]").count() == 1, "what was seen stays"
     tab.asked.clear()
     page.goto(site.page())
     page.locator("[data-node=count]", has_text="×3").wait_for()
     assert f"Page: {site.page()}" in heron("status", "local", "marked").ok().out
     heron.kill("marked")
-    page.get_by_text("this page shows what was seen last").wait_for()
+    page.get_by_text("this page shows the last known state").wait_for()
     # Not as it was found last, in the middle of its end.
     page.locator(".state", has_text="KILLED").wait_for()
     assert page.locator("[data-node]").count() == 3
@@ -475,12 +475,16 @@ def test_a_topology_that_has_ended_says_why_it_was_ill(site: Site, tab: Tab) -> 
     """The list said so, and the page of the topology not."""
     page, seen = tab.page, snapshot(site)
     killed = "topology 'marked' was killed"
-    ended = {"state": "KILLED", "ended_at": time.time(), "sentence": f"{killed}; the doctor said last: count-3 is slow"}
+    ended = {
+        "state": "KILLED",
+        "ended_at": time.time(),
+        "sentence": f"{killed}; the doctor's last finding: count-3 is slow",
+    }
     messages = (("snapshot", seen | {"topology": seen["topology"] | ended}), ("gone", {"text": killed}))
     body = "".join(f"event: {event}\ndata: {json.dumps(data)}\n\n" for event, data in messages)
     page.route("**/live?*", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
     page.goto(site.page())
-    flow = page.locator(".flow", has_text="this page shows what was seen last")
+    flow = page.locator(".flow", has_text="this page shows the last known state")
     assert flow.text_content().startswith(f"{ended['sentence']} (")
 
 

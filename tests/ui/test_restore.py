@@ -42,7 +42,7 @@ def test_by_mouse_from_the_list_of_checkpoints(site: Site, tab: Tab) -> None:
     dialog.get_by_text(f"would go back to checkpoint {first}").wait_for()
     dialog.get_by_text("3 tasks restart with the state of that time").wait_for()
     dialog.get_by_text(
-        "is processed again; in states, and in what sinks publish with checkpoints, it counts once"
+        "is processed again; it counts once in states and in the output that sinks publish with checkpoints"
     ).wait_for()
     dialog.get_by_text(
         "spout clock keeps no position and cannot be rewound: tuples that it emits again may be counted"
@@ -53,7 +53,7 @@ def test_by_mouse_from_the_list_of_checkpoints(site: Site, tab: Tab) -> None:
     assert asked.value.headers["if-match"] and asked.value.post_data_json == {"checkpoint": first, "dry_run": False}
     dialog.get_by_text(f"has resumed from checkpoint {first}").wait_for()
     dialog.get_by_role("button", name="close").click()
-    page.get_by_text("abandoned for an older one").wait_for()
+    page.get_by_text("abandoned for an older checkpoint").wait_for()
 
 
 def test_before_the_page_knows_the_plan(site: Site, tab: Tab) -> None:

@@ -62,8 +62,8 @@ def test_the_cause_that_was_there_to_the_end_is_named() -> None:
     said = [one.sentence for one in found.findings]
     assert said == [
         "topology 'clicks' was killed, after 2h00m",
-        "container_1_count_7 ended for lack of memory 1 time in its last half hour",
-        "container_1_parse_3 was started again 4 times in its last half hour; last user exception: ValueError: no number",
+        "container_1_count_7 ran out of memory 1 time in its last half hour",
+        "container_1_parse_3 was restarted 4 times in its last half hour; last user exception: ValueError: no number",
         "its results are not complete: 3 dead letters, 2 lost",
         "the spouts were held 80 % of its last 5m00s, mostly by container_1_count_7",
         "the busiest task of count was 98 % busy in its last 5m00s, the mean task 50 %",
@@ -92,7 +92,9 @@ def test_nothing_that_stood_out_is_said_too() -> None:
 def test_what_the_doctor_said_last_goes_before_what_follows_from_minutes() -> None:
     shown = ended()
     shown.verdict, shown.calm, shown.component, shown.task = "skew", False, "count", "container_1_count_2"
-    shown.sentence = "topology 'clicks' was killed; the doctor said last: data skew: 98 % of its tuples have user='big'"
+    shown.sentence = (
+        "topology 'clicks' was killed; the doctor's last finding: data skew: 98 % of its tuples have user='big'"
+    )
     timeline = minutes(__held=[0.9] * 5, count__executed_per_s=[1.0] * 5, count__busy_max=[0.98] * 5)
     found = doctor_of_ended(shown, [], timeline)
     assert verdicts(found.findings) == ["skew", "ended"] and not found.healthy

@@ -68,7 +68,7 @@ def test_every_type_comes_back_and_a_slice_has_its_own_values_only() -> None:
     ("kind", "why"),
     [
         (pa.timestamp("ns"), "use microseconds"),
-        (pa.list_(pa.date32()), "give it a field of its own"),
+        (pa.list_(pa.date32()), "use a separate field"),
         (pa.timestamp("us", "Nowhere/Land"), "time zone is not known"),
         (pa.dictionary(pa.int8(), pa.string()), "is not supported"),
         (pa.null(), "is not supported"),
@@ -120,7 +120,7 @@ def test_a_batch_of_another_schema_is_not_taken_for_one_of_this() -> None:
     """As after a restore from a checkpoint with tuples of an earlier topology."""
     earlier, now = pa.schema([("n", pa.int64())]), pa.schema([("n", pa.float64())])
     payload = encode_batch(pa.RecordBatch.from_pydict({"n": [1, 2]}, schema=earlier))
-    with pytest.raises(RemoteWireError, match="is of another Arrow schema"):
+    with pytest.raises(RemoteWireError, match="has a different Arrow schema"):
         decode_batch(payload, now, 2)
 
 

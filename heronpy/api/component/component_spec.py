@@ -117,7 +117,7 @@ class HeronComponentSpec(InputSource):
             elif output.stream_id == default and default in streams:
                 streams[default].fields.extend(output.fields)
                 if output.schema is not None or streams[default].schema is not None:
-                    raise TypeError(f"{self._title()} declares more than the schema of its stream {default!r}; drop it")
+                    raise TypeError(f"{self._title()} declares fields and a schema for stream {default!r}; drop one")
             else:
                 # Copied, because the Stream may be a class attribute that several components share.
                 streams[output.stream_id] = Stream(output.fields, output.stream_id, output.direct, output.schema)
@@ -143,7 +143,7 @@ class HeronComponentSpec(InputSource):
             if source.name is None:
                 raise UnnamedInputError(
                     f"an input of {self._title()} is a component without a name; "
-                    "make it part of the topology or give its spec() a name"
+                    "add it to the topology or give its spec() a name"
                 )
             return GlobalStreamId(source.name, Stream.DEFAULT_STREAM_ID)
         raise ValueError(f"{source!r} cannot be an input of {self._title()}; give a component spec or spec['stream']")
@@ -151,7 +151,8 @@ class HeronComponentSpec(InputSource):
     def _input_grouping(self, source: Any, grouping: AnyGrouping) -> AnyGrouping:
         if not Grouping.is_grouping_sane(grouping):
             raise ValueError(
-                f"{grouping!r} is not a grouping for input {source} of {self._title()}; use one of Grouping's"
+                f"{grouping!r} is not a grouping for input {source} of {self._title()};"
+                " use a grouping of the class Grouping"
             )
         return grouping
 
@@ -371,4 +372,4 @@ def check_name(what: str, name: Any) -> None:
     if not isinstance(name, str):
         raise SpecTypeError(f"{what} must be a string, given: {name!r}")
     if not name or name in (".", "..") or "/" in name or not name.isprintable():
-        raise SpecValueError(f"{what} {name!r} cannot be used; take letters, digits, '-', '_' and '.'")
+        raise SpecValueError(f"{what} {name!r} cannot be used; use letters, digits, '-', '_' and '.'")

@@ -239,7 +239,7 @@ def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
         if not isinstance(split, Split):
             raise ConfigError(f"splits() must return Split objects, not {split!r:.100}; use Split(name, bytes, data)")
         if not isinstance(split.name, str) or not split.name or split.name in names:
-            raise ConfigError(f"a split needs a name of its own, not {split.name!r:.100}; give each split another name")
+            raise ConfigError(f"a split needs a unique name, not {split.name!r:.100}; give each split another name")
         if not isinstance(split.bytes, int) or split.bytes < 0:
             raise ConfigError(f"split {split.name!r:.100} has {split.bytes!r} bytes; give a whole number, 0 or more")
         try:

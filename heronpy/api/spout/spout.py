@@ -91,7 +91,9 @@ def _descriptor(fd: object) -> int:
             raise ValueError
         mode = os.fstat(number).st_mode
     except (OSError, OverflowError, ValueError):
-        raise ValueError(f"wait_readable({fd!r}): give an open file descriptor, or an object that has one") from None
+        raise ValueError(
+            f"wait_readable({fd!r}): give an open file descriptor, or an object with a fileno() method"
+        ) from None
     if stat.S_ISREG(mode):
         raise ValueError(f"wait_readable({fd!r}): a regular file can always be read; use wait(seconds) to follow it")
     return number

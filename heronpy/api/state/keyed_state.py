@@ -142,7 +142,8 @@ class PartitionOwner:
             (log, number), (index, parallelism) = key, self._place()
             raise TopologyError(
                 f"partitioned state {name!r} of {self._component}[{index}] got key {key!r}, which belongs to"
-                f" {self._component}[{task_of_partition(log, number, parallelism)}]; put only what `owns` allows"
+                f" {self._component}[{task_of_partition(log, number, parallelism)}];"
+                " put only keys for which owns() is true"
             )
 
 
@@ -468,10 +469,11 @@ class KeyedStates:
         ttl_s = check_ttl(name, ttl_s)
         state = self.restored(_named(name))
         if isinstance(state, PartitionedState):
-            raise TopologyError(f"state {name!r} is partitioned state; give the keyed state another name")
+            raise TopologyError(f"state {name!r} is already a partitioned state; give the keyed state another name")
         if self._claimed.setdefault(name, ttl_s) != ttl_s:
             raise TopologyError(
-                f"keyed state {name!r} is used with ttl_s={ttl_s} and with ttl_s={self._claimed[name]}; give one"
+                f"keyed state {name!r} is used with ttl_s={ttl_s} and with ttl_s={self._claimed[name]};"
+                " give only one value"
             )
         state.claim(ttl_s)
         return state
@@ -480,7 +482,7 @@ class KeyedStates:
         """Return the partitioned state with this name, created on first use."""
         state = self.restored(_named(name), partitioned=True)
         if not isinstance(state, PartitionedState):
-            raise TopologyError(f"state {name!r} is keyed state; give the partitioned state another name")
+            raise TopologyError(f"state {name!r} is already a keyed state; give the partitioned state another name")
         return state
 
     @property
@@ -502,7 +504,7 @@ class KeyedStates:
 
 def _named(name: Any) -> str:
     if not isinstance(name, str) or not name:
-        raise TopologyError(f"a keyed or partitioned state needs a name, a text, not {name!r}")
+        raise TopologyError(f"a keyed or partitioned state needs a string as its name, not {name!r}")
     return name
 
 

@@ -26,7 +26,7 @@ def refuse_old_state(state: HashMapState, what: str) -> None:
     """Raise TopologyError if a checkpoint has a State for a component that now keeps partitioned state."""
     if state:
         raise TopologyError(
-            f"{what} was checkpointed by a release of heronpy whose positions belonged to single tasks; restore the"
+            f"{what} was checkpointed by a release of heronpy that saved positions per task; restore the"
             " checkpoint with that release, or start without it"
         )
 

@@ -102,7 +102,7 @@ class View:
         except (ObjectsError, StoreError) as error:
             if not records:
                 raise
-            warning(f"{clean(str(error))}; showing what the topology master knows")
+            warning(f"{clean(str(error))}; showing the topology master's records")
             return [_row_of_record(record) for record in reversed(records.values())]
         for found in listed:
             row = row_of(found)
@@ -195,7 +195,7 @@ def remove(view: View, chosen: Iterable[Found], refuse: bool) -> tuple[list[Foun
     others: dict[Place, list[Found]] = {}
     for found in chosen:
         if found.location in used:
-            why = "a running topology would be restored from it"
+            why = "a running topology would be restored from this checkpoint"
             if refuse:
                 raise exits.Failure(f"{found.name} is not deleted, because {why}; kill the topology first")
             kept.append((found, why))
@@ -362,7 +362,8 @@ def _select(view: View, wanted: str) -> list[Found]:
     listed = catalogue.at_place(place_of(wanted))
     if len(listed) != 1:
         raise exits.Failure(
-            f"'{wanted}' is not one checkpoint; give an id, or the path or URL of a folder chk-<id>", exits.NOT_FOUND
+            f"'{wanted}' does not name a checkpoint; give an id, or the path or URL of a folder chk-<id>",
+            exits.NOT_FOUND,
         )
     return listed
 
@@ -372,7 +373,7 @@ def _from_source(session: Session, source: str | Place, checkpoint: str | None) 
     if not isinstance(source, str):
         listed = catalogue.at_place(source) or catalogue.in_store(source)
         if not listed:
-            raise exits.Failure(f"'{source}' holds no checkpoint", exits.NOT_FOUND)
+            raise exits.Failure(f"'{source}' contains no checkpoint", exits.NOT_FOUND)
     else:
         view = View(session, source)
         view.require()

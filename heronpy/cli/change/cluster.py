@@ -73,7 +73,7 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
     if kind != "kubernetes":
         engine = f"is on engine {kind}" if kind else "has no engine"
         what = f"cluster '{target.cluster}' {engine}, and only clusters on Kubernetes have a manifest"
-        raise exits.Failure(f"{what}; make one: heron cluster init NAME --engine kubernetes", exits.USAGE)
+        raise exits.Failure(f"{what}; create such a cluster: heron cluster init NAME --engine kubernetes", exits.USAGE)
     # Refuse here what a submit would refuse.
     open_engine(kind, resolved, "manifest", [python_of(resolved)])
     room = settings_for(resolved, KubernetesSettings)
@@ -122,9 +122,9 @@ def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> No
             rows = [(one["host"], one["topology"], _how_long(one), one["why"]) for one in avoided]
             print_table(("host", "topology", "avoided for", "why"), rows)
         elif not lift:
-            say("No host is avoided")
+            say("No hosts are avoided")
     if failed:
-        raise exits.Failure("not all topologies could be asked; the reasons are above")
+        raise exits.Failure("some topologies could not be queried; the reasons are above")
     if lift and not lifted:
         raise exits.Failure(f"no topology in {target} avoids host '{lift}'", exits.NOT_FOUND)
 
@@ -140,7 +140,7 @@ def access(target: Target, install: bool, common: Common) -> None:
     if not install:
         if sys.stdout.isatty():
             raise exits.Failure(
-                "the output has a secret key, which is not shown on a terminal; write it into a pipe: ssh"
+                "the output contains a secret key, which is not shown on a terminal; use a pipe: ssh"
                 f" HERE heron cluster access {cluster} | heron cluster access {cluster} --install",
                 exits.USAGE,
             )
@@ -163,11 +163,11 @@ def init(name: str, engine: str, config_path: str | None) -> None:
     base = absolute(given) if given else config_home() / "conf"
     folder = base / name
     if folder.exists() or name in known_clusters():
-        where = f"{folder} exists" if folder.exists() else f"cluster '{name}' exists already"
-        raise exits.Failure(f"{where}, and is not overwritten; choose another name, or remove it", exits.EXISTS)
+        where = f"{folder} exists" if folder.exists() else f"cluster '{name}' already exists"
+        raise exits.Failure(f"{where}, and is not overwritten; choose another name, or remove the folder", exits.EXISTS)
     found = profile_of(engine)
     if found.unknown:
-        warning(f"nothing is filled in, because {engine} does not answer on this host: {found.unknown}")
+        warning(f"no settings are filled in, because {engine} does not answer on this host: {found.unknown}")
     values: dict[str, dict[str, SettingValue]] = {"engine": {"kind": engine}}
     for room, fields in found.values.items():
         values.setdefault(room, {}).update(fields)

@@ -43,15 +43,16 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
         return
     if found["at"] is None:
         say(
-            f"job {job}: the scaler has not looked at it; it looks at jobs with scale.max or slo.lag_s that are IN_SYNC"
+            f"job {job}: the scaler has not evaluated it yet; it evaluates only jobs with scale.max or"
+            " slo.lag_s that are IN_SYNC"
         )
         return
     ago = format_duration(max(0.0, time.time() - found["at"]))
-    say(f"job {job}: looked at {moment(found['at'])}, {ago} ago")
+    say(f"job {job}: evaluated {moment(found['at'])}, {ago} ago")
     for text in promise_texts(found):
         say(f"  {text}")
     if not found["components"]:
-        say("  its topology did not answer, so nothing is scaled")
+        say("  the topology did not answer, so nothing is scaled")
     for name, one in found["components"].items():
         limits = "" if one["high"] is None else f" of {one['low']} to {one['high']}"
         waits = "" if one["waits"] is None else f", {one['waits']:,.0f} wait"
@@ -70,14 +71,17 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
     if as_json:
         print_json(found)
         return
-    promised = f"a lag of {format_duration(found['lag_s'])} at most" if found["lag_s"] else "nothing; set slo.lag_s"
+    promised = f"a lag of at most {format_duration(found['lag_s'])}" if found["lag_s"] else "nothing; set slo.lag_s"
     say(f"job {job} promises {promised}")
     for one in [found["all"], *found["windows"]]:
         what = f"last {format_duration(one['window_s'])}" if one["window_s"] else "since the promise was made"
         kept = "nothing was measured" if one["kept"] is None else f"kept {one['kept'] * 100:.2f} % of the time"
         say(f"  {what}: {kept}, measured for {format_duration(one['measured_s'])}")
     if not found["windows"]:
-        say(f"  the scaler{_scaler_at(session)} has its minutes; run it there for the last hour, day and fortnight")
+        say(
+            f"  the scaler{_scaler_at(session)} has the measurements of the last hour, day and fortnight;"
+            " run this command there"
+        )
     for begin, end in found["broken"]:
         for_s = format_duration((time.time() if end is None else end) - begin)
         say(f"  broken from {moment(begin)} {'on' if end is None else f'to {moment(end)}'}, for {for_s}")
@@ -85,7 +89,7 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
 
 def _scaler_at(session: Session) -> str:
     acting = acting_of(session.state, SCALER)
-    return f", which runs{where_of(acting)}," if acting is not None else " of another host"
+    return f", which runs{where_of(acting)}," if acting is not None else " on another host"
 
 
 def replay(file: BinaryIO, as_json: bool) -> None:
@@ -122,8 +126,8 @@ def _read(file: BinaryIO) -> Iterator[Minute]:
             yield msgspec.json.decode(line, type=Minute)
         except msgspec.MsgspecError as error:
             raise RequestError(
-                f"line {number} of {file.name} is not a line of a recording ({error}); make such a file with heron job"
+                f"line {number} of {file.name} is not part of a recording ({error}); record a file with heron job"
                 " explain CLUSTER JOB --record FILE"
             ) from None
     if not number:
-        raise RequestError(f"{file.name} is empty; make such a file with heron job explain CLUSTER JOB --record FILE")
+        raise RequestError(f"{file.name} is empty; record a file with heron job explain CLUSTER JOB --record FILE")

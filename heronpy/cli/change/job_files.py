@@ -36,7 +36,7 @@ def apply(
     for job, given in documents.items():
         if job not in store.names():
             what = f"{file.name}: there is no job '{job:.200}'{did_you_mean(job, store.names())}"
-            raise RequestError(f"{what}; make it first: heron job create {target} PROGRAM")
+            raise RequestError(f"{what}; create the job first: heron job create {target} PROGRAM")
         try:
             check_by_hand(layer, given)
             seen[job] = store.get(job).versions[layer]
@@ -51,7 +51,7 @@ def apply(
             what = f"written: {', '.join(changed)}; " if changed else "nothing was written; "
             raise ClusterError(f"{file.name}: job '{job}': {error}; {what}not applied: {left}") from None
         lines = _lines(change)
-        version = "it differs; nothing is written" if dry_run else f"{layer} v{view.versions[layer]}"
+        version = "file and layer differ; nothing is written" if dry_run else f"{layer} v{view.versions[layer]}"
         say(f"job {job}: {version if lines else 'nothing differs'}")
         for line in lines:
             say(f"  {line}")
@@ -81,17 +81,17 @@ def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
     """The keys of each job in a file; RequestError when the file is invalid."""
     content = file.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
-        raise RequestError(f"{file.name} is larger than {format_bytes(FILE_BYTES_MAX)}; divide it")
+        raise RequestError(f"{file.name} is larger than {format_bytes(FILE_BYTES_MAX)}; split the file")
     documents: dict[str, dict[str, Any]] = {}
     for number, given in enumerate(_parsed(content, file.name), 1):
         job = given.pop("job", None) if isinstance(given, dict) else None
         if not isinstance(job, str):
-            raise RequestError(f"{file.name}: document {number} names no job; begin it with job: NAME, and keys below")
+            raise RequestError(f"{file.name}: document {number} names no job; begin it with job: NAME, then the keys")
         if job in documents:
-            raise RequestError(f"{file.name}: job '{job:.200}' has two documents; make one of them")
+            raise RequestError(f"{file.name}: job '{job:.200}' has two documents; merge them")
         documents[job] = given
     if not documents:
-        raise RequestError(f"{file.name} has no document; write job: NAME, and the keys of its layer below")
+        raise RequestError(f"{file.name} contains no document; write job: NAME, and the keys of its layer below")
     return documents
 
 

@@ -148,7 +148,7 @@ def release(target: Target, job: str, detach: bool, timeout_s: float, common: Co
     """Retry changes that the manager has given up."""
     session, store = opened(target, common)
     if not store.release(job):
-        say(f"job {job} does not wait for anything; nothing changed")
+        say(f"job {job} is not waiting for anything; nothing changed")
         return
     say(f"job {job} is released")
     ensure_manager(session)
@@ -182,7 +182,7 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
             say(f"job {job}: {said}")
         if done:
             proof = running is not None and running.plan is not None and isinstance(running.plan.step, Prove)
-            then = f"; it is IN_SYNC once it has run for {PROVED_S:g} s without trouble" if proof else ""
+            then = f"; the job is IN_SYNC after it has run for {PROVED_S:g} s without trouble" if proof else ""
             say(f"job {job}: {text} after {format_duration(time.monotonic() - begun)}{then}")
             return
         if time.monotonic() - begun > timeout_s:
@@ -195,13 +195,13 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
 
 def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> tuple[bool, str]:
     if running is None:
-        return False, "the manager has not looked at it yet"
+        return False, "the manager has not read the job yet"
     mine = running.tried == pairs_of(desired_of(store, job, running)[0])
     if not mine or running.state == "UNDOING":
         return False, plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
     # A released job waits no longer.
     if running.state == "QUARANTINED" or (running.state == "WAITING" and waits(running, time.time())):
-        after = "" if running.state == "QUARANTINED" else "; it is tried again"
+        after = "" if running.state == "QUARANTINED" else "; the manager tries again"
         raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
     if running.plan is None:
         state, less, allotted = state_of(running), why_less(running), running.allotted
@@ -210,7 +210,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
         if store.get(job).document.run == "stopped":
             return False, "the manager has not seen the change yet"
         if allotted.fits_since is None:
-            raise ClusterError(f"job '{job}' is {state}: {less}; it starts once there is room")
+            raise ClusterError(f"job '{job}' is {state}: {less}; the job starts when there is room")
         return False, less
     if not proved and isinstance(running.plan.step, Prove):
         return True, "started"
@@ -228,12 +228,12 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
         print_json(rows)
         return
     if not rows:
-        say(f"there are no jobs in cluster {target.cluster}; make one with heron job create {target} PROGRAM")
+        say(f"there are no jobs in cluster {target.cluster}; create one with heron job create {target} PROGRAM")
         return
     columns = ("job", "state", "plan", "drift_s", "why")
     print_table(columns, [[row[name] for name in columns] for row in rows], right=("drift_s",))
     if acting_of(session.state) is None:
-        warn(f"no manager runs, so changes of jobs have no effect; start it: heron manager start {target}")
+        warn(f"no manager runs, so changes of jobs have no effect; start a manager: heron manager start {target}")
 
 
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
@@ -318,7 +318,7 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
         return
     if not ensure_manager(session, common.config_property):
         acting = acting_of(session.state)
-        raise exits.Failure(f"a manager runs already{where_of(acting) if acting else ''}", exits.EXISTS)
+        raise exits.Failure(f"a manager is already running{where_of(acting) if acting else ''}", exits.EXISTS)
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
@@ -333,7 +333,7 @@ def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
         if process.poll() is not None or time.monotonic() > deadline:
             raise ClusterError(f"the {SYNCER} has not started; see {folder / f'{SYNCER}.log'}")
         time.sleep(0.05)
-    say(f"The manager of {cluster} runs; its logs are in {folder}")
+    say(f"The manager of {cluster} is running; its logs are in {folder}")
     return True
 
 
@@ -348,7 +348,7 @@ def _unit(session: Session, properties: Iterable[str]) -> str:
     variables = [json.dumps(f"{key}={value}").replace("%", "%%") for key, value in given.items() if value]
     return f"""\
 # Save it as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {name}@{SYNCER}
-# So that it runs while you are not logged in: loginctl enable-linger
+# To keep it running while you are not logged in: loginctl enable-linger
 [Unit]
 Description=Manager of the jobs of heron cluster {session.target.cluster}, %i
 
@@ -370,10 +370,10 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
     session, _ = opened(target, common)
     acting = {part: one for part in PARTS if (one := acting_of(session.state, part)) is not None}
     if not acting:
-        raise exits.Failure(f"no manager runs in cluster {target.cluster}", exits.NOT_FOUND)
+        raise exits.Failure(f"no manager is running in cluster {target.cluster}", exits.NOT_FOUND)
     for part, one in acting.items():
         if not _is_here(one):
-            raise ClusterError(f"the {part} runs{where_of(one)}; stop it there")
+            raise ClusterError(f"the {part} is running{where_of(one)}; stop it there")
     for one in acting.values():
         with suppress(ProcessLookupError):
             os.kill(one.guardian if one.guardian > 1 else one.pid, signal.SIGTERM)
@@ -395,7 +395,7 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
         return
     for part, one in acting.items():
         if one is None and part == SYNCER:
-            say(f"no {part} is active in cluster {target.cluster}; start it: heron manager start {target}")
+            say(f"no {part} is active in cluster {target.cluster}; start the manager: heron manager start {target}")
         elif one is None:
             say(f"no {part} is active; the syncer starts one when a job has scale.max or slo.lag_s")
         else:

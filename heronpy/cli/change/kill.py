@@ -40,21 +40,21 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
         )
         return
     if outcome.unseen_host and outcome.ended_on_engine:
-        say(f"The scheduler of '{topology}' was gone; stopped {counted(outcome.ended_on_engine, 'container')}")
+        say(f"The scheduler of '{topology}' was not running; stopped {counted(outcome.ended_on_engine, 'container')}")
     elif outcome.unseen_host and not outcome.by_scheduler:
         warning(unseen(topology, outcome.unseen_host))
     elif not outcome.by_scheduler:
         ended = f" and {counted(outcome.ended_on_engine, 'container')}" if outcome.ended_on_engine else ""
-        say(f"The scheduler of '{topology}' was gone; stopped {outcome.processes_killed} left processes{ended}")
+        say(f"The scheduler of '{topology}' was not running; stopped {outcome.processes_killed} left processes{ended}")
     say(f"Successfully killed topology '{topology}'")
     where = f" of host {outcome.unseen_host}" if outcome.unseen_host else ""
     if outcome.files_on:
         say(
-            "  if a container was killed before it cleaned up, its folder stays on its host"
-            f" ({some(outcome.files_on)}) until your next container there removes it"
+            "  if a container was killed before it cleaned up, its folder remains on its host"
+            f" ({some(outcome.files_on)}) until your next container on that host removes the folder"
         )
-    say(f"  logs stay in {record.working_dir}/log-files{where}")
+    say(f"  logs are kept in {record.working_dir}/log-files{where}")
     if newest:
-        say(f"  checkpoints stay; the newest is {newest}{where if newest.startswith('/') else ''}")
+        say(f"  checkpoints are kept; the newest is {newest}{where if newest.startswith('/') else ''}")
         say(f"  to resume from it:  {command('heron', 'submit', target, 'PROGRAM', '--restore', 'latest')}")
         say(f"  to delete them:     {command('heron', 'checkpoints', 'delete', target, topology, '--all')}")

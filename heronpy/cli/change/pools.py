@@ -37,7 +37,7 @@ def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: 
     submission.start(session, planned, Kept(), begun_at=time.time(), warn=warn)
     say(
         f"Created pool '{pool}': {counted(slots, 'slot')} of {cpu:g} cores and {format_bytes(size.ram_bytes)} on engine"
-        f" {planned.engine}; let a job run in it: heron job set {target} JOB place.pool={pool}"
+        f" {planned.engine}; to run a job in the pool: heron job set {target} JOB place.pool={pool}"
     )
 
 
@@ -77,21 +77,19 @@ def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, co
     pools.check_runs(session, pool)
     pools.drain(session, pool, slot, lift)
     if lift:
-        say(f"Slot {slot} of pool '{pool}' runs containers again")
+        say(f"Slot {slot} of pool '{pool}' accepts containers again")
         return
     deadline = time.monotonic() + timeout_s
     while True:
         found = read_map(session.state, pool)
         if found is not None and all(owner.slot != slot for owner in found[0].owners):
             say(
-                f"Slot {slot} of pool '{pool}' is empty and stays so; heron pool drain"
+                f"Slot {slot} of pool '{pool}' is empty and gets no containers; heron pool drain"
                 f" {target} {pool} {slot} --lift gives it containers again"
             )
             return
         if time.monotonic() > deadline:
-            raise DeadlineError(
-                f"slot {slot} of pool '{pool}' is not empty yet; the slot continues to hand over its containers"
-            )
+            raise DeadlineError(f"slot {slot} of pool '{pool}' is not empty yet; its containers are still being moved")
         time.sleep(LOOK_S)
 
 

@@ -34,7 +34,7 @@ def stop(
         if not force or stop.topology_id == "":
             raise
         progress.clear()
-        warning(f"{error}; killing it because of --force")
+        warning(f"{error}; killing the topology because of --force")
     finally:
         progress.clear()
     execution, outcome, newest = remove(stop.session, topology, topology_id=stop.topology_id, waits=warn)
@@ -56,9 +56,9 @@ def stop(
     if stop.discarded:
         warning(f"{counted(stop.discarded, 'tuple')} were discarded while '{topology}' was drained")
     say(f"Successfully stopped topology '{topology}'" + ("" if stop.complete else ", not gracefully"))
-    say(f"  logs stay in {execution.working_dir}/log-files")
+    say(f"  logs are kept in {execution.working_dir}/log-files")
     if record is not None:
         say(f"  savepoint {record.checkpoint} is {record.location}")
         say(f"  to resume:  heron submit {target} PROGRAM --restore {record.location}")
     elif newest:
-        say(f"  checkpoints stay; the newest is {newest}")
+        say(f"  checkpoints are kept; the newest is {newest}")

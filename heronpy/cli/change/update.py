@@ -82,7 +82,7 @@ def _report(name: str, done: Scaled, as_json: bool) -> None:
         return
     _list_changes(done)
     if done.discarded is None and done.removed:
-        say("  the topology master was replaced; its log says what was discarded with the removed tasks")
+        say("  the topology master was replaced; its log lists the tuples that were discarded with the removed tasks")
     if done.discarded:
         say(f"  discarded {counted(done.discarded, 'tuple')} that were queued in removed tasks")
     counts = f"{counted(len(done.added), 'task')} added, {len(done.removed)} removed, {len(done.moved)} moved"

@@ -48,9 +48,13 @@ class UnitId(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = str(value).removeprefix("u")
         if not number.isascii() or not number.isdecimal():
-            self.fail(f"'{value}' is not a unit; write its number as the tables show it, such as 12 or u12", param, ctx)
+            self.fail(
+                f"'{value}' is not a unit; give the number of a unit as the tables show it, such as 12 or u12",
+                param,
+                ctx,
+            )
         if not int(number):
-            self.fail(f"'{value}' is not a unit: ids begin with 1; leave it out for the whole pipeline", param, ctx)
+            self.fail(f"'{value}' is not a unit: ids begin with 1; leave the id out for the whole pipeline", param, ctx)
         return int(number)
 
 
@@ -162,7 +166,7 @@ def component_flags(meaning: str) -> Callable[[F], F]:
         @functools.wraps(function)
         def choose(*args: Any, what: str | None, component: str | None, **kwargs: Any) -> Any:
             if what is not None and component is not None and what != component:
-                raise click.UsageError(f"two components are named, {what} and {component}; name one")
+                raise click.UsageError(f"two components are given, {what} and {component}; give one")
             return function(*args, component=what or component, **kwargs)
 
         return choose  # type: ignore[return-value]

@@ -37,12 +37,12 @@ def show_bad(pipeline: str, unit: int | None, url: str, retry: bool, whole: bool
     if as_json:
         print_json({"pipeline": pipeline, "bad": [_as_json(one, records.of(one), figures.logs) for one in ranges]})
     elif unit is not None and not ranges:
-        raise exits.Failure(f"pipeline '{pipeline}' has no bad range of unit {unit}", exits.NOT_FOUND)
+        raise exits.Failure(f"pipeline '{pipeline}' has no bad ranges in unit {unit}", exits.NOT_FOUND)
     elif not ranges:
         failed = figures.units.get("failed", (0, 0))[0]
-        units = "a unit that has" if failed == 1 else f"{failed:,} units that have"
+        units = "1 unit has" if failed == 1 else f"{failed:,} units have"
         hint = f", but {units} failed: heron units show {pipeline}" if failed else ""
-        say(f"No bad range in pipeline '{pipeline}'{hint}")
+        say(f"No bad ranges in pipeline '{pipeline}'{hint}")
     for one in ranges if not as_json else ():
         _print(one, records.of(one), figures.logs, whole or unit is not None)
     if ranges and not as_json and figures.rows_to == "bolts":
@@ -127,13 +127,13 @@ def _print(one: BadRange, record: BadRecord | None, logs: str, whole: bool) -> N
     if end != span.end:
         size += f" of the unit, and its line continues to byte {end:,}"
     if record is None:
-        say(f"  {size}; this host has no record of them")
+        say(f"  {size}; this host has no record of these bytes")
         return
     say(f"  {size}: {_shown(record)}")
     say(f"  record: {clean(record.path)}")
     lines = record.traceback.rstrip().splitlines()
     if len(lines) > SHOWN_LINES and not whole:
-        say("  end of the traceback (all of it: --traceback):")
+        say("  end of the traceback (in full with --traceback):")
         lines = lines[-SHOWN_LINES:]
     for line in lines:
         say(f"  {clean(line)}")

@@ -24,7 +24,7 @@ def show_progress(target: Target, topology: str, as_json: bool, common: Common) 
     runs = _runs(session, name)
     run = runs.named(topology) if number else runs.newest()
     if run is None:
-        raise exits.Failure(f"topology '{name}' has had no batch run; start one: heron submit --mode batch")
+        raise exits.Failure(f"topology '{name}' has no batch runs yet; start one: heron submit --mode batch")
     found = run.progress
     running = session.record(name)
     if running is None or running.topology_id not in run.record.topology_ids:

@@ -27,16 +27,16 @@ def show_batches(target: Target, topology: str, retry: bool, as_json: bool, comm
     found = failed(records)
     if retry:
         if not found:
-            say(f"'{clean(topology)}' has no failed Spark batch to try again")
+            say(f"'{clean(topology)}' has no failed Spark batches to retry")
             return
         again = [one for one in found if records.folder(one["folder"]).retry(one["stem"])]
-        say(f"{len(again)} failed batch{'' if len(again) == 1 else 'es'} of '{clean(topology)}' will be tried again")
+        say(f"{len(again)} failed batch{'' if len(again) == 1 else 'es'} of '{clean(topology)}' will be retried")
         return
     shown = [{name: one[name] for name in _COLUMNS} for one in found]
     if as_json:
         print_json(shown)
     elif not shown:
-        say(f"'{clean(topology)}' has no failed Spark batch")
+        say(f"'{clean(topology)}' has no failed Spark batches")
     else:
         print_table(_COLUMNS, [[clean(str(one[name])) for name in _COLUMNS] for one in shown])
 

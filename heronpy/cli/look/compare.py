@@ -61,7 +61,7 @@ def _side(name: str, target: Target | None, common: Common) -> _Side:
             raise exits.Failure(f"{name} is neither a folder nor a batch run such as visits/3", exits.USAGE)
         files = files_of_folder(folder)
         if not files:
-            raise exits.Failure(f"folder {name} has no files of rows; hidden files and those of _folders do not count")
+            raise exits.Failure(f"folder {name} contains no files with rows; hidden files and _folders are ignored")
         return _Side(name, {"": partial(rows_of, files, folder)})
     session = Session(target or _only_cluster(common), common)
     found = find_run(session, name)
@@ -105,7 +105,7 @@ def _print(sides: list[_Side], found: list[Compared]) -> None:
     runs = [side.run for side in sides if side.run is not None]
     boundaries = {run.batch.boundary for run in runs if run.batch is not None}
     if len(boundaries) > 1:
-        warning("the runs have not read the same input; submit one with --as, to read what the other has read")
+        warning("the runs have not read the same input; submit one run with --as, to give it the input of the other")
     if runs:
         print_table(("", *(side.name for side in sides)), list(zip(_FIGURES, *map(_figures, sides))))
     for one in found:

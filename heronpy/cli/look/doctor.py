@@ -69,7 +69,7 @@ def examine(
             size = file.write(packing.lines(session, signals, findings, time.time()))
             file.keep()
             if not as_json and watch:
-                say(f"{'evidence':<10} {path}; each look is added, until Ctrl-C")
+                say(f"{'evidence':<10} {path}; each measurement is appended, until Ctrl-C")
         _print(signals, findings, session, as_json, lines=watch)
         try:
             while watch:

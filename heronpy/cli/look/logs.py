@@ -236,7 +236,7 @@ def _say_end(session: Session, topology: str, end: End) -> None:
         case End.FINISHED:
             warn(f"topology '{topology}' has finished; {command('heron', 'kill', session.target, topology)} removes it")
         case End.REPLACED:
-            warn(f"topology '{topology}' has ended, and a new one has its name; to follow that one: {again} -f")
+            warn(f"topology '{topology}' has ended, and a new topology has its name; to follow the new one: {again} -f")
         case End.REMOVED:
             kept = f"; its logs are kept: {again}" if session.logs_of_ended(topology) else ""
             warn(f"topology '{topology}' has ended{kept}")
@@ -251,7 +251,7 @@ def _say_end(session: Session, topology: str, end: End) -> None:
 
 def _check_flags(find: str | None, ignore_case: bool, context: int, follow: bool) -> None:
     if find is not None and ("\n" in find or not 0 < len(find.encode()) <= TEXT_MAX_BYTES):
-        raise click.UsageError(f"--find takes one line of 1 to {TEXT_MAX_BYTES} bytes")
+        raise click.UsageError(f"--find needs one line of 1 to {TEXT_MAX_BYTES} bytes")
     if ignore_case and find is None:
         raise click.UsageError("--ignore-case needs --find")
     if context and (find is None or follow):

@@ -76,7 +76,7 @@ def _check_names(session: Session, topology: str, names: tuple[str, ...], reply:
     everything = session.ask(topology, control_pb2.GetMetrics())
     reported = {sample.name for report in everything.reports for sample in report.samples}
     if wrong := sorted(unknown - reported):
-        otherwise = "; 'heron metrics' with --all lists what is reported"
+        otherwise = "; 'heron metrics' with --all lists all metrics"
         hint = suggestion(wrong[0], {*reported, *METRICS}, otherwise)
         raise exits.Failure(f"topology '{topology}' has no metric {wrong[0]!r}{hint}", exits.USAGE)
 

@@ -46,10 +46,10 @@ def _line(one: Pipeline) -> str:
         f"{one.name}: {least}{one.published_rows:,} rows of {format_bytes(one.published_bytes)}"
         " published since the submit",
         f"{format_bytes(one.backlog_bytes)} wait{oldest}",
-        f"units {one.ready} ready, {one.leased} in work, {one.committed} to publish",
+        f"units {one.ready} ready, {one.leased} in progress, {one.committed} to publish",
     ]
     if one.backups or one.attempts_in_vain:
-        said.append(f"{counted(one.backups, 'backup')}, {one.backups_won} won, {one.attempts_in_vain} in vain")
+        said.append(f"{counted(one.backups, 'backup')}, {one.backups_won} won, {one.attempts_in_vain} discarded")
     if one.bad_ranges:
         said.append(f"{counted(one.bad_ranges, 'bad range')} of {format_bytes(one.bad_bytes)}")
     if one.failed:

@@ -63,8 +63,8 @@ def show_heap(
     print_table(("type", "objects", "bytes", "share"), rows, right=("objects", "bytes", "share"))
     say(
         f"{found.objects:,} objects of {found.kinds:,} types have {format_bytes(found.bytes)}; the process has"
-        f" {format_bytes(found.memory_bytes)}, with code and what C extensions hold."
-        f" It was stopped for {found.paused_s:.2f} s"
+        f" {format_bytes(found.memory_bytes)}, including code and the memory of C extensions."
+        f" The process was stopped for {found.paused_s:.2f} s"
     )
     if found.share < 1:
         say(f"These are estimates from {found.share:.1%} of the objects; a larger --limit covers more")

@@ -107,7 +107,7 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
             f"{sink['component']}: {least}{sink['rows']:,} rows in {_batches(sink['batches'])}"
             + (f", {format_duration(each)} each" if each is not None else "")
             + f", lag {format_duration(sink['lag_s'])}"
-            + (f", {sink['running']:,} in work" if sink["running"] else "")
+            + (f", {sink['running']:,} in progress" if sink["running"] else "")
             + (f", {_batches(sink['failed_batches'])} failed (see 'heron batches')" if sink["failed_batches"] else "")
             + _times_text(sink)
         )

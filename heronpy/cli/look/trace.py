@@ -29,7 +29,7 @@ NOTES = {
     "ends": "",
     "goes_on": "",
     "held": "held here, or filtered out",
-    "joined": "not followed: in one frame with another traced tuple",
+    "joined": "not followed: it shared a frame with another traced tuple",
     "acked": "acked",
     "failed": "FAILED",
 }
@@ -57,7 +57,7 @@ def show_slow(
 
 def _value(one: SlowTuple) -> str:
     if one.value is None:
-        return f"not known: one of {one.tuples:,} tuples"
+        return f"unknown: one of {one.tuples:,} tuples"
     return one.value if one.tuples == 1 else f"{one.value} (the first of {one.tuples:,} in one call)"
 
 
@@ -89,7 +89,7 @@ def wire_note(span: TraceSpan) -> str:
     if span.exact:
         return ""
     if span.error_s is None:
-        return "at least: the time on the wire between the hosts is not known"
+        return "at least this long: the time on the wire between the hosts is unknown"
     return f"between hosts the wire is +- {format_duration(span.error_s)}"
 
 
@@ -126,7 +126,7 @@ def show_traces(
         print_json({"topology": topology, **msgspec.to_builtins(found)})
         return
     if not found.matching:
-        held = "" if min_ms or found.under_way else "; if its spouts are held, heron doctor names the cause"
+        held = "" if min_ms or found.under_way else "; if backpressure holds its spouts, heron doctor names the cause"
         which = f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
         say(f"No tuple of topology '{topology}' was traced{which}{held}")
     else:
@@ -161,7 +161,7 @@ def _under_way(number: int) -> str:
     tuples, where = ("1 traced tuple has", "is") if number == 1 else (f"{number:,} traced tuples have", "are")
     return (
         f"{tuples} not arrived everywhere yet, or {where} in a call; the figures above do not include that time. A slow"
-        " task may hold them (heron doctor, heron top)"
+        " task may be holding them (see heron doctor, heron top)"
     )
 
 

@@ -183,8 +183,8 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
         for problem in found.problems:
             say(clean(problem))
         reasons = {
-            "of files that are not where they were seen last": found.bytes_gone,
-            "of files whose place the ledger does not know (they are gone, or no keeper has scanned since it was made)":
+            "of files that are no longer where they were last seen": found.bytes_gone,
+            "of files unknown to the ledger (the files are gone, or no keeper has scanned since the ledger was made)":
                 found.bytes_unseen,
             "of files that were replaced by another file or cannot be read": found.bytes_other,
         }  # fmt: skip
@@ -196,7 +196,9 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
         gone = f"; {format_bytes(left)} could not be compared: {why}" if left else ""
         later = f"; {format_bytes(found.bytes_waiting)} are not in the table yet" if found.bytes_waiting else ""
         copies = (
-            f"; {counted(found.copies, 'file')} not read, taken for {_copies(found.copies)}" if found.copies else ""
+            f"; {counted(found.copies, 'file')} not read, because considered {_copies(found.copies)}"
+            if found.copies
+            else ""
         )
         bad = f"{format_bytes(found.bad_bytes)} of bad ranges left out: heron units bad"
         later += f"; {bad}" if found.bad_bytes else ""
@@ -266,7 +268,7 @@ def say_retried(units: list[int], dispatches: list[int], as_json: bool) -> None:
         return
     found = ((len(units), "unit"), (len(dispatches), "dispatch"))
     parts = [_counted(number, name) for number, name in found if number]
-    say(f"{' and '.join(parts)} to try again" if parts else "Nothing to try again")
+    say(f"{' and '.join(parts)} to retry" if parts else "Nothing to retry")
 
 
 def _counted(number: int, name: str) -> str:
@@ -284,11 +286,11 @@ def _sentences(figures: Figures) -> Iterator[str]:
         f" {format_bytes(figures.waiting_bytes)} waiting{oldest}"
     )
     if not any(figures.files.values()):
-        yield f"no file of {figures.logs} is known: none matches, or no keeper has scanned yet"
+        yield f"no file of {figures.logs} is known: no file matches, or no keeper has scanned yet"
     if not figures.keepers:
-        last = "none is known"
+        last = "no keeper is known"
         if figures.looked_s is not None:
-            last = f"the last one was {figures.looked_by}, {format_duration(figures.looked_s)} ago"
+            last = f"the last keeper was {figures.looked_by}, {format_duration(figures.looked_s)} ago"
         yield f"no keeper scans the files ({last}), so bytes written since then are not counted"
     pace = f", {format_bytes(int(1 / figures.pace))}/s per worker" if figures.pace > 0 else ""
     units = f", {counted(figures.published_units, 'unit')}" if figures.published_units else ""
@@ -300,7 +302,7 @@ def _sentences(figures: Figures) -> Iterator[str]:
     if figures.unfinished_bytes:
         yield f"{format_bytes(figures.unfinished_bytes)} of unfinished last lines wait for their end"
     if figures.copies:
-        yield f"{counted(figures.copies, 'file')} not read, taken for {_copies(figures.copies)}"
+        yield f"{counted(figures.copies, 'file')} not read, because considered {_copies(figures.copies)}"
     if figures.bad_ranges:
         yield f"{counted(figures.bad_ranges, 'bad range')} of {format_bytes(figures.bad_bytes)}: heron units bad"
     for state in ("mutated", "late"):
@@ -314,8 +316,8 @@ def _sentences(figures: Figures) -> Iterator[str]:
             site.name if site.state == "up" else f"{site.name} ({site.state})" for site in figures.sites
         )
     for one in figures.after:
-        what = f"all that was there of '{one.pipeline}'" if one.whole else f"what is older of '{one.pipeline}'"
-        yield f"after {what}: " + (f"waits for {one.waits}" if one.waits else "it is published")
+        what = f"the whole backlog of '{one.pipeline}'" if one.whole else f"the older bytes of '{one.pipeline}'"
+        yield f"after {what}: " + (f"waits for {one.waits}" if one.waits else "published")
     if figures.dispatches_open:
         yield f"{_counted(figures.dispatches_open, 'dispatch')} at Spark"
     if figures.dispatches_failed:

@@ -92,7 +92,7 @@ def _end(found: list[tuple[str, list[str]]]) -> int:
             warn(f"  {name}: {line}")
     if wrong:
         names = ", ".join(name for name, _ in wrong)
-        raise exits.Failure(f"{counted(len(wrong), 'run')} broke a promise of the mode: {names}")
+        raise exits.Failure(f"{counted(len(wrong), 'run')} broke a guarantee of the mode: {names}")
     return exits.OK
 
 
@@ -100,7 +100,7 @@ def end(folder: Path) -> int:
     """End the input of a source without a tuple count."""
     spec = read_endless(folder)
     write_end(folder, spec.partitions, spec.rate)
-    say(f"  the input of {folder} ends in a moment")
+    say(f"  the input of {folder} will end shortly")
     return exits.OK
 
 

@@ -129,7 +129,7 @@ def show_list(topology: str, mode: str, rows: list[Row], reply: control_pb2.Chec
         columns = ("id", "kind", "taken", "state", "written", "took", "", "location")
         print_table(columns, cells, right=("id", "state", "written", "took"))
     else:
-        why = f"; it is {mode} and takes none" if mode not in ("", "EFFECTIVELY_ONCE") else ""
+        why = f"; it is {mode} and has no checkpoints" if mode not in ("", "EFFECTIVELY_ONCE") else ""
         say(f"No checkpoint of '{topology}' is complete{why}")
     for row in rows:
         if row.damage:

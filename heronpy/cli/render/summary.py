@@ -75,7 +75,7 @@ def totals_text(status: control_pb2.StatusReply) -> str:
         replayed = f"replayed {number} {unknown} (may be counted twice)"
     if _effectively_once(status) and totals.restores:
         times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
-        replayed = f"restored {times}, {replayed}" if unknown else f"restored {times} (what was replayed counts once)"
+        replayed = f"restored {times}, {replayed}" if unknown else f"restored {times} (replayed tuples count once)"
     letters = f"dead letters {about_letters(totals)}{totals.dead_letters:,}"
     discarded = f", discarded {count:,}" if (count := sum(status.dropped.values())) else ""
     return f"acked {least}{totals.acked:,}, {failed}, {replayed}, {letters}, lost {lost_text(totals)}{discarded}"
@@ -100,13 +100,11 @@ def counted_twice_text(status: control_pb2.StatusReply) -> str:
     if not unknown:
         return ""
     if _effectively_once(status):
-        help_text = (
-            "; a spout that is a StatefulComponent and keeps its position in its state is rewound with the others"
-        )
+        help_text = "; a spout is rewound only if it is a StatefulComponent and keeps its position in its state"
     else:
         help_text = (
             ", unless its new process resumed; with topology.reliability.mode EFFECTIVELY_ONCE and a spout that keeps"
-            " its position in a state each counts once"
+            " its position in a state each tuple counts once"
         )
     return f"{unknown}, so an unknown number of tuples may be counted twice{help_text}"
 
@@ -260,8 +258,8 @@ def not_limited_text(executors: Iterable[control_pb2.RegisterExecutor]) -> str:
     who = f"Container {found[0].container} is" if len(found) == 1 else f"{len(found)} containers are"
     return (
         f"{who} not limited to the requested CPU and memory, because no control group can be made"
-        f" ({clean(found[0].not_limited)}); let the scheduler's user make some, or set heron.executor.control_groups to"
-        " false if no limits are wanted"
+        f" ({clean(found[0].not_limited)}); allow the scheduler's user to create control groups, or set"
+        " heron.executor.control_groups to false if no limits are wanted"
     )
 
 

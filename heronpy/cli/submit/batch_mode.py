@@ -49,7 +49,7 @@ class BatchSubmit:
         found = self._begun.run.progress
         now = next((one for one in found.stages if one.state == "running"), None)
         if now is None:
-            return f"{counted(len(self._begun.stages), 'stage')}, none in work"
+            return f"{counted(len(self._begun.stages), 'stage')}, none in progress"
         told = ends_in(found)
         ends = f", {told}{'' if told == WRITING else ' left'}" if told else ""
         units = f"{now.done:,} of {now.units:,} units, {format_bytes(now.bytes_done)}"
@@ -78,7 +78,7 @@ class BatchSubmit:
         if begun.why:
             say(f"  mode:   {'batch' if begun.run or begun.units else 'stream'}, because {begun.why}")
         if begun.units:
-            say("  batch:  the bytes that the logs have now; what is done: heron units list")
+            say("  batch:  the bytes that the logs contain now; progress: heron units list")
         if begun.run is None:
             return
         record = begun.run.record
@@ -99,7 +99,7 @@ class BatchSubmit:
             say(f"finished in {took}{keys}; nothing is published; to compare it: heron compare RUN {record.run}")
         elif record.savepoint:
             live = command("heron", "submit", session.target, *self._words, "--restore", "latest")
-            say(f"finished in {took}{keys}; to continue live: {live}")
+            say(f"finished in {took}{keys}; to continue as a stream: {live}")
         else:
             say(f"finished in {took}{keys}")
 

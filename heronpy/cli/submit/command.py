@@ -101,7 +101,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
             if not undone.kept:
                 _take_down(session, started, Doing.FINISHING)
             for said in exceptions:  # the exceptions are removed together with the topology
-                warning(f"while it ran: {clean(said)}")
+                warning(f"while running: {clean(said)}")
             if batch is not None and batch.is_batch:
                 batch.say_ended(session)
             else:
@@ -227,7 +227,7 @@ def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply
     """Print the end of --wait; raises a Failure when the result is incomplete."""
     left = undone.sentence(session.target, name)
     if left:
-        say(f"Topology '{name}' FINISHED, but failed in part" + ("" if undone.kept else "; it is removed"))
+        say(f"Topology '{name}' FINISHED, but some parts failed" + ("" if undone.kept else "; it is removed"))
         raise exits.Failure(left, exits.LOSSES)
     lost = losses_text(last.totals)
     if not lost:
@@ -343,12 +343,12 @@ def _remove_interrupted(session: Session, started: Started) -> None:
         removed = _take_down(session, started)
     name = started.record.topology
     if removed:
-        warn(f"topology '{name}' is removed; its logs: {command('heron', 'logs', session.target, name)}")
+        warn(f"topology '{name}' was removed; its logs: {command('heron', 'logs', session.target, name)}")
 
 
 def _say_detached(session: Session, name: str) -> None:
     """Print how to inspect or end a topology that keeps running."""
-    warn(f"interrupted: topology '{name}' keeps running, and stays after it has finished")
+    warn(f"interrupted: topology '{name}' keeps running, and is not removed when it has finished")
     for what, verb in (("look:  ", "status"), ("watch: ", "top"), ("end:   ", "kill")):
         warn(f"  {what} {command('heron', verb, session.target, name)}")
 

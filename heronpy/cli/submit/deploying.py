@@ -81,11 +81,11 @@ def _promised(slo: str | None, most: tuple[str, ...]) -> dict[str, Any]:
                 raise ValueError
             layer["slo"] = {"lag_s": parse_duration_s(value)}
         except (ConfigError, ValueError):
-            raise ConfigError(f"--slo {slo!r} is not of the form lag=TIME; give a time, such as lag=5s") from None
+            raise ConfigError(f"--slo {slo!r} does not have the form lag=TIME; give a time, such as lag=5s") from None
     for text in most:
         component, _, number = text.rpartition("=")
         if not component or not number.isdecimal():
-            raise ConfigError(f"--max {text!r} is not of the form COMPONENT=N; give a number of tasks, such as work=8")
+            raise ConfigError(f"--max {text!r} does not have the form COMPONENT=N; give a number, such as work=8")
         layer.setdefault("scale", {}).setdefault("max", {})[component] = int(number)
     return layer
 
@@ -136,6 +136,6 @@ def _layer(store: Store, topology: topology_pb2.Topology, definition: Definition
     for text in common.config_property:
         key, found, value = text.partition("=")
         if not found:
-            raise ConfigError(f"--config-property {text!r} has no form key=value")
+            raise ConfigError(f"--config-property {text!r} does not have the form key=value")
         layer.setdefault("settings", {})[key] = value
     return layer

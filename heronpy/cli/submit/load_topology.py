@@ -144,7 +144,7 @@ def _run_module(name: str, function: str) -> None:
         name += ".__main__"
         spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None or spec.loader is None:
-        raise Unusable(f"module {name} of the package cannot be found; name one with module:Class")
+        raise Unusable(f"module {name} of the package cannot be found; name a module and class with module:Class")
     module = _new_main(spec.origin)
     module.__spec__ = spec
     module.__package__ = spec.parent
@@ -224,8 +224,8 @@ def _spouts_that_start_over(out: Path) -> list[str]:
             cls = _class_at(spout.comp.class_name)
             if cls is not None and not issubclass(cls, StatefulComponent):
                 found.append(
-                    f"spout '{spout.comp.name}' is not a StatefulComponent: after a failure it starts over, and its"
-                    " tuples are counted again; keep its position in a state, or use ATLEAST_ONCE"
+                    f"spout '{spout.comp.name}' is not a StatefulComponent: after a failure the spout starts over, and"
+                    " its tuples are counted again; keep its position in a state, or use ATLEAST_ONCE"
                 )
     return found
 

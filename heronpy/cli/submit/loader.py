@@ -88,7 +88,7 @@ def _run(child: Child, program: Program, scratch: Path, request: bytes, timeout_
     except subprocess.TimeoutExpired:
         raise exits.Failure(
             f"{program.shown} has not built its topology after {time.monotonic() - started:.0f} s;"
-            " make it exit after building, or raise --timeout",
+            " make the program exit after building, or raise --timeout",
             exits.TIMED_OUT,
         ) from None
     if code == 0:
@@ -120,7 +120,7 @@ def _the_topology(program: Program, out: Path) -> topology_pb2.Topology:
         if len(found) != 1:
             names = ", ".join(sorted(path.stem for path in out.glob("*.defn")))
             raise exits.Failure(
-                f"{program.shown} builds several topologies ({names}); name one of them after {program.shown}",
+                f"{program.shown} builds several topologies ({names}); give one of these names after {program.shown}",
                 exits.USAGE,
             )
     topology = found[0]

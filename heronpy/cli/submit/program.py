@@ -187,7 +187,7 @@ def _tree(program: Program, rest: tuple[str, ...]) -> Program:
 
 def _no_main(word: str) -> exits.Failure:
     return exits.Failure(
-        f"{word} has no __main__.py; add one, or name the topology with module:Class after {word}", exits.USAGE
+        f"{word} has no __main__.py; add that file, or name the topology with module:Class after {word}", exits.USAGE
     )
 
 

@@ -40,7 +40,7 @@ def start(target: Target, topology: str, common: Common) -> None:
     session = Session(target, common)
     start_one(session, topology)
     count = _adopted(session, topology)
-    say(f"Started the scheduler of '{topology}'; it manages {counted(count, 'container')} that run or wait")
+    say(f"Started the scheduler of '{topology}'; it manages {counted(count, 'container')}, running or waiting")
 
 
 def start_one(session: Session, topology: str) -> None:
@@ -50,7 +50,7 @@ def start_one(session: Session, topology: str) -> None:
         record = session.find(topology, pools=True)
         session.check_here(record, "its launch file and keys are")
         if session.scheduler_location(topology) is not None:
-            raise exits.Failure(f"the scheduler of '{topology}' runs already", exits.EXISTS)
+            raise exits.Failure(f"the scheduler of '{topology}' is already running", exits.EXISTS)
         submitted = load_submitted(record.launch_file)
         spec = LaunchSpec(submitted, make_here(submitted, record.launch_file))
         make_folders(spec.log_dir)

@@ -31,9 +31,9 @@ class Undone(Struct, frozen=True):
         """What is missing, and what to do; empty if nothing is missing."""
         if self.kept:
             return (
-                f"topology '{name}' has finished, but {_batches(self.kept)} with {self.kept_rows:,} rows failed; it is"
-                f" not removed, so that they can be tried again: heron exceptions {target} {name} says what was raised;"
-                f" then heron batches {target} {name} --retry, and heron kill {target} {name}"
+                f"topology '{name}' has finished, but {_batches(self.kept)} with {self.kept_rows:,} rows failed; the"
+                f" topology is not removed, so that you can retry them: heron exceptions {target} {name} shows what was"
+                f" raised; then heron batches {target} {name} --retry, and heron kill {target} {name}"
             )
         texts = []
         if self.lost:
@@ -41,7 +41,7 @@ class Undone(Struct, frozen=True):
         if self.units:
             noun = "work unit" if self.units == 1 else "work units"
             texts.append(
-                f"{self.units:,} {noun} failed; heron units list names them, and heron units retry tries again"
+                f"{self.units:,} {noun} failed; heron units list names them, and heron units retry retries them"
             )
         return f"topology '{name}' has finished, but {'; '.join(texts)}" if texts else ""
 

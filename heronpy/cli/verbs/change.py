@@ -18,7 +18,7 @@ from heronpy.clusters.target import Common, Target
 
 
 @verb("deactivate", json=False)
-@timeout_flag(90.0, "Seconds to wait until it is done.")
+@timeout_flag(90.0, "Seconds to wait for completion.")
 def deactivate_command(**flags: Any) -> None:
     """Pause the spouts of a topology; tuples already emitted are still processed."""
     from heronpy.cli.change.lifecycle import set_state
@@ -27,7 +27,7 @@ def deactivate_command(**flags: Any) -> None:
 
 
 @verb("activate", json=False)
-@timeout_flag(90.0, "Seconds to wait until it is done.")
+@timeout_flag(90.0, "Seconds to wait for completion.")
 def activate_command(**flags: Any) -> None:
     """Let the spouts of a topology emit; returns when every spout does."""
     from heronpy.cli.change.lifecycle import set_state
@@ -48,7 +48,7 @@ def activate_command(**flags: Any) -> None:
     help="On an engine: submit the containers again, at their current size, even if it cannot be confirmed that the"
     " old ones have ended.",
 )
-@timeout_flag(90.0, "Seconds to wait until it is done.")
+@timeout_flag(90.0, "Seconds to wait for completion.")
 def restart_command(what: str | None, task: int | None, component: str | None, force: bool, **flags: Any) -> None:
     """Restart a topology, one container (its number), all tasks of a component (its name) or one task (as count-2).
 
@@ -125,7 +125,7 @@ def update_command(target: Target, common: Common, topology: str, **flags: Any) 
 
 @verb("drain", json=False)
 @click.option("--host", required=True, metavar="HOST", help="The host, as 'heron status' names it.")
-@timeout_flag(600.0, "Seconds to wait until the containers have moved, queue included.")
+@timeout_flag(600.0, "Seconds to wait until the containers have moved, including time in the engine's queue.")
 def drain_command(**flags: Any) -> None:
     """Move the containers of a topology away from a host, one at a time, and place no others on it for a while.
 
@@ -143,9 +143,9 @@ def scheduler_command() -> None:
 
 @verb("start", scheduler_command, json=False)
 def start_command(**flags: Any) -> None:
-    """Start the scheduler of a topology again, for example after a reboot of the submitting host.
+    """Restart the scheduler of a topology, for example after a reboot of the submitting host.
 
-    It adopts the running containers and restarts none. Run it on the host where the topology was submitted.
+    The scheduler adopts the running containers and restarts none. Run it on the host where the topology was submitted.
     """
     from heronpy.cli.submit.scheduler import start
 
@@ -154,7 +154,7 @@ def start_command(**flags: Any) -> None:
 
 @verb("keep", scheduler_command, topology=None, json=False)
 def keep_command(**flags: Any) -> None:
-    """Keep the schedulers of all topologies of a cluster running that were submitted on this host, until interrupted.
+    """Keep the schedulers of all topologies that were submitted on this host running, until interrupted.
 
     Use it as the main process of a pod from which topologies are submitted. It restarts schedulers that have died, and
     stops them when it is stopped. Containers keep running.
@@ -181,7 +181,7 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
     of this user only. 'heron status' and 'heron events' show what follows; the page on guarantees says what is lost.
     """
     if stopped_s is not None and signal_name != "STOP":
-        raise click.UsageError("--for says how long STOP halts processes; add --signal STOP")
+        raise click.UsageError("--for sets how long STOP halts processes; add --signal STOP")
     from heronpy.cli.change.lifecycle import drill
 
     drill(stopped_s=3.0 if stopped_s is None else stopped_s, kills=signal_name == "KILL", **flags)
@@ -190,7 +190,7 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
 @verb("clean", topology=optional_topology_argument)
 @click.option("--older-than", "older_than_s", type=Duration(), default="7d", show_default=True, metavar="TIME",
               help="Remove folders in which nothing was written for this time; 0s for all.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List the folders that would be removed, and remove nothing.")
 def clean_command(**flags: Any) -> None:
     """Remove the logs and working folders of topologies that have ended, from this machine.
 

@@ -48,7 +48,7 @@ def check_command(**flags: Any) -> None:
 
 
 @verb("access", cluster_command, topology=None, json=False)
-@click.option("--install", is_flag=True, help="Read what another host printed, from standard input.")
+@click.option("--install", is_flag=True, help="Read the output of another host from standard input.")
 def access_command(**flags: Any) -> None:
     """Let commands on another host reach the topologies that were submitted from this one.
 
@@ -64,7 +64,7 @@ def access_command(**flags: Any) -> None:
 
 
 @verb("hosts", cluster_command, topology=None)
-@click.option("--lift", metavar="HOST", help="Let this host get containers of all topologies again.")
+@click.option("--lift", metavar="HOST", help="Allow containers of all topologies on this host again.")
 def hosts_command(**flags: Any) -> None:
     """Show the hosts that get no containers: with topology, reason and remaining time; --lift ends it.
 
@@ -105,8 +105,8 @@ def env_command() -> None:
 def pack_command(**flags: Any) -> None:
     """Download the wheels for a requirements file into one file, a wheelhouse.
 
-    It fits hosts with this Python and platform. If heron.engine.environment in a cluster's engine.yaml names it, each
-    host installs it once, without a package index, and runs topologies in that environment. Prints the file's path.
+    The file fits hosts with this Python and platform. If heron.engine.environment in a cluster's engine.yaml names it,
+    each host installs it once, without a package index, and runs topologies in that environment. Prints its path.
     """
     from heronpy.cli.output import say
     from heronpy.storage.wheelhouse import pack

@@ -15,7 +15,7 @@ _run = click.argument("run", metavar="RUN", shell_complete=complete.past_runs)
 
 @click.group("history")
 def history_command() -> None:
-    """Look at runs of topologies that have ended, even if all their processes were killed.
+    """Show runs of topologies that have ended, even if all their processes were killed.
 
     RUN is the name of a topology, for its last run; the id of a run, as 'heron history list' shows it; or the name of a
     batch run, such as visits/3. The verb reads files of this host and asks no process. A run that ended more than seven
@@ -35,7 +35,7 @@ def list_command(**flags: Any) -> None:
 
 @reading("show", history_command, topology=_run)
 def show_command(**flags: Any) -> None:
-    """Show how a run ended: its cause, figures, work units, the doctor's findings, and its last events."""
+    """Show how a run ended: the cause, figures, work units, the doctor's findings, and its last events."""
     from heronpy.cli.look.history import show_run
 
     show_run(**flags)

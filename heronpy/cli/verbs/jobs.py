@@ -16,7 +16,7 @@ _why = click.option("--why", default="", metavar="TEXT", help="The reason, for t
 _layer = click.option("--as", "layer", default="oncall", show_default=True, metavar="LAYER",
                       help="The layer to change: oncall, or provisioner, which is weaker.")  # fmt: skip
 _waits = together(
-    click.option("--detach", is_flag=True, help="Return once the change is written, without waiting for its effect."),
+    click.option("--detach", is_flag=True, help="Return when the change is written, without waiting for its effect."),
     timeout_flag(600.0, "Seconds to wait for the effect of the change; the manager continues after that."),
 )
 _words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
@@ -40,9 +40,9 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 
 @verb("create", job_command, topology=None, json=False, context_settings=_UNKNOWN)
 @_program
-@click.option("--slo", metavar="lag=TIME", help="What the job promises, such as lag=5s.")
+@click.option("--slo", metavar="lag=TIME", help="The promise (SLO) of the job, such as lag=5s.")
 @click.option("--max", "most", multiple=True, metavar="COMPONENT=N",
-              help="Most tasks that the scaler may give a component; repeatable."
+              help="Maximum number of tasks that the scaler may give a component; repeatable."
                    " Components without this limit are not scaled.")  # fmt: skip
 @click.option("--pool", metavar="POOL", help="The pool whose slots run it; see heron pool.")
 @_why
@@ -95,7 +95,7 @@ def list_command(**flags: Any) -> None:
 
 @verb("show", job_command, topology=_job)
 @click.option("--watch", is_flag=True, help="Show the job again whenever it changes, until Ctrl-C.")
-@click.option("--origin", is_flag=True, help="Show for each key which layer sets it, who wrote it, and why.")
+@click.option("--origin", is_flag=True, help="Show for each key its layer, its author, and the reason.")
 def show_command(**flags: Any) -> None:
     """Show the intended state of a job, the layers that set it, and the manager's current steps."""
     from heronpy.cli.change.jobs import show
@@ -106,7 +106,7 @@ def show_command(**flags: Any) -> None:
 @_verb("set")
 @click.argument("words", nargs=-1, required=True, metavar="KEY=VALUE...")
 @_layer
-@click.option("--for", "for_s", type=Duration(), metavar="TIME", help="How long the change holds, such as 2h.")
+@click.option("--for", "for_s", type=Duration(), metavar="TIME", help="How long the change is in effect, such as 2h.")
 @_why
 @_waits
 def set_command(**flags: Any) -> None:
@@ -139,7 +139,7 @@ def unset_command(**flags: Any) -> None:
 @click.option("-f", "--file", type=click.File("rb"), required=True, metavar="FILE",
               help="YAML or JSON: one document for each job; - is standard input.")  # fmt: skip
 @_layer
-@click.option("--dry-run", is_flag=True, help="Print what differs, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the differences, and write nothing.")
 @_why
 @_waits
 def apply_command(**flags: Any) -> None:
@@ -155,7 +155,7 @@ def apply_command(**flags: Any) -> None:
 
 @verb("schema", job_command, target=lambda function: function, topology=None, common=False)
 def schema_command(as_json: bool) -> None:
-    """List the keys that a layer of a job may have."""
+    """List the keys that a layer of a job may contain."""
     from heronpy.cli.change.job_files import schema
 
     schema(as_json)
@@ -163,7 +163,7 @@ def schema_command(as_json: bool) -> None:
 
 @verb("explain", job_command, topology=_job)
 @click.option("--record", type=click.Path(path_type=pathlib.Path), metavar="FILE",
-              help="Write what the scaler has seen in the last day to a new file, for heron job replay.")  # fmt: skip
+              help="Write the scaler's measurements of the last day to a new file, for heron job replay.")  # fmt: skip
 def explain_command(**flags: Any) -> None:
     """Show for each component the scaler's figures, its decision, and the reason."""
     from heronpy.cli.change.job_evidence import explain
@@ -184,7 +184,7 @@ def slo_command(**flags: Any) -> None:
 def replay_command(file: BinaryIO, as_json: bool) -> None:
     """Print the scaler's decisions for a file from 'heron job explain --record'.
 
-    The same release prints the same decisions as were made then. Each line of the file has the limits and the
+    The same release prints the decisions that were made at that time. Each line of the file has the limits and the
     promise of its time: change them to see other decisions.
     """
     from heronpy.cli.change.job_evidence import replay
@@ -214,7 +214,7 @@ def start_command(**flags: Any) -> None:
 
 @_verb("revert")
 @click.option("--as", "layer", default="provisioner", show_default=True, metavar="LAYER", help="The layer to change.")
-@click.option("--to", type=click.IntRange(min=1), metavar="VERSION", help="Default: the previous version.")
+@click.option("--to", type=click.IntRange(min=1), metavar="VERSION", help="Version to restore; default: the previous.")
 @_why
 @_waits
 def revert_command(**flags: Any) -> None:

@@ -50,7 +50,7 @@ def status_command(**flags: Any) -> None:
 @click.argument("which", type=click.Choice(["logical", "packing", "physical"]), default="logical")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--mode", type=click.Choice(("stream", "batch")), default="stream", show_default=True,
-              help="batch: the stages of a batch run, and what passes between them.")  # fmt: skip
+              help="batch: the stages of a batch run, and the exchanges between them.")  # fmt: skip
 def plan_command(mode: str, **flags: Any) -> None:
     """Show the logical plan (default), the packing plan or the physical plan.
 

@@ -41,7 +41,7 @@ class _Submit(click.Command):
 @click.argument("program", metavar="PROGRAM")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
 @click.option("--deploy-deactivated", is_flag=True, help="Start with paused spouts; 'heron activate' starts them.")
-@click.option("--detach", is_flag=True, help="Return once the scheduler runs, without waiting for the tasks.")
+@click.option("--detach", is_flag=True, help="Return when the scheduler is running, without waiting for the tasks.")
 @click.option("--wait", is_flag=True, help="Wait until a bounded topology has finished, then remove it.")
 @click.option(
     "--kill-on-interrupt",

@@ -28,7 +28,7 @@ SCOPES = ("view", "all")
               help="Port to listen on; 0: any free port.  [default: 8889, or the next free port]")  # fmt: skip
 @click.option("--tls", nargs=2, metavar="CERT KEY", help="PEM files of the certificate and its key.")
 @click.option("--behind-proxy", default="", metavar="NAME",
-              help="Host name of a TLS proxy that forwards requests. Everybody then needs a token.")  # fmt: skip
+              help="Host name of a TLS proxy that forwards requests. Every user then needs a token.")  # fmt: skip
 @common_flags
 def tracker_command(
     clusters: tuple[str, ...],

@@ -74,11 +74,11 @@ def list_command(**flags: Any) -> None:
               help="A fault of 'heron verify list'; F01 means all F01-..., 'all' every one; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
 @click.option("--together", "as_one", is_flag=True,
-              help="Inject the faults in turn, in as few runs as their needs allow.")  # fmt: skip
+              help="Inject the faults one after the other, in as few runs as possible.")  # fmt: skip
 @json_flag
 @_run_flags
 def run_command(**flags: Any) -> int:
-    """Run the built-in topology with faults, one run per fault, and judge each run."""
+    """Run the built-in topology with faults, one run per fault, and check each run."""
     from heronpy.cli.measure.verify import run
 
     return run(**flags)
@@ -101,14 +101,18 @@ def end_command(**flags: Any) -> int:
 @click.option("--keys", type=click.IntRange(min=1), help="Different keys.")
 @click.option("--payload", "payload_bytes", type=click.IntRange(min=8), metavar="BYTES", help="Size of a payload.")
 @click.option("--hot-share", type=click.FloatRange(0, 1), help="Share of the tuples with the hot key.")
-@click.option("--zipf", type=click.FloatRange(min=0), help="Exponent of the frequency of keys.")
-@click.option("--mode", type=click.Choice(MODES), help="Reliability mode to judge by.")
+@click.option(
+    "--zipf",
+    type=click.FloatRange(min=0),
+    help="Exponent of the Zipf distribution of keys; 0: all keys are equally frequent.",
+)
+@click.option("--mode", type=click.Choice(MODES), help="Reliability mode whose guarantees are checked.")
 @click.option("--loss-max", type=click.IntRange(min=0), default=0, show_default=True,
               help="Tuples that may be lost under ATMOST_ONCE.")  # fmt: skip
 @click.option("--unordered", is_flag=True, help="The topology does not keep the order of keys.")
 @json_flag
 def check_command(**flags: Any) -> int:
-    """Judge the records of your own finished topology that uses SeededSource and VerifiedSink."""
+    """Check the records of your own finished topology that uses SeededSource and VerifiedSink."""
     from heronpy.cli.measure.verify import check
 
     return check(**flags)

@@ -105,13 +105,13 @@ class ColumnWriter:
     def _made(self, columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         pa, schema = arrow(), self._schema
         if len(columns) != len(schema):
-            raise UnfitError(f"it has {len(columns)} values and the schema has {len(schema)} fields")
+            raise UnfitError(f"the row has {len(columns)} values, but the schema has {len(schema)} fields")
         arrays = []
         for column, field in zip(columns, schema, strict=True):
             try:
                 arrays.append(pa.array(column, field.type))
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                raise UnfitError(f"its value of {field.name!r} is not {field.type} ({error})") from None
+                raise UnfitError(f"the value of {field.name!r} is not {field.type} ({error})") from None
         made = pa.RecordBatch.from_arrays(arrays, schema=schema)
         wrong = batch_problem(made)
         if wrong:
@@ -160,7 +160,7 @@ def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa
         raise ConfigError(f"schema of {component} must be a pyarrow.Schema, not {type(given).__name__}")
     if any(not schema.equals(found[0]) for schema in found[1:]):
         raise ConfigError(
-            f"{component} writes one schema to its files, but those of its inputs and of schema= differ; give each"
-            " schema its own sink, or cast the columns before the sink"
+            f"{component} writes one schema to its files, but the schemas of its inputs and of schema= differ; give"
+            " each schema its own sink, or cast the columns before the sink"
         )
     return found[0]

@@ -47,22 +47,22 @@ def line_writer(format_name: str, fields: Sequence[str]) -> Callable[[Sequence[A
         try:
             return encode(dict(zip(names, checked, strict=True)) if names else list(checked)) + b"\n"
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise UnfitError(f"it cannot be written as JSON ({error})") from None
+            raise UnfitError(f"the row cannot be written as JSON ({error})") from None
 
     return as_json
 
 
 def _checked(values: Sequence[Any], names: list[str]) -> Sequence[Any]:
     if names and len(values) != len(names):
-        raise UnfitError(f"it has {len(values)} values and the sink has {len(names)} fields")
+        raise UnfitError(f"the row has {len(values)} values, but the sink has {len(names)} fields")
     return values
 
 
 def _text(values: Sequence[Any]) -> bytes:
     line = "\t".join(map(str, values))
     if "\n" in line or "\r" in line:
-        raise UnfitError("it contains a line end; use format='jsonl'")
+        raise UnfitError("the text contains a line end; use format='jsonl'")
     try:
         return line.encode() + b"\n"
     except UnicodeEncodeError as error:
-        raise UnfitError(f"it is not text ({error})") from None
+        raise UnfitError(f"the value is not text ({error})") from None

@@ -53,7 +53,7 @@ class FileOptions(Struct, frozen=True):
             raise ConfigError(f"format {self.format!r} of a FileSink must be one of {', '.join(FORMATS)}")
         self._validate_schema()
         if len(set(self.fields)) != len(self.fields):
-            raise ConfigError(f"fields of a FileSink must differ, but they are {list(self.fields)}")
+            raise ConfigError(f"fields of a FileSink must have different names, but they are {list(self.fields)}")
         for name, value in (("roll_bytes", self.roll_bytes), ("roll_interval_s", self.roll_interval_s)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
                 raise ConfigError(f"{name} of a FileSink must be a number above zero, not {value!r}")
@@ -73,7 +73,8 @@ class FileOptions(Struct, frozen=True):
             raise ConfigError(f"a FileSink cannot write this schema with format={self.format!r}: {wrong}")
         if self.fields and list(self.fields) != list(self.schema.names):
             raise ConfigError(
-                f"fields of a FileSink are {list(self.fields)} and those of its schema {self.schema.names}; drop them"
+                f"fields of a FileSink are {list(self.fields)} but its schema has {self.schema.names}; leave out"
+                " fields="
             )
 
     def with_schema_of(self, declared: list[pa.Schema | None]) -> FileOptions:

@@ -117,7 +117,7 @@ class PartFiles:
             self._until_done(lambda: os.rename(self._open_path, self.folder / name))
         except FileNotFoundError:
             raise FencedError(
-                f"file {self._open_path} was removed; this process was replaced by a newer one and stops"
+                f"file {self._open_path} was removed; a newer process has replaced this process, which stops"
             ) from None
         sync_path(self.folder)
         self.discard()

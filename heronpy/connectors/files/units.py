@@ -39,7 +39,7 @@ class FileUnits(UnitOutput):
         for unit, source in self.staged(folders):
             found = _UNIT.fullmatch(unit.name)
             if found is None:
-                raise StateError(f"{unit} is not the folder of a unit; remove it, and repeat the command")
+                raise StateError(f"{unit} is not the folder of a unit; remove it, and run the command again")
             numbers = f"{found[1]}-{found[2]}"
             target = folder / f"{beginning}{numbers}-{run_token(run)}.0.{self._suffix}"
             count += publish_file(source, target)

@@ -179,13 +179,13 @@ def _folder_of(state: Mapping[str, Any]) -> SinkFolder:
     """Return the place of a restored checkpoint's batches. Raises ConfigError if this host cannot reach it."""
     if "place" not in state:
         raise ConfigError(
-            f"the restored checkpoint has batches in {state['folder']}, in the format of an earlier heronpy; restore it"
-            " once with that release, let Spark finish, and take another savepoint"
+            f"the restored checkpoint refers to batches in {state['folder']}, in the format of an earlier heronpy;"
+            " restore it once with that release, let Spark finish, and take another savepoint"
         )
     place = place_of(state["place"])
     if not isinstance(place, Url) and not place.is_dir():
         raise ConfigError(
-            f"the restored checkpoint has batches in {place}, which this host does not have; restore it once on the"
-            " host that has it, let Spark finish, and take another savepoint"
+            f"the restored checkpoint refers to batches in {place}, which this host does not have; restore it once on"
+            " the host that has them, let Spark finish, and take another savepoint"
         )
     return SinkFolder(open_handover(state["place"]), *state["within"])

@@ -110,7 +110,7 @@ def lock_out_gateways(units: Path) -> int:
     lock = open_lock(units / _LOCK)
     if not try_flock(lock):
         os.close(lock)
-        raise ConfigError(f"a Spark gateway still works with {units}; kill its topology first")
+        raise ConfigError(f"a Spark gateway is still using {units}; kill its topology first")
     return lock
 
 

@@ -135,7 +135,7 @@ class Filling:
     def take_arrow(self, batch: Any, columns: pa.RecordBatch) -> list[Refused]:
         """Add a batch of tuples whose values are these columns; those that do not fit are left out and returned."""
         if columns.num_columns != self._width:
-            reason = f"it has {columns.num_columns} values and the sink has {self._width} columns"
+            reason = f"the row has {columns.num_columns} values, but the sink has {self._width} columns"
             return [Refused(tup, reason) for tup in batch]
         refused = []
         if self._shape.schema is None:
@@ -204,7 +204,7 @@ class Filling:
         """Return the tuples with a value for each column, their values, and the other tuples."""
         fitting = [tup for tup in tuples if len(tup.values) == self._width]
         refused = [
-            Refused(tup, f"it has {len(tup.values)} values and the sink has {self._width} columns")
+            Refused(tup, f"the row has {len(tup.values)} values, but the sink has {self._width} columns")
             for tup in tuples
             if len(tup.values) != self._width
         ]

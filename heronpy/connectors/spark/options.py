@@ -86,7 +86,7 @@ class SinkOptions(Struct, frozen=True):
         """Return the options in a component's configuration."""
         aggregate, settings = config.get(AGGREGATE_KEY), config.get("spark.sink.settings")
         if not isinstance(aggregate, str) or not isinstance(settings, str):
-            raise ConfigError("this component is a SparkSink without its options; make it with SparkSink.spec(...)")
+            raise ConfigError("this component is a SparkSink without options; create it with SparkSink.spec(...)")
         return cls(aggregate=aggregate, **json.loads(settings))
 
 
@@ -126,12 +126,12 @@ def make_options(
     if schema is not None:
         columns = list(schema) if isinstance(schema, dict) else schema.names
         if names and names != columns:
-            raise ConfigError(f"fields {names} and the columns {columns} of schema differ; give one of them")
+            raise ConfigError(f"fields {names} and the columns {columns} of schema differ; give only one of the two")
         names = columns
     if not names:
         raise ConfigError("a SparkSink must know its columns; give fields=[...] or schema={...}")
     if len(set(names)) != len(names):
-        raise ConfigError(f"columns of a SparkSink must differ, but they are {names}")
+        raise ConfigError(f"columns of a SparkSink must have different names, but they are {names}")
     return SinkOptions(encode_aggregate(aggregate), encoded, names, **rest)
 
 
@@ -145,7 +145,7 @@ def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
             return _IMPORTED + aggregate
         found = getattr(sys.modules["__main__"], name, None)
         if not callable(found):
-            raise ConfigError(f"the topology's file has no function {name!r} to aggregate with")
+            raise ConfigError(f"the topology's file does not define the aggregate function {name!r}")
         aggregate = found
     if not callable(aggregate):
         raise ConfigError("a SparkSink needs aggregate=: a function(spark, df, batch) or 'module.function'")

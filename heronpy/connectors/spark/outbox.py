@@ -150,5 +150,5 @@ class Outbox(BatchWriter):
 
 
 def replaced(component: str, task: int) -> FencedError:
-    """Return the error for a process whose task was taken over."""
-    return FencedError(f"sink task {task} of {component} was replaced by a newer process; it stops")
+    """The error for a process whose task was taken over."""
+    return FencedError(f"sink task {task} of {component} was replaced by a newer process; this process stops")

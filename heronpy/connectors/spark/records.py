@@ -332,7 +332,8 @@ class SinkFolder:
         stands = self.decision(stem)
         if stands is None:
             raise StateError(
-                f"the record of the outcome of batch {stem} of {self} is gone; another program removes records there"
+                f"the record of the outcome of batch {stem} of {self} is missing; another program removes records in"
+                " that folder"
             )
         return stands
 

@@ -63,12 +63,13 @@ def check_spark(master: str = "") -> None:
     java = find_java()
     if java is None:
         raise ConfigError(
-            f"this topology needs Spark and no Java was found; install Java {JAVA_MIN} or newer, or set JAVA_HOME"
+            f"this topology needs Spark, but no Java was found; install Java {JAVA_MIN} or newer, or set JAVA_HOME"
         )
     version = java_version(java)
     if version < JAVA_MIN:
         raise ConfigError(
-            f"{java} is Java {version} and Spark needs Java {JAVA_MIN} or newer; install it or point JAVA_HOME at it"
+            f"{java} is Java {version}, but Spark needs Java {JAVA_MIN} or newer; install a newer Java or point"
+            " JAVA_HOME at one"
         )
 
 
@@ -79,7 +80,7 @@ def check_packages(master: str) -> None:
         needed += [(module, _INSTALL_CONNECT) for module in ("grpc", "grpc_status")]
     for module, install in needed:
         if importlib.util.find_spec(module) is None:
-            raise ConfigError(f"this topology needs Spark and the package {module} is missing; run: {install}")
+            raise ConfigError(f"this topology needs Spark, but the package {module} is missing; run: {install}")
 
 
 def check_master(master: str) -> None:
@@ -94,7 +95,7 @@ def check_master(master: str) -> None:
         return
     if scheme == "sc" and "token=" in rest:
         raise ConfigError(
-            "heron.spark.master contains a token, which others could read there; give it to the hosts as"
+            "heron.spark.master contains a token, which other users could read; pass the token to the hosts as"
             " SPARK_CONNECT_AUTHENTICATE_TOKEN in their environment"
         )
     default = _PORTS[scheme]
@@ -107,8 +108,8 @@ def check_master(master: str) -> None:
         except (OSError, ValueError) as error:
             reasons.append(str(getattr(error, "strerror", None) or error))
     raise ConfigError(
-        f"heron.spark.master {scheme}://{rest.split('/')[0]} cannot be reached from this host ({reasons[-1]});"
-        " start it, or correct the address"
+        f"heron.spark.master {scheme}://{rest.split('/')[0]} cannot be reached from this host ({reasons[-1]}); start"
+        " the master, or correct the address"
     )
 
 

@@ -199,7 +199,7 @@ class RowShape:
             try:
                 _column(pa, field, (value,))
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                reason = f"column {field.name!r} must be {field.type}, and {value!r:.100} is not ({error})"
+                reason = f"column {field.name!r} must be {field.type}, but {value!r:.100} is not ({error})"
                 misfits.setdefault(index, Misfit(index, reason))
                 found = True
         return found
@@ -259,9 +259,9 @@ def _column(pa: Any, field: pa.Field, values: Sequence[Any]) -> Any:
     is_mixed = pa.types.is_integer(field.type) and not {int, type(None)}.issuperset(map(type, values))
     # Arrow would truncate fractions silently.
     if is_mixed and any(value is not None and value != int(value) for value in values):
-        raise ValueError("it has a fraction")
+        raise ValueError("an integer column got a value with a fraction")
     if not field.nullable and array.null_count:
-        raise ValueError("a value is missing")
+        raise ValueError("a column without nulls got a null")
     return array
 
 

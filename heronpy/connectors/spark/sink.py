@@ -194,7 +194,7 @@ class SparkSink(TwoPhaseSink):
         if found.withdrawn or found.kept or found.begun:
             self.log(
                 f"batches of an earlier process: {found.withdrawn} withdrawn, {found.kept} left to commit, "
-                f"{found.begun} already begun by the Spark gateway"
+                f"{found.begun} already started by the Spark gateway"
             )
 
     def is_ready(self) -> bool:
@@ -381,7 +381,7 @@ class SparkSink(TwoPhaseSink):
             elif now - last_outcome > self._timeout_s:
                 raise DeadlineError(
                     f"the Spark gateway committed no batch of {self.who.component} for {self._timeout_s:g} s "
-                    f"({len(self._uncommitted)} wait); its log spark-gateway.log says why"
+                    f"({len(self._uncommitted)} wait); see its log spark-gateway.log for the reason"
                 )
 
     def _repeat(self, now: float) -> None:

@@ -91,7 +91,7 @@ def publish_once(tables: list[list[str]], token: int) -> None:
                 raise
             if lineage_token(target) != token:
                 raise ConfigError(
-                    f"{target} exists and has other rows: the ledger is newer than the table; run 'heron units"
+                    f"{target} exists and contains other rows: the ledger is newer than the table; run 'heron units"
                     " rebuild', or write to another table"
                 ) from None
             shutil.rmtree(source, ignore_errors=True)
@@ -195,4 +195,4 @@ def _keys(staged: str, published: str) -> tuple[Objects, str, str]:
 
 
 def _gone(staged: Path | str, table: Path | str) -> ConfigError:
-    return ConfigError(f"staged files {staged} are gone; another program removes files of table {table}")
+    return ConfigError(f"staged files {staged} are missing; another program removes files of table {table}")

@@ -34,7 +34,7 @@ class SparkUnits(StagedRows):
         schema = decode_schema(self.options.schema)
         if schema is None:
             raise ConfigError(
-                f"sink '{component}' has no schema, and the types of the first rows depend on which unit is done first;"
+                f"sink '{component}' has no schema, and the column types would depend on the unit that is done first;"
                 " give schema= to SparkSink.spec"
             )
         problem = parquet_problem(schema, f"sink '{component}'", as_rows=True)
@@ -58,7 +58,7 @@ class _Writer(SinkWriter):
         """Add the tuples of a batch; see `SinkWriter`."""
         shape, arrived = self._shape, batch.record_batch
         if len(batch.fields) != len(shape.fields):
-            reason = f"it has {len(batch.fields)} values and the sink has {len(shape.fields)} columns"
+            reason = f"the row has {len(batch.fields)} values, but the sink has {len(shape.fields)} columns"
             return dict.fromkeys(range(len(batch)), reason)
         table = shape.cast(arrived) if arrived is not None else shape.table_of(list(batch.columns.values()))
         unfit: dict[int, str] = {}

@@ -58,9 +58,8 @@ class LineDecoder:
             return data.decode(self._encoding, self._errors)
         except UnicodeDecodeError as error:
             raise TextFileError(
-                f"{path} is not valid {self._encoding} at byte "
-                f"{start + error.start}; set the right encoding, or how to treat "
-                "such bytes"
+                f"{path} is not valid {self._encoding} at byte {start + error.start}; set the right encoding, or how to"
+                " handle such bytes"
             ) from error
 
 
@@ -77,7 +76,7 @@ def _check_encoding(encoding: str) -> tuple[bool, str]:
         name = "utf-8"
     if "\n".encode(name) != b"\n":
         raise ValueError(
-            f"encoding {encoding!r} does not write a line end as one byte, so files "
-            "cannot be shared by blocks; convert them to utf-8"
+            f"encoding {encoding!r} does not encode a line end as one byte, so files cannot be divided into blocks;"
+            " convert the files to utf-8"
         )
     return strip, name

@@ -174,13 +174,13 @@ class Finder:
         file.mutated = found is Identity.MUTATED and file.short >= MISSES
         if found is Identity.MUTATED:
             file.held = (
-                f"{file.path} has changed before byte {file.fingerprint.cut}, in bytes that were already read; it is no"
-                " longer read. Restore its content, or give the new content another name"
+                f"{file.path} has changed before byte {file.fingerprint.cut}, in bytes that were already read, so the"
+                " file is no longer read. Restore its content, or give the new content another name"
             )
         elif found is Identity.SHORTER:
             file.held = (
                 f"{file.path} has become shorter than the {file.fingerprint.cut} bytes that were read, and begins as"
-                " before; it waits until it is longer, or begins differently"
+                " before; it is not read until it is longer, or begins differently"
             )
         if file.held and file.short >= MISSES:
             self._notices.say(file.held, is_error=True)

@@ -123,7 +123,7 @@ class LineShare:
             reached = offset if offset % block_bytes else offset - LANES * block_bytes
             if reached >= 0 and _known_size_of(path, reached) <= reached:
                 raise TextFileError(
-                    f"{path} has become shorter than its position {reached};"
+                    f"{path} has become shorter than the saved position {reached};"
                     " restore the file, or start without the checkpoint"
                 )
 

@@ -45,7 +45,7 @@ class Notices:
     def refuse(self, path: str, error: OSError | UnfitFileError) -> None:
         """Report that a file cannot be read."""
         if isinstance(error, OSError):
-            self.say(f"{path} cannot be read ({error.strerror}); check its rights", is_error=True)
+            self.say(f"{path} cannot be read ({error.strerror}); check its permissions", is_error=True)
         else:
             self.say(f"{path} {error}; make the pattern exclude it", is_error=True)
 
@@ -53,6 +53,6 @@ class Notices:
         """Return all notices since the last call."""
         waiting, self._waiting = self._waiting, []
         if self._dropped:
-            waiting.append(Notice(f"{self._dropped} more files like these are not named", True))
+            waiting.append(Notice(f"{self._dropped} more such files are not listed", True))
             self._dropped = 0
         return waiting

@@ -51,7 +51,7 @@ def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError 
         pass
     told = f"the API server refuses to {verb} {what}: {said or f'status {status}'}"
     if status == 404 and kind == "namespaces":
-        return EngineFatalError(f"{told}; make the namespace, or set heron.kubernetes.namespace")
+        return EngineFatalError(f"{told}; create the namespace, or set heron.kubernetes.namespace")
     if status == 404:
         return GoneError(told)
     if status == 409 and why == "AlreadyExists":
@@ -59,7 +59,7 @@ def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError 
     if status == 410:
         return ExpiredError(told)
     if status == 401:
-        return EngineAwayError(f"{told}; log in again, or see the credentials of the context")
+        return EngineAwayError(f"{told}; log in again, or check the credentials of the context")
     if status in _FOR_NOW or status >= 500:
         return EngineAwayError(told)
     return EngineFatalError(told)

@@ -84,7 +84,7 @@ class Api:
             )
         parts = [part for part in file.split(os.pathsep) if part]
         if not any(os.path.exists(os.path.expanduser(part)) for part in parts):
-            fix = "name one in KUBECONFIG, or let your cluster's administrator give you one"
+            fix = "set KUBECONFIG to a kubeconfig, or ask the cluster's administrator for one"
             raise EngineFatalError(f"there is no kubeconfig {' or '.join(parts)}; {fix}")
         contexts, active = config.list_kube_config_contexts(config_file=file)
         named = {one["name"]: one for one in contexts}

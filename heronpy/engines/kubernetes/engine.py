@@ -265,7 +265,7 @@ class KubernetesEngine:
         try:
             return Explained(words_of(self._api.call("GET", self._path(name=engine_id))))
         except GoneError:
-            return Explained("Kubernetes no longer lists it")
+            return Explained("Kubernetes no longer lists the pod")
 
     def termination_report(self, engine_id: str) -> str:
         """The end of a pod's log; after the pod is gone, the end that its status kept."""
@@ -367,13 +367,13 @@ def _pod(api: Api, namespace: str, options: PodOptions, topology_id: str) -> Fou
         api.call("POST", path, {"dryRun": "All"}, pod(size, options, ["true"], False))
     except (EngineFatalError, GoneError) as error:
         return Found("pod", False, str(error), "correct the namespace, its quota, or heron.kubernetes.pod_template")
-    return Found("pod", True, f"namespace {namespace} would take a pod with these settings")
+    return Found("pod", True, f"namespace {namespace} would accept a pod with these settings")
 
 
 def _nodes(found: Sequence[Mapping[str, Any]]) -> Found:
     if not found:
         return Found(
-            "nodes", True, "you may not list them: sizes are not checked, and hosts are avoided only if possible"
+            "nodes", True, "you may not list nodes: sizes are not checked, and hosts are avoided only if possible"
         )
     biggest = max(nodes_.sizes(found), key=lambda size: (size.ram_bytes, size.cpu), default=None)
     largest = f", the largest with {biggest.cpu:g} cores" if biggest else ""

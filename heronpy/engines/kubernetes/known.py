@@ -103,7 +103,7 @@ class KnownPods:
         """Record the deletion of a pod that never had a node, so that none of its processes ran."""
         known = self._alive.pop(name, None)
         if known is not None:
-            words = "it was deleted before it had a node"
+            words = "the pod was deleted before it had a node"
             end = replace(known.seen, phase=EnginePhase.ENDED, ended=Ended.CONFIRMED, reason=ExitReason.KILLED)
             self._remember(replace(end, cancelled=True, words=words), "", now)
 
@@ -148,5 +148,5 @@ class KnownPods:
 
 
 def _given_up(seen: Seen) -> Seen:
-    words = "it is gone, and its node has not confirmed its end"
+    words = "the pod is gone, and its node has not confirmed its end"
     return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, reason=None, words=words)

@@ -62,8 +62,8 @@ class PodOptions:
             )
         if self.home and self.home.rstrip("/").count("/") < 2:
             raise ConfigError(
-                f"heron.engine.home is {self.home}; name a folder of a folder, such as /heron/home, because pods"
-                " mount a volume at the folder above it"
+                f"heron.engine.home is {self.home}; name a folder with a parent, such as /heron/home, because pods"
+                " mount a volume at the parent"
             )
         full = Request("t", 0, 1, 1.0, 1, 1, avoid=("n",), apart_from=(1,))
         try:

@@ -206,7 +206,7 @@ def words_of(pod: Mapping[str, Any]) -> str:
     for one in items(of(pod, "status"), "conditions"):
         if one.get("type") == "PodScheduled" and one.get("status") == "False":
             return _joined(text(one, "reason"), text(one, "message"))
-    return "it has a node, which prepares it" if node_of(pod) else ""
+    return "its node is preparing the pod" if node_of(pod) else ""
 
 
 def _final_message(pod: Mapping[str, Any], ended: Ended) -> str:

@@ -32,7 +32,7 @@ def check_template(template: object, ours: Mapping[str, Any]) -> None:
         raise ConfigError("it is not a map with the keys metadata and spec")
     unknown = sorted(set(map(str, template)) - {"apiVersion", "kind", "metadata", "spec"})
     if unknown:
-        raise ConfigError(f"it has {unknown[0]!r}, but may have metadata and spec only, as a pod")
+        raise ConfigError(f"it contains {unknown[0]!r}, but only metadata and spec are allowed")
     for part in ("metadata", "spec"):
         if not isinstance(template.get(part, {}), Mapping):
             raise ConfigError(f"its {part} is not a map")
@@ -47,7 +47,9 @@ def merged(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, An
     found: dict[str, Any] = _both({**given, "spec": spec}, _copied(ours), "")
     security = found["spec"]["securityContext"]
     if security.get("runAsUser") == 0:
-        raise ConfigError("it sets spec.securityContext.runAsUser to 0, but containers do not run as root; name a user")
+        raise ConfigError(
+            "it sets spec.securityContext.runAsUser to 0, but containers must not run as root; set another user id"
+        )
     found["spec"]["securityContext"] = {**USER, **security}
     if affinity is not None:
         found["spec"]["affinity"] = _affinity(affinity, found["spec"].get("affinity", {}))

@@ -150,7 +150,7 @@ class LocalEngine:
         seen = Seen(file.name, container, submission, phase, shell.host_name, cancelled=kill_at is not None)
         life = shell.life()
         if life is Life.UNKNOWN:
-            words = f"it was started on host {shell.host_name}, in a system whose processes cannot be seen from here"
+            words = f"it was started on host {shell.host_name}, whose processes cannot be seen from here"
             return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
         if life is Life.LIVES:
             if kill_at is not None and boot_s() >= kill_at:
@@ -206,7 +206,7 @@ class LocalEngine:
         try:
             make_private(_root())
         except (ConfigError, OSError) as error:
-            return [Found("containers", False, str(error), "set HERON_HOME to a folder of your own")]
+            return [Found("containers", False, str(error), "set HERON_HOME to a folder that you own")]
         return [Found("containers", True, f"their files are in {_root()}")]
 
 

@@ -57,7 +57,7 @@ class SlurmOptions:
         for option in self.extra:
             name, dashes = option.lstrip("-").partition("=")[0], option.startswith("--")
             if not dashes or not name:
-                raise ConfigError(f"slurm option {option!r} is not of the form --name or --name=value")
+                raise ConfigError(f"slurm option {option!r} does not have the form --name or --name=value")
             # Slurm accepts any unique prefix of an option's name.
             meant = name if name in OWNED else next((full for full in OWNED if full.startswith(name)), "")
             if meant:
@@ -68,7 +68,7 @@ class SlurmOptions:
         if self.time_limit_s and self.time_limit_s <= self.leave_s:
             raise ConfigError(
                 f"slurm.time_limit_s is {self.time_limit_s} but must be more than leave_s ({self.leave_s}),"
-                " or containers are told to leave when they start"
+                " otherwise containers are told to end as soon as they start"
             )
         if self.output_dir and (not self.output_dir.startswith("/") or set(self.output_dir) & set("%\\\n")):
             meant = f"slurm.output_dir is {self.output_dir!r}"
@@ -179,7 +179,7 @@ def batch_script(request: Request, options: SlurmOptions, command: Sequence[str]
     """
     end = "HERON_JOIN_TOKEN_END"
     if any(line == end for line in request.token.splitlines()):
-        raise ValueError("the join token has the line that ends it")
+        raise ValueError("the join token contains the end marker of its here-document")
     lines = [
         "#!/bin/bash",
         *options.prologue,

@@ -135,7 +135,7 @@ class Commands:
         words = said[-1].partition("error: ")[2] or said[-1] if said else f"exit code {done.returncode}"
         text = "\n".join(said)
         kind = EngineFullError if _FULL.search(text) else EngineAwayError if _AWAY.search(text) else EngineFatalError
-        raise kind(f"{name} refuses: {words[:500]}")
+        raise kind(f"{name} refuses the request: {words[:500]}")
 
 
 class SlurmEngine:
@@ -219,7 +219,7 @@ class SlurmEngine:
                 continue
             if spared := sorted({*avoided} - {*hosts}):
                 log.warning(
-                    "container %s may run on %s, which it should avoid: no other node has room for it",
+                    "container %s may run on the avoided hosts %s: no other node has room for it",
                     ", ".join(str(one.container) for one in batch), ", ".join(spared),
                 )  # fmt: skip
             return text
@@ -320,7 +320,9 @@ class SlurmEngine:
         lacking = [name for name in _NEEDED if shutil.which(name, path=self._path) is None]
         if lacking:
             what = f"{', '.join(lacking)} not found in PATH"
-            return [Found("Slurm's commands", False, what, "install them, or submit from a host that has them")]
+            return [
+                Found("Slurm's commands", False, what, "install these commands, or submit from a host that has them")
+            ]
         found = [Found("Slurm's commands", True, ", ".join(_NEEDED))]
         try:
             text = self._commands.run(["squeue", "--version"]).strip()
@@ -338,7 +340,7 @@ class SlurmEngine:
                 found.append(self._check_submission())
             unchecked = unchecked_names(config, self._options.account, self._options.qos)
             if unchecked:
-                fix = "ask the operator of the cluster whether it is right: Slurm accepts a wrong one here"
+                fix = "ask the operator of the cluster to check the value: this Slurm also accepts wrong values"
                 found.append(Found.skipped("accounting", unchecked, fix))
         except EngineError as error:
             found.append(Found("controller", False, str(error), "check that slurmctld runs and SLURM_CONF is right"))
@@ -379,11 +381,11 @@ class SlurmEngine:
             return Found.waits("submission", str(error), "check again when some of your jobs have ended")
         except EngineFatalError as error:
             if _NO_NODE in str(error).lower() and (closed := self._closed_nodes()):
-                what = f"no node of the partition takes jobs now ({closed}), so {error}"
+                what = f"no node of the partition accepts jobs now ({closed}), so {error}"
                 return Found("submission", False, what, "resume a node, choose another partition, or ask the operator")
             fix = "correct slurm.partition, account, qos, time_limit_s or options"
             return Found("submission", False, str(error), fix)
-        return Found("submission", True, "Slurm would take a job with these settings")
+        return Found("submission", True, "Slurm would accept a job with these settings")
 
     def _closed_nodes(self) -> str:
         """The nodes of the partition and their states if none of them accepts a job; see `closed_nodes`."""
@@ -397,16 +399,16 @@ class SlurmEngine:
             return Found("partition", False, f"there is no partition {name!r}", "run sinfo to see the partitions")
         down = [one.name for one in partitions if not one.up]
         if len(down) == len(partitions):
-            return Found("partition", False, f"{', '.join(down)} is down", "choose another, or ask the operator")
+            return Found("partition", False, f"{', '.join(down)} is down", "choose another one, or ask the operator")
         return Found("partition", True, "; ".join(f"{one.name}: {one.words}" for one in partitions))
 
 
 def check_output(folder: str) -> Found:
     """Whether first processes can write into a folder. A job whose output cannot be opened ends before it begins."""
-    fix = "make it on a file system that all hosts share, for you alone, or leave slurm.output_dir empty"
+    fix = "create it on a file system that all hosts share, writable only by you, or leave slurm.output_dir empty"
     try:
         check_root(folder, "slurm.output_dir")
     except ConfigError as error:
         return Found("output folder", False, str(error), fix)
     ok = os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
-    return Found("output folder", ok, folder if ok else f"{folder} is not a folder here that you may write to", fix)
+    return Found("output folder", ok, folder if ok else f"{folder} is not a folder on this host, or not writable", fix)

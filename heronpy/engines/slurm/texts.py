@@ -208,7 +208,7 @@ def seen_of(job: Job, lost_nodes: Collection[str], rebooted: bool = False) -> Se
     reason: ExitReason | None = None
     if ended is Ended.CONFIRMED:
         reason = _REASONS.get(job.state) or _reason_of(job)
-        words += f", and {job.host} was booted again" if rebooted else ""
+        words += f", and {job.host} was rebooted" if rebooted else ""
         if job.state in ("FAILED", "COMPLETED"):
             words = f"{words}, {describe_status(job.status)}"
     exited = ended is Ended.CONFIRMED and job.status & 0x7F == 0 and job.state in ("FAILED", "COMPLETED")
@@ -260,7 +260,7 @@ def parse_start(text: str) -> Explained:
     reason, _, rest = text.strip().partition("|")
     starts = rest.partition("|")[0].strip()
     if not text.strip():
-        return Explained("Slurm no longer lists it")
+        return Explained("Slurm no longer lists the job")
     reason = reason.strip()
     return Explained("" if reason in _NO_REASON else reason, float(starts) if starts.isdigit() else None)
 

@@ -61,23 +61,23 @@ class SparkOptions:
             raise ConfigError("heron.spark_engine.master is empty; set it to the cluster's master, spark://HOST:PORT")
         if not _STANDALONE.fullmatch(self.master) and not _OTHER.fullmatch(self.master):
             raise ConfigError(
-                f"heron.spark_engine.master is {self.master!r}, which gives no executors on other hosts; use"
+                f"heron.spark_engine.master is {self.master!r}, which provides no executors on other hosts; use"
                 " spark://HOST:PORT, yarn or k8s://URL"
             )
         if 0 < self.memory_bytes < MEMORY_MIN_BYTES:
             raise ConfigError(
-                f"heron.spark_engine.memory_bytes is {self.memory_bytes}, but an executor of Spark needs at least"
+                f"heron.spark_engine.memory_bytes is {self.memory_bytes}, but a Spark executor needs at least"
                 f" {MEMORY_MIN_BYTES}"
             )
         if not _AMOUNT.fullmatch(self.driver_memory):
             raise ConfigError(
-                f"heron.spark_engine.driver_memory is {self.driver_memory!r} but must be an amount such as 512m"
+                f"heron.spark_engine.driver_memory is {self.driver_memory!r} but must be a size such as 512m"
             )
         for name in self.conf:
             if name in OWNED:
                 setting = OWNED[name]
                 fix = f"use heron.{setting}" if setting else "remove it: heronpy sets it itself"
-                raise ConfigError(f"heron.spark_engine.conf has {name}, which is not allowed there; {fix}")
+                raise ConfigError(f"heron.spark_engine.conf contains {name}, which is not allowed there; {fix}")
 
     @property
     def is_standalone(self) -> bool:

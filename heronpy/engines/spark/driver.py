@@ -76,7 +76,7 @@ class Driver:
             )  # fmt: skip
         except OSError as error:
             self._clear()
-            raise EngineAwayError(f"the driver of Spark cannot be started: {error.strerror}") from None
+            raise EngineAwayError(f"the Spark driver cannot be started: {error.strerror}") from None
         threading.Thread(target=self._read_words, name="spark-driver-log", daemon=True).start()
         self._say(start)
         threading.Thread(target=self._read, name="spark-driver", daemon=True).start()
@@ -187,7 +187,7 @@ class Driver:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         self.close()
         self._process.stdout.close()
-        self._end(words or f"the driver of Spark {how}")
+        self._end(words or f"the Spark driver {how}")
         self._changed()
 
     def _take(self, told: Told) -> None:
@@ -195,7 +195,7 @@ class Driver:
             self._told, self._told_at = told, time.monotonic()
             if told.ready and self.ready_at is None:
                 self.ready_at = self._told_at
-                log.info("application %s of Spark is ready after %.1f s", told.application, self._told_at - self._began)
+                log.info("Spark application %s is ready after %.1f s", told.application, self._told_at - self._began)
             for job in told.jobs:
                 known = self._jobs.get((job.container, job.submission))
                 if known is not None and not known.has_ended:

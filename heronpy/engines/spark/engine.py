@@ -48,7 +48,7 @@ CHECK_S: Final = 60.0
 ENDPOINT_S: Final = 45.0
 #: An unreachable address, for finding the local address; for Kubernetes or YARN heron.security.network decides.
 _ANYWHERE: Final = "192.0.2.1:9"
-_OPEN: Final = "the driver of Spark"
+_OPEN: Final = "the Spark driver"
 
 
 class SparkEngine:
@@ -100,7 +100,7 @@ class SparkEngine:
         for who in filter(None, map(who_of, engine_ids)):
             for one in [one for one in self._waiting if (one.container, one.submission) == who]:
                 self._waiting.remove(one)
-                self._past[who] = Job(*who, "cancelled", words="it was cancelled before it began"), self._now()
+                self._past[who] = Job(*who, "cancelled", words="it was cancelled before it started"), self._now()
             for driver in self._drivers:
                 driver.cancel(who, grace_s + ENDPOINT_S)
 
@@ -132,7 +132,7 @@ class SparkEngine:
         for driver in self._drivers:
             if silent_s := driver.silent_s():
                 driver.kill()  # its containers end with it, and new ones are started
-                raise EngineAwayError(f"{_OPEN} has not answered for {silent_s:.0f} s, and is ended")
+                raise EngineAwayError(f"{_OPEN} has not answered for {silent_s:.0f} s and was killed")
         found = [seen_of(Job(one.container, one.submission), True, self._pause()) for one in self._waiting]
         found += [seen_of(job) for job, _ in self._past.values()]
         for driver in self._drivers:
@@ -149,7 +149,7 @@ class SparkEngine:
         return waits_for(driver.told, size.slots, words, self._is_starting(driver))
 
     def _pause(self) -> str:
-        return "a new application of Spark is started soon" if self._drivers or self._past else ""
+        return "a new Spark application will start soon" if self._drivers or self._past else ""
 
     def _bury(self) -> None:
         """Take over the jobs of drivers that have ended, and close drivers that have been idle for `IDLE_S`."""
@@ -179,7 +179,7 @@ class SparkEngine:
         else:
             often = f"{APPLICATIONS.budget + 1} times within {APPLICATIONS.window_s / 60:g} minutes"
             self._failed_until = now + APPLICATIONS.window_s
-            self._failed = f"the application of Spark was ended {often}, the last: {why}"
+            self._failed = f"the Spark application ended {often}, the last time: {why}"
 
     @staticmethod
     def _now() -> float:
@@ -238,7 +238,7 @@ class SparkEngine:
     def check(self) -> Sequence[Found]:
         """Check packages, Java and master in a process like a driver."""
         if find_spec("pyspark") is None and self._argv is None:
-            what = "this Python has no package pyspark"
+            what = "this Python does not have the package pyspark"
             return [Found("Spark's driver", False, what, "run: pip install 'heronpy[spark]'")]
         command = [*(self._argv or (sys.executable, "-Pm", MODULE)), "--topology-id", self._topology_id]
         command += ["--check", self._options.master]
@@ -247,11 +247,13 @@ class SparkEngine:
             lines = [json.loads(line) for line in done.stdout.splitlines()]
             found = [Found(str(one["what"]), bool(one["ok"]), str(one["detail"]), str(one["fix"])) for one in lines]
         except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
-            return [Found("Spark's driver", False, f"it cannot be tried: {error}", "see that Python runs here")]
+            return [
+                Found("Spark's driver", False, f"it cannot be tried: {error}", "check that Python runs on this host")
+            ]
         if not found:
             said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            return [Found("Spark's driver", False, said[0] if said else "it says nothing", "reinstall heronpy[spark]")]
+            return [Found("Spark's driver", False, said[0] if said else "no output", "reinstall heronpy[spark]")]
         if all(one.ok for one in found) and not self._options.is_standalone:
-            what = f"{self._options.master} is taken as it is: only the container below tries it"
+            what = f"{self._options.master} was not checked: only the test container below uses it"
             found.append(Found("Spark's master", True, what))
         return found

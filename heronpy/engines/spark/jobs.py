@@ -76,14 +76,14 @@ def told_of(line: Mapping[str, Any]) -> Told:
         for one in line.get("jobs", ()):
             who = who_of(str(one["id"]))
             if who is None or one["phase"] not in PHASES:
-                raise ValueError(f"a driver of Spark reports an unknown job {str(one)[:200]}")
+                raise ValueError(f"a Spark driver reports an unknown job {str(one)[:200]}")
             words, printed = str(one.get("words", ""))[:_WORDS_MAX], str(one.get("printed", ""))
             jobs.append(Job(*who, one["phase"], int(one.get("status", 0)), words, printed))
         failed = str(line.get("failed", ""))[:_WORDS_MAX]
         application, executors = str(line.get("application", "")), int(line.get("executors", 0))
         return Told(bool(line.get("ready")), application, executors, failed, tuple(jobs))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a driver of Spark sent an invalid report: {error}") from None
+        raise ValueError(f"a Spark driver sent an invalid report: {error}") from None
 
 
 def after_driver(job: Job, was_ready: bool, why: str) -> Job:
@@ -126,8 +126,8 @@ def waits_for(told: Told, slots: int, words: str, starting: bool) -> str:
     `starting`: the application is so young that executors may still be starting.
     """
     if not told.ready:
-        return "the application of Spark is starting"
+        return "the Spark application is starting"
     if told.executors >= slots:
         return f"application {told.application}: its executors are busy"
-    why = "the others are starting" if starting else "no worker of the cluster has as much free"
+    why = "the other executors are starting" if starting else "no worker of the cluster has these resources free"
     return f"application {told.application} has {told.executors} of {slots} executors, each with {words}: {why}"

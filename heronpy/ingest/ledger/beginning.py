@@ -26,7 +26,7 @@ SCANNED_S = 3_600.0
 def other_files(known: str, given: str) -> str:
     """Return why a pipeline cannot continue with the files of another pattern."""
     return (
-        f"the ledger has this pipeline with the files {known!r}, not {given!r}; give the pipeline another"
+        f"the ledger contains this pipeline with the files {known!r}, not {given!r}; give the pipeline another"
         " name, or use another ledger"
     )
 
@@ -64,7 +64,7 @@ def keys_of(view: View) -> Iterator[str]:
 
 def _new(now: float, config: str, generation: int, part: int, ledger: str) -> Pipeline:
     if not 0 <= part < PARTS_MAX:
-        raise LedgerError(f"a part of a ledger is between 0 and {PARTS_MAX - 1}, not {part}")
+        raise LedgerError(f"the number of a ledger part is between 0 and {PARTS_MAX - 1}, not {part}")
     first = part * PART + 1
     return Pipeline(generation, now, first, first, first, False, 0.0, config, ledger)
 
@@ -89,7 +89,7 @@ def _checked(config: Config) -> Config:
         ("bytes_per_s", config.bytes_per_s),
     ):
         if not 0 <= value < float("inf"):
-            raise LedgerError(f"{name} must be a number from 0 on, not {value}")
+            raise LedgerError(f"{name} must be a number of 0 or more, not {value}")
     if config.on_bad not in ("split", "fail"):
         raise LedgerError(f"on_bad must be split or fail, not {config.on_bad!r}")
     if config.rows_to not in ("table", "bolts"):
@@ -117,13 +117,13 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
     busy = draft.view.seen(Kind.WORKER, now - silent_s) + draft.view.seen(Kind.KEEPER, now - silent_s)
     if busy:
         raise LedgerError(
-            f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild; if it"
-            " is gone, wait that long, because they did not end gracefully"
+            f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild; if the"
+            " topology is gone, wait that long, because the processes did not end gracefully"
         )
     generation = max(found.generation + 1 if found is not None else 1, request.at_least)
     names = {(one.key, one.generation) for one in request.files}
     if len(names) != len(request.files):
-        raise LedgerError("a file is named twice in what was found")
+        raise LedgerError("a file occurs twice in the report")
     _refuse_overlaps(request.files)
     if request.trial:
         return Rebuilt(generation, len(request.files), 0, 0, 0)

@@ -72,8 +72,8 @@ class Draft:
         if found is None:
             name = self.view.name
             raise LedgerError(
-                f"the ledger has no pipeline {name!r}; if its topology runs, its ledger was emptied or"
-                f" replaced: heron units rebuild {name} --from TABLE; otherwise start it first"
+                f"the ledger has no pipeline {name!r}; if the pipeline's topology is running, the ledger was emptied or"
+                f" replaced: heron units rebuild {name} --from TABLE; otherwise start the topology first"
             )
         return found
 
@@ -83,8 +83,8 @@ class Draft:
             return msgspec.json.decode(self.pipeline.config, type=Config)
         except msgspec.MsgspecError as error:
             raise LedgerError(
-                f"the ledger has damaged numbers of the pipeline ({error}); move the ledger away, and run: heron units"
-                " rebuild"
+                f"the ledger's counters of the pipeline are damaged ({error}); move the ledger away, and run: heron"
+                " units rebuild"
             ) from None
 
     def count(self, **by: int) -> None:

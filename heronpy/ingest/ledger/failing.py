@@ -149,7 +149,7 @@ def _bad(draft: Draft, unit: Unit, bad: Sequence[Piece]) -> requests.Bad | reque
 
 def _too_many(draft: Draft, unit: Unit) -> requests.Failed:
     most = draft.config.bad_max
-    return _fail(draft, unit, f"more than {most} ranges of unit {unit.root} are bad; the last one: {unit.error}")
+    return _fail(draft, unit, f"more than {most} ranges of unit {unit.root} are bad; the last error: {unit.error}")
 
 
 def _fail(draft: Draft, unit: Unit, error: str) -> requests.Failed:

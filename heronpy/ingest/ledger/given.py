@@ -22,13 +22,13 @@ def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> 
     if seen is None:
         return requests.Entered(0)
     if len(request.shares) > SHARES_MAX:
-        raise LedgerError(f"a list of more than {SHARES_MAX} units is refused; make larger units")
+        raise LedgerError(f"a list of more than {SHARES_MAX} units is refused; use larger units")
     for share in request.shares:
         if share.begin != at or share.end <= at or share.weight < 1:
-            raise LedgerError(f"{seen.key}: unit {share.begin}-{share.end} of {share.weight} bytes is not behind {at}")
+            raise LedgerError(f"{seen.key}: unit {share.begin}-{share.end} of {share.weight} bytes must begin at {at}")
         at = share.end
     if at != seen.size:
-        raise LedgerError(f"{seen.key}: its units end at {at}, and the list at {seen.size}")
+        raise LedgerError(f"{seen.key}: its units end at {at}, but the list ends at {seen.size}")
     file = _new_file(draft, File(0, seen.key, 1, draft.now, seen.head, at, at, FileState.LIVE, None, None))
     draft.put(Copy(file.id, who.site, seen.path, at, seen.inode, seen.tail, draft.now))
     for share in request.shares:
@@ -39,7 +39,7 @@ def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> 
 def take_files(draft: Draft, request: requests.TakeFiles, who: requests.Who) -> requests.Entered:
     """Answer a `TakeFiles`."""
     if len(request.files) > REPORT_MAX:
-        raise LedgerError(f"more than {REPORT_MAX} files at once are refused; make several requests")
+        raise LedgerError(f"more than {REPORT_MAX} files at once are refused; send several requests")
     new = 0
     for one in request.files:
         known = {file.generation for file in draft.view.files_of(one.file.key)}

@@ -111,12 +111,12 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
         kept = draft.get(Answer, who.name)
         if kept is not None and kept.number >= number:
             if kept.number > number:
-                raise LedgerError(f"request {number} of {who.name} comes after its request {kept.number}")
+                raise LedgerError(f"request {number} of {who.name} arrived after its request {kept.number}")
             return Changes(), _decoded(kept.text)
     if who.partitions >= 0 and not isinstance(request, (requests.Open, commands.Rebuild, requests.Leave)):
         known = draft.pipeline.partitions
         if known and partitions_of(known).version != who.partitions:
-            raise MovedLedgerError("the pipeline has another partition map; the task opens its ledgers again")
+            raise MovedLedgerError("the partition map of the pipeline has changed; the task reopens its ledgers")
     answer: A = _HANDLERS[type(request)](draft, request, who)
     if isinstance(request, READS) or (isinstance(request, commands.Rebuild) and request.trial):
         return Changes(), answer
@@ -151,5 +151,5 @@ def _decoded(text: str) -> Any:
         return msgspec.json.decode(raw, type=_KEPT[name])
     except (KeyError, msgspec.MsgspecError) as error:
         raise LedgerError(
-            f"the ledger has a damaged answer ({error!r}); restart this task, so that it asks again"
+            f"the ledger contains a damaged answer ({error!r}); restart this task to repeat its request"
         ) from None

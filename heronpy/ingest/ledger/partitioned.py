@@ -77,7 +77,7 @@ class PartitionedLedger:
     def _of(self, number: int) -> Ledger:
         found = self._parts.get(number // PART)
         if found is None:
-            raise LedgerError(f"no ledger of this pipeline has the id {number}; keep its entry until it is drained")
+            raise LedgerError(f"no ledger of this pipeline has the id {number}; keep the entry until it is drained")
         return found
 
     def _grouped(self, numbers: Iterable[int]) -> dict[Ledger, tuple[int, ...]]:
@@ -106,7 +106,7 @@ class PartitionedLedger:
     def _open_all(self, request: requests.Open) -> requests.Opened | None:
         """Open all ledgers. Return None if a ledger has a newer partition map, which this process then uses."""
         if (request.config.after or request.config.after_all) and len(self._ledgers) > 1:
-            raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for them")
+            raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for all")
         generation, name = 1, request.ledger
         parts: dict[int, Ledger] = {}
         made: list[int] = []
@@ -124,12 +124,12 @@ class PartitionedLedger:
                     return None
             if (parts and opened.ledger != name) or found.entries != mine.entries:
                 raise LedgerError(
-                    f"{url} has this pipeline with other ledgers than {next(iter(self._ledgers))}; give all sites the"
-                    " same ledgers, or give this pipeline another name"
+                    f"{url} contains this pipeline with different ledgers than {next(iter(self._ledgers))}; give all"
+                    " sites the same ledgers, or give this pipeline another name"
                 )
             name = opened.ledger
             if opened.part in parts:
-                raise LedgerError(f"two ledgers of this pipeline have the same ids; give {url} another name")
+                raise LedgerError(f"two ledgers of this pipeline have the same ids; rename {url}")
             parts[opened.part] = ledger
             made += opened.made
             given += opened.given
@@ -162,8 +162,8 @@ class PartitionedLedger:
     # ---- files ------------------------------------------------------------------------------
     def _report(self, request: requests.ReportScan) -> requests.Reported:
         if not self._parts:
-            # The map is not in all ledgers yet, so another site may still put files into other ledgers.
-            raise MovedLedgerError("the ledgers of the pipeline are not all open; the task opens them again")
+            # The map is not in all ledgers yet, so another site may still give files to other ledgers.
+            raise MovedLedgerError("the ledgers of the pipeline are not all open; the task reopens them")
         seen: dict[Ledger, list[int]] = {}
         for index, one in enumerate(request.seen):
             seen.setdefault(self._ledgers[url_of(self.partitions.entries, one.key, one.birth)], []).append(index)

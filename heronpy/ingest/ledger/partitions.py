@@ -38,7 +38,7 @@ def entries_of(setting: object) -> tuple[Entry, ...]:
         if not isinstance(one, Mapping):
             raise LedgerError(f"an entry of a partitioned ledger must be a map with until and urls, not {one!r:.100}")
         if unknown := one.keys() - {"until", "urls"}:
-            raise LedgerError(f"an entry of a partitioned ledger has until and urls, not {sorted(unknown)}")
+            raise LedgerError(f"an entry of a partitioned ledger can have only until and urls, not {sorted(unknown)}")
         urls = one.get("urls") or ()
         if isinstance(urls, str) or not urls or not all(isinstance(url, str) for url in urls):
             raise LedgerError(f"an entry of a partitioned ledger needs a list of different urls, not {urls!r:.200}")
@@ -47,7 +47,7 @@ def entries_of(setting: object) -> tuple[Entry, ...]:
             raise LedgerError(f"an entry of a partitioned ledger needs different urls, not {list(urls)}")
         entries.append(Entry(urls, _seconds(one["until"]) if one.get("until") is not None else None))
     if not entries or entries[-1].until is not None:
-        raise LedgerError("the last entry of a partitioned ledger must have no until: it is for all later files")
+        raise LedgerError("the last entry of a partitioned ledger must have no until: it covers all later files")
     ends = [entry.until for entry in entries[:-1]]
     if None in ends or ends != sorted(set(ends), key=lambda end: end or 0.0):
         raise LedgerError("all entries of a partitioned ledger except the last need an until, in rising order")
@@ -110,12 +110,12 @@ class Partitions(Struct, frozen=True):
         begin = _seconds(since)
         if begin <= now:
             raise LedgerError(
-                f"an entry whose time is over cannot be added: {_text(begin)} is not after {_text(now)}, and files of"
+                f"an entry for a past time cannot be added: {_text(begin)} is not after {_text(now)}, and files of"
                 " that time may be in other ledgers already; give a later time"
             )
         last = self.entries[-2].until if len(self.entries) > 1 else None
         if last is not None and begin <= last:
-            raise LedgerError(f"the last entry begins at {_text(last)}; give a later time than that")
+            raise LedgerError(f"the last entry begins at {_text(last)}; give a later time")
         added = [*self.setting()[:-1], {"until": _text(begin), "urls": list(self.entries[-1].urls)}, {"urls": urls}]
         return Partitions(entries_of(added), self.version + 1)
 
@@ -130,7 +130,7 @@ def partitions_of(text: str) -> Partitions:
         return msgspec.json.decode(text, type=Partitions)
     except msgspec.MsgspecError as error:
         raise LedgerError(
-            f"the ledger has a damaged partition map ({error}); move the ledger away, and run: heron units rebuild"
+            f"the partition map of the ledger is damaged ({error}); move the ledger away, and run: heron units rebuild"
         ) from None
 
 
@@ -148,8 +148,8 @@ def newest(known: str, given: str, keys: Iterable[str]) -> str:
     for key in keys:
         if url_of(new.entries, key, birth_of(key)) != url_of(old.entries, key, birth_of(key)):
             raise LedgerError(
-                f"the ledger knows {key!a} already, which would belong to another one by version {new.version} of the"
-                " partition map: give a later time; if other ledgers have that version by now, kill the topologies, and"
-                " run: heron units rebuild"
+                f"the ledger knows {key!a} already, which would belong to another ledger in version {new.version} of"
+                " the partition map: give a later time; if other ledgers already have that version, kill the"
+                " topologies, and run: heron units rebuild"
             )
     return given

@@ -81,12 +81,12 @@ def checked(url: str) -> dict[str, Any]:
         raise LedgerError(f"the URL of the ledger cannot be read: {str(error).strip()}") from None
     if "password" in given or "sslpassword" in given:
         raise LedgerError(
-            "the URL of the ledger has a password, which other users could see; put it into ~/.pgpass (mode 0600)"
+            "the URL of the ledger contains a password, which other users could see; put it into ~/.pgpass (mode 0600)"
         )
     for name in ("service", "options"):
         if name in given:
             raise LedgerError(
-                f"the URL of the ledger has {name!r}, which is not supported; give host, user and database"
+                f"the URL of the ledger contains {name!r}, which is not supported; give host, user and database"
             )
     for name, place in (("hostaddr", "PGHOSTADDR"), ("host", "PGHOST")):
         given.setdefault(name, os.environ.get(place, ""))
@@ -129,8 +129,8 @@ def _peer(folders: Sequence[str]) -> str:
             raise LedgerError(f"the socket of PostgreSQL in {folder} cannot be examined: {error.strerror}") from None
         if status.st_mode & 0o002:
             raise LedgerError(
-                f"all users may make a socket in {folder}, so another user could impersonate PostgreSQL; name the user"
-                " who runs the server: ...&requirepeer=postgres"
+                f"all users may create a socket in {folder}, so another user could impersonate PostgreSQL; name the"
+                " user who runs the server: ...&requirepeer=postgres"
             )
         owners.add(pwd.getpwuid(status.st_uid).pw_name)
     if len(owners) > 1:
@@ -165,7 +165,7 @@ class PostgresStore:
             for _ in range(RETRIES):
                 with contextlib.suppress(psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
                     return self._once(pipeline, decide)
-            raise LedgerAwayError(f"PostgreSQL could not order a transaction of {pipeline} after {RETRIES} tries")
+            raise LedgerAwayError(f"PostgreSQL could not serialize a transaction of {pipeline} after {RETRIES} tries")
 
     def _once(self, pipeline: str, decide: Decide[T]) -> T:
         with self._transaction() as cursor:
@@ -248,7 +248,7 @@ def _refuse_others(execute: sql.Execute) -> None:
     """Raise LedgerError if others can change the ledger, or if its role can change more than the ledger."""
     found = execute(_OWN, ())
     if found:
-        raise LedgerError(f"the ledger in PostgreSQL is not used: {found[0][0]}")
+        raise LedgerError(f"the ledger in PostgreSQL was refused: {found[0][0]}")
 
 
 def _make_tables(execute: sql.Execute) -> None:
@@ -263,7 +263,7 @@ def _make_tables(execute: sql.Execute) -> None:
     version = execute("SELECT version FROM version", ())[0][0]
     if version != VERSION:
         raise LedgerError(
-            f"the ledger in PostgreSQL was written by another release (its version is {version}, this one knows"
+            f"the ledger in PostgreSQL was written by another release (its version is {version}, this release knows"
             f" {VERSION}); use that release"
         )
 

@@ -46,8 +46,8 @@ def open_store(url: str, must_exist: bool = False) -> Store:
             raise LedgerError(f"{url!r} does not name a file; write sqlite:/folder/ledger.db")
         if must_exist and not path.exists():
             raise LedgerError(
-                f"there is no ledger {path}; name another one by --ledger, or rebuild a lost one from its table:"
-                " heron units rebuild"
+                f"there is no ledger {path}; name another ledger with --ledger, or rebuild a lost ledger from its"
+                " table: heron units rebuild"
             )
         return SqliteStore(path)
     if colon and scheme in ("postgresql", "postgres"):
@@ -55,7 +55,7 @@ def open_store(url: str, must_exist: bool = False) -> Store:
 
         return PostgresStore(url)
     shown = scheme if colon else "without one"
-    raise LedgerError(f"a ledger is at sqlite:/folder/file or postgresql://user@host/database, not at {shown!a}")
+    raise LedgerError(f"the URL of a ledger is sqlite:/folder/file or postgresql://user@host/database, not {shown!a}")
 
 
 def text_of(given: Setting) -> str:
@@ -116,7 +116,7 @@ class Reached:
         with ExitStack() as opened:
             names, having, partitions = _having(text, pipeline, opened)
             if not having:
-                known = f"it has {', '.join(sorted(names))}" if names else "it has none yet"
+                known = f"its pipelines are {', '.join(sorted(names))}" if names else "it has no pipelines yet"
                 raise NoPipelineError(f"the ledger {text} has no pipeline {pipeline!r}; {known}")
             reached = cls(_text(partitions) or text, pipeline, who, having, partitions.version)
             opened.pop_all()
@@ -181,9 +181,7 @@ class Reached:
                     lambda view, now: (Changes(), newest(self.partitions.to_json(), given, keys_of(view))),
                 )
             elif _has(url, self._pipeline):
-                raise LedgerError(
-                    f"{url} already has another pipeline {self._pipeline!r}; give a ledger without that name"
-                )
+                raise LedgerError(f"{url} already contains a different pipeline {self._pipeline!r}; use another ledger")
 
     def _store(self, url: str) -> Store:
         if url not in self._stores:
@@ -206,8 +204,8 @@ def not_used(text: str, partitions: str) -> str:
     if given == found.entries:
         return ""
     return (
-        f"the ledgers of this pipeline are {_text(found)}, by version {found.version} of its partition map; those of"
-        " its settings are not used. To change the map, run: heron units partition"
+        f"the ledgers of this pipeline are {_text(found)}, according to version {found.version} of its partition map;"
+        " the ledgers in its settings are ignored. To change the map, run: heron units partition"
     )
 
 

@@ -199,14 +199,14 @@ class Brake(StrEnum):
     #: The waiting bytes are too few and too young.
     YOUNG = "young"
     READY = "enough units are ready"
-    UNPUBLISHED = "too much is not published yet"
+    UNPUBLISHED = "too much output is not published yet"
     RATE = "the pipeline's bytes per second"
     PAUSED = "the pipeline is paused"
     SITE_DOWN = "this site is down"
     #: All ready units wait for other pipelines.
-    FAILED = "a unit has failed, and on_bad is fail"
-    SLOW = "this container is slow, and others will be faster"
-    AFTER = "it waits for other pipelines"
+    FAILED = "a unit has failed, and on_bad is 'fail'"
+    SLOW = "this container is slow, and other containers will be faster"
+    AFTER = "the pipeline waits for other pipelines"
     #: The ready units wait for a later time or another site.
     LATER = "later, or on another site"
 
@@ -439,8 +439,8 @@ class Lost(StrEnum):
     """The reason why an attempt no longer counts, so that its stage is discarded."""
 
     OTHER_WON = "another attempt has won"
-    GONE = "the unit is published, or was taken apart"
-    GENERATION = "the ledger was rebuilt since"
+    GONE = "the unit is published, or was split"
+    GENERATION = "the ledger was rebuilt in the meantime"
 
 
 class Committed(Struct, frozen=True):

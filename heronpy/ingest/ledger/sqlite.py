@@ -178,7 +178,7 @@ class SqliteStore:
         except sqlite3.OperationalError as error:
             self._close()
             raise LedgerAwayError(
-                f"the ledger {self._path} cannot be used now ({error}); workers and keepers ask again until it can"
+                f"the ledger {self._path} cannot be used now ({error}); workers and keepers retry"
             ) from None
         except sqlite3.DatabaseError as error:
             self._close()
@@ -242,7 +242,7 @@ class SqliteStore:
         except FileNotFoundError:
             raise self._removed() from None
         except OSError as error:
-            raise LedgerAwayError(f"the ledger {self._path} cannot be reached now ({error.strerror})") from None
+            raise LedgerAwayError(f"the ledger {self._path} cannot be accessed now ({error.strerror})") from None
         if (status.st_dev, status.st_ino) != self._inode:
             self._close()
             raise RemovedLedgerError(
@@ -311,8 +311,8 @@ class SqliteStore:
         kind = file_system_of(self._path.parent)
         if kind not in OF_ONE_HOST:
             raise LedgerError(
-                f"the ledger {self._path} is on a file system of type {kind or 'unknown'}, where locks of SQLite"
-                " may not hold; use a folder on a disk of this host, or PostgreSQL"
+                f"the ledger {self._path} is on a file system of type {kind or 'unknown'}, where SQLite's locks may not"
+                " work; use a folder on a disk of this host, or PostgreSQL"
             )
 
     def _damaged(self, error: sqlite3.DatabaseError) -> LedgerError:
@@ -335,7 +335,7 @@ class SqliteStore:
         if not stat.S_ISREG(status.st_mode):
             raise LedgerError(f"the ledger {self._path} cannot be opened: it is not a regular file")
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise LedgerError(f"others may write the ledger {self._path}; run: chmod 600 {self._path}")
+            raise LedgerError(f"other users can write the ledger {self._path}; run: chmod 600 {self._path}")
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
         """Whether the file is a ledger of this release. Raises LedgerError if another release or program wrote it."""
@@ -344,7 +344,7 @@ class SqliteStore:
             return True
         if application == APPLICATION and version:
             raise LedgerError(
-                f"the ledger {self._path} was written by another release (its version is {version}, this one knows"
+                f"the ledger {self._path} was written by another release (its version is {version}, this release knows"
                 f" {VERSION}); use that release"
             )
         if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:

@@ -27,7 +27,7 @@ from heronpy.ingest.ledger.types import (
 
 #: Maximum number of bytes of a file, so that sums still fit.
 SIZE_MAX = 1 << 50
-VANISHED = "the file was gone before it was processed"
+VANISHED = "the file was removed before it was processed"
 MUTATED = "bytes of the file were changed after they had been read"
 
 
@@ -41,7 +41,7 @@ class _Refused(Enum):
 # ---- reports --------------------------------------------------------------------------------
 def report(draft: Draft, request: requests.ReportScan, who: requests.Who) -> requests.Reported:
     if len(request.seen) + len(request.gone) > REPORT_MAX:
-        raise LedgerError(f"a report of more than {REPORT_MAX} files is refused; make several")
+        raise LedgerError(f"a report of more than {REPORT_MAX} files is refused; send several reports")
     if request.generation not in (0, draft.pipeline.generation):
         return requests.Reported((), tuple(range(len(request.seen))), ())
     known: dict[int, File] = {}
@@ -77,7 +77,7 @@ def _check(seen: requests.SeenFile) -> None:
                 f"{seen.key[:100]!a}: names of files must be UTF-8 and at most {TEXT_MAX} characters long"
             )
     if not 0 <= seen.size <= SIZE_MAX or seen.generation < 1:
-        raise LedgerError(f"{seen.key}: size {seen.size} of generation {seen.generation} cannot be")
+        raise LedgerError(f"{seen.key}: size {seen.size} of generation {seen.generation} is impossible")
 
 
 def _is_text(text: str) -> bool:

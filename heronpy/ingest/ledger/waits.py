@@ -89,7 +89,7 @@ def words(draft: Draft, unit: Unit, others: Others) -> tuple[str, ...]:
     if unit.state is UnitState.COMMITTED:
         return ("its publication",)
     if unit.state is UnitState.FAILED:
-        return ("a retry by you",)
+        return ("your retry",)
     if unit.state is UnitState.LEASED:
         return ()
     return tuple(_of_ready(draft, unit, others))
@@ -100,7 +100,7 @@ def _of_ready(draft: Draft, unit: Unit, others: Others) -> Iterator[str]:
         yield "the end of the pause"
     yield from others.ahead(unit)
     if draft.now < unit.until:
-        yield f"its next try in {unit.until - draft.now:.0f} s"
+        yield f"its next attempt in {unit.until - draft.now:.0f} s"
     having = sorted({copy.site for span in draft.view.spans_of_unit(unit.id) for copy in draft.view.copies(span.file)})
     whole = [site for site in having if has_all(draft, unit, site)]
     if not whole:
@@ -108,9 +108,9 @@ def _of_ready(draft: Draft, unit: Unit, others: Others) -> Iterator[str]:
     elif lost := [site for site in whole if sites.is_lost(draft, site)]:
         if len(lost) == len(whole) and any(lost):
             shown = ", ".join(f"{site} ({'down' if sites.is_down(draft, site) else 'silent'})" for site in lost)
-            yield f"site {shown}: no other has its bytes"
+            yield f"site {shown}: no other site has its bytes"
     elif unit.site and draft.now < unit.site_until and len(whole) > 1:
-        yield f"site {unit.site}, for {unit.site_until - draft.now:.0f} s before others"
+        yield f"site {unit.site}, for {unit.site_until - draft.now:.0f} s before other sites"
 
 
 def has_all(draft: Draft, unit: Unit, site: str) -> bool:

@@ -92,7 +92,7 @@ def batches(table: str) -> Iterator[BatchLineage]:
             raise _unreadable(folder / LINEAGE, error) from None
         name = f"{BATCH}{found.pipeline}-{found.generation}-{found.dispatch}"
         if folder.name != name:
-            raise LedgerError(f"{folder} has the record of {name}; one was renamed")
+            raise LedgerError(f"{folder} contains the record of {name}; one of the two was renamed")
         yield found
 
 

@@ -61,7 +61,7 @@ class _ParquetWriter(Writer):
         elif isinstance(row, list | tuple):
             values = row
         else:
-            raise TypeError(f"a row of ParquetTable is a list, tuple, dict or RecordBatch, not {type(row).__name__}")
+            raise TypeError(f"a ParquetTable row must be a list, tuple, dict or RecordBatch, not {type(row).__name__}")
         if len(values) != len(self._columns):
             raise ValueError(f"a row has {len(values)} values, the table {len(self._columns)} columns: {row!r:.200}")
         for column, value, field in zip(self._columns, values, self._schema, strict=True):

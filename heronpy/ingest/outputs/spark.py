@@ -66,7 +66,7 @@ class SparkBatches(ParquetTable):
         """
         if home and _PATTERN & set(home):
             raise ConfigError(
-                f"home {home!r} of SparkBatches has one of * ? [ ] {{ }} \\, which Spark treats as patterns"
+                f"home {home!r} of SparkBatches contains one of * ? [ ] {{ }} \\, which Spark treats as patterns"
             )
         super().__init__(home or str(heron_home() / "units"), schema)
         problem = parquet_problem(self.schema, "SparkBatches")
@@ -81,9 +81,7 @@ class SparkBatches(ParquetTable):
         except (ValueError, ConfigError):
             self.dispatch_bytes = 0
         if self.dispatch_bytes < 1:
-            raise ConfigError(
-                f"dispatch_bytes of SparkBatches is {dispatch_bytes!r}; give an amount of bytes such as 256MB"
-            )
+            raise ConfigError(f"dispatch_bytes of SparkBatches is {dispatch_bytes!r}; give a size such as 256MB")
         if not isinstance(dispatch_wait_s, int | float) or not 0 <= dispatch_wait_s < float("inf"):
             raise ConfigError(
                 f"dispatch_wait_s of SparkBatches is {dispatch_wait_s!r}; give a number of seconds, 0 or more"

@@ -69,8 +69,8 @@ class OtherLedgerError(LedgerError):
         pipeline, urls = about.pipeline, about.partitions.urls if about.partitions is not None else ()
         named = f" ({', '.join(urls)})" if urls else ""
         super().__init__(
-            f"{table} belongs to another ledger{named}, in which pipeline {pipeline!r} has begun before; give it the"
-            " same ledger (`ledger=`, or heron.ingest.ledger), or a table of its own. If that ledger is lost, kill all"
+            f"{table} belongs to another ledger{named}, in which pipeline {pipeline!r} was started before; give it the"
+            " same ledger (`ledger=`, or heron.ingest.ledger), or a separate table. If that ledger is lost, kill all"
             f" topologies that write this table, and run: heron units rebuild {pipeline} --from {table}"
         )
 
@@ -116,7 +116,7 @@ class Stages:
         for name in os.listdir(stage):
             if name.startswith("_") or not S_ISREG(os.lstat(stage / name).st_mode):
                 raise ValueError(
-                    f"the output has left {name!r} in the folder of its rows; a writer leaves plain files there, whose"
+                    f"the output has left {name!r} in the folder of its rows; a writer may leave only plain files whose"
                     " names do not begin with '_'"
                 )
         with open(open_private(stage / FILE, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as out:
@@ -229,7 +229,7 @@ class Stages:
         newest = max(self._begun(self.home), default=0)
         if newest > generation:
             raise OlderGenerationError(
-                f"{self._table} has begun with generation {newest} of its ledger, and this task works for generation"
+                f"{self._table} is at generation {newest} of its ledger, but this task works for generation"
                 f" {generation}, so its attempt does not count"
             )
 
@@ -244,8 +244,8 @@ class Stages:
             return
         if found != winner:
             raise StageGoneError(
-                f"{target} is of attempt {found}, and attempt {winner} counts in the ledger, which is older"
-                " than the table, such as one of a backup; kill the topology, and run: heron units rebuild"
+                f"{target} is from attempt {found}, but attempt {winner} counts in the ledger, which is older than the"
+                " table, for example a backup; kill the topology, and run: heron units rebuild"
             )
 
     @staticmethod
@@ -325,7 +325,7 @@ class Stages:
             if found is not None and found.pipeline != pipeline:
                 what, own = ("is the table", "table") if home == self.home else ("has replicas", "folder")
                 raise LedgerError(
-                    f"{home.parent} {what} of pipeline {found.pipeline!r}; give {pipeline!r} a {own} of its own"
+                    f"{home.parent} {what} of pipeline {found.pipeline!r}; give {pipeline!r} a separate {own}"
                 )
             if found is not None and "" not in (ledger, found.ledger) and found.ledger != ledger:
                 raise OtherLedgerError(home.parent, found)
@@ -341,7 +341,7 @@ class Stages:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise LedgerError(f"{home / _ABOUT} cannot be read ({error}); remove it") from None
+            raise LedgerError(f"{home / _ABOUT} cannot be read ({error}); remove the file") from None
 
     def mark_end(self, run: str) -> None:
         """Record that a bounded run has published everything."""
@@ -374,9 +374,9 @@ def _make_own(folder: Path) -> None:
 def _way_out(stage: Path, target: Path, taken: str = "") -> str:
     """Return the fix for a unit that cannot be published; `taken`: something else is in the place of the unit."""
     if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
-        taken = taken or f"{target} is in its place"
+        taken = taken or f"{target} occupies its place"
         if os.path.lexists(target / FILE):
-            return f"{taken}, and has rows of a unit: leave it there, kill the topology, and run: heron units rebuild"
+            return f"{taken}, with rows of a unit: leave it there, kill the topology, and run: heron units rebuild"
         restore = "" if stage.exists() else f", and restore {stage}"
         return f"{taken}; move it away{restore}"
     return f"restore {stage}, or run 'heron units rebuild'"
@@ -388,8 +388,8 @@ def _check_own(folder: Path) -> None:
     except FileNotFoundError:
         return
     if S_ISLNK(status.st_mode):
-        raise LedgerError(f"{folder} is a link, so files could be written elsewhere; remove it")
+        raise LedgerError(f"{folder} is a link, so files could be written elsewhere; remove the link")
     if not S_ISDIR(status.st_mode):
-        raise LedgerError(f"{folder} is not a folder; remove it")
+        raise LedgerError(f"{folder} is not a folder; remove the file")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise LedgerError(f"{folder} belongs to another user, or others may write there; give another folder")

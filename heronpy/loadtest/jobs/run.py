@@ -87,7 +87,7 @@ def run_jobs(where: Cluster, sizes: Sizes, repeat: int, say: Say) -> dict[str, A
         once,
         repeat,
         profile="jobs",
-        about="what jobs, pools and the scaler cost, and how often the scaler is mistaken",
+        about="costs of jobs, pools and the scaler, and how often the scaler is wrong",
         unit="jobs",
         options={name: getattr(sizes, name) for name in Sizes.__struct_fields__},
     )

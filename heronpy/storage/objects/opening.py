@@ -20,8 +20,8 @@ _FIXES: Final = {
     Trouble.NO_CREDENTIALS: "set {credentials} in the environment of this command",
     Trouble.CREDENTIALS: "check {credentials} in the environment of this command",
     Trouble.DENIED: "its objects must be readable, writable, listable and removable",
-    Trouble.REGION: "name it in AWS_REGION",
-    Trouble.NO_BUCKET: "create it, or name another one",
+    Trouble.REGION: "set AWS_REGION to that region",
+    Trouble.NO_BUCKET: "create it, or name another store",
 }
 
 
@@ -90,7 +90,7 @@ def _why_not(objects: Objects, error: ObjectsError) -> str:
             objects.list(deep=False)
         except HeronError:
             return _sentence(error)
-        return "is read-only for these credentials: permit them to write and remove objects"
+        return "is read-only for these credentials: allow these credentials to write and remove objects"
     return _sentence(error)
 
 

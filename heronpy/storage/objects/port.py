@@ -22,7 +22,7 @@ class Trouble(Enum):
 
     AWAY = "cannot be reached"
     BUSY = "answers that it is overloaded"
-    NO_CREDENTIALS = "needs credentials and none were found"
+    NO_CREDENTIALS = "needs credentials, but none were found"
     CREDENTIALS = "refuses the credentials"
     DENIED = "does not permit this"
     NO_BUCKET = "does not exist"

@@ -77,7 +77,7 @@ def place_of(text: str) -> Place:
     what = SCHEMES[scheme]
     if "@" in bucket or "?" in rest or "#" in rest:
         raise ConfigError(
-            f"a URL of {scheme}:// may hold nothing but {what} and prefix; give credentials and options in the"
+            f"a URL of {scheme}:// may contain only {what} and prefix; give credentials and options in the"
             " environment of the command, see docs/howto/object-stores.md"
         )
     if not _BUCKET.fullmatch(bucket):

@@ -333,7 +333,7 @@ def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
     for start in range(0, len(cells), per_row):
         lines.append(_line("".join(cell.ljust(26) for cell in cells[start : start + per_row])))
     if found.culprit:
-        lines.append(_line("it holds the spouts back", ALARM))
+        lines.append(_line("this task holds the spouts back", ALARM))
     if found.error:
         lines += _wrapped(found.error, ALARM, width, 3)
     if found.exit_reason:

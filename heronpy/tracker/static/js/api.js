@@ -49,7 +49,7 @@ export async function ask(where, options = {}) {
     answer = await fetch(where, { ...options, headers, cache: 'no-store', credentials: 'omit', redirect: 'error' });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Problem({ status: 0, title: 'the tracker does not answer', detail: 'heron ui starts it again, and prints its new address' });
+    throw new Problem({ status: 0, title: 'the tracker does not answer', detail: 'run heron ui to restart it and print its new address' });
   }
   if (!answer.ok) throw new Problem(await told(answer));
   return answer;

@@ -269,7 +269,7 @@ export function Charts({ charts, timeline, events, nodes }) {
 export function Spans({ span, keptFrom, onSpan }) {
   return html`<div class="spans" role="group" aria-label="time span">${SPANS.map(([name, seconds], number) => {
     const reaches = reachable(number, keptFrom);
-    return html`<button key=${name} aria-pressed=${name === span} disabled=${!reaches && name !== span} title=${reaches ? `key ${number + 1}` : 'nothing is kept from so long ago'} onClick=${() => onSpan(name)}>${duration(seconds)}</button>`;
+    return html`<button key=${name} aria-pressed=${name === span} disabled=${!reaches && name !== span} title=${reaches ? `key ${number + 1}` : 'figures this old are not kept'} onClick=${() => onSpan(name)}>${duration(seconds)}</button>`;
   })}${span === SPANS.at(-1)[0] && html` <span class="quiet">Prometheus can keep older figures.</span>`}</div>`;
 }
 

@@ -57,9 +57,9 @@ export const componentColumns = (place) => [
   { title: 'up', num: true, of: ['up', 'tasks'], by: (row) => row.up - row.tasks, cell: (row) => (row.up < row.tasks ? html`<b class="alarm">${of(row.up, row.tasks)}</b>` : of(row.up, row.tasks)) },
   figure('in', 'executed_per_s', rate),
   figure('out', 'emitted_per_s', rate),
-  less(figure('busy', 'busy', share, 'share of time of the mean task, in user code and the work for it')),
+  less(figure('busy', 'busy', share, 'share of time of the mean task in user code and in the runtime for it')),
   worst(place, 'busiest task', 'busy_max', 'busiest', share),
-  figure('blocked', 'blocked', share, 'share of time that it waits for room behind it'),
+  figure('blocked', 'blocked', share, 'share of time that it waits for room downstream'),
   less(figure('idle', 'idle', share)),
   less(figure('queue', 'queue_bytes', bytes)),
   worst(place, 'longest queue', 'queue_bytes_max', 'fullest', bytes),
@@ -84,7 +84,7 @@ export const edgeColumns = (place) => [
   componentColumn(place, 'to', 'target'),
   plain('stream', 'stream', text),
   { title: 'grouping', of: ['grouping', 'fields'], by: grouping, cell: grouping },
-  figure('emitted', 'rate', rate, 'what the source emits, and the target has in its queues or processes'),
+  figure('emitted', 'rate', rate, 'tuples that the source emits, and that the target has queued or processes'),
 ];
 
 const STATE = { title: 'state', of: ['state', 'error'], by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.error && html` <span class="quiet">${row.error}</span>`}` };

@@ -48,7 +48,7 @@ export function Evidence({ place, process, cpu }) {
   });
   // So that the arrow keys scroll the answer.
   useEffect(() => box.current?.querySelector('[tabindex]')?.focus(), [found]);
-  return allowed && html`<${Section} title="what it does now" aside=${html`<span class="spans">${['stacks', 'profile', 'heap'].map((one) => html`<button key=${one} disabled=${kind} title=${`key ${one[0]}`} onClick=${() => take(one)}>${one}</button>`)}</span>`}>
+  return allowed && html`<${Section} title="current activity" aside=${html`<span class="spans">${['stacks', 'profile', 'heap'].map((one) => html`<button key=${one} disabled=${kind} title=${`key ${one[0]}`} onClick=${() => take(one)}>${one}</button>`)}</span>`}>
     ${kind && html`<p role="status">taking: ${kind} …</p>`}
     <${Trouble} problem=${problem} />
     <div ref=${box}>
@@ -72,7 +72,7 @@ function Flame({ profile, takes, cpu }) {
       ${boxes.map(({ name, seconds, own, left, level, width }) => html`<g class=${`node level${Math.ceil((4 * own) / seconds)}`} transform=${`translate(${left} ${level * ROW})`}>
         <title>${`${name}: ${said(seconds)}`}</title><rect class="box" width=${width} height=${ROW} /><text class="word" x="3" y="12">${name.slice(0, Math.max(0, width - 6) / 7)}</text></g>`)}
     </svg></div>
-    ${table('function', rows, 'itself', ['itself', 'own', said], ['with what it calls', 'seconds', said])}`;
+    ${table('function', rows, 'itself', ['itself', 'own', said], ['including calls', 'seconds', said])}`;
 }
 
 /** The boxes of the graph, and a row for each function. */
@@ -107,6 +107,6 @@ function laidOut({ frames, stacks, seconds: all }) {
 
 /** @param {{heap: any}} props */
 function Heap({ heap }) {
-  return html`<p>${count(heap.objects)} objects have ${bytes(heap.bytes)} of ${bytes(heap.memory_bytes)}; the rest is code and C extensions. It stopped for ${duration(heap.paused_s)}.${heap.share < 1 && ` Estimated from ${share(heap.share)}.`}</p>
+  return html`<p>${count(heap.objects)} objects have ${bytes(heap.bytes)} of ${bytes(heap.memory_bytes)}; the rest is code and C extensions. The process stopped for ${duration(heap.paused_s)}.${heap.share < 1 && ` Estimated from ${share(heap.share)}.`}</p>
     ${table('type', heap.types, 'bytes', ['objects', 'count', count], ['bytes', 'bytes', bytes])}`;
 }

@@ -5,12 +5,12 @@ import { frozen } from './ui.js';
 /** For the help: keys and what they do. */
 export const KEYS = [
   ['/', 'go to the filter'],
-  ['j  k', 'next, previous row; first of all what the doctor has found'],
-  ['Enter', 'open what is marked'],
-  ['← →  ↑ ↓', 'in the graph, which Tab reaches and leaves: along the edges'],
+  ['j  k', 'next, previous row; the first is the finding of the doctor'],
+  ['Enter', 'open the marked row'],
+  ['← →  ↑ ↓', 'in the graph (enter and leave it with Tab): move along the edges'],
   ['Esc', 'leave a field, or go one page up'],
   ['1 … 4', 'time span of the charts: 10 min to 24 h'],
-  ['Space', 'freeze the page, and let it go on'],
+  ['Space', 'freeze or resume the page'],
   ['s  p  h  l', 'stacks, profile as a flame graph, heap, log: of the task of the page, or of the marked or first row; in the list, of the task that the doctor names'],
   ['g d  g g  g t  g l', 'doctor, graph, tasks, list; in the list, of the marked or first topology'],
   ['g c  g b  g e  g x', 'checkpoints, Spark batches, exceptions, dead letters'],

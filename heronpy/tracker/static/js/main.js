@@ -100,7 +100,7 @@ function App() {
   const Page = here.place ? PAGES[here.page] : { '': ListPage, job: JobPage }[here.page];
   const refused = who.problem?.status === 401;
   return html`
-    <header class="top"><a href="#/" class="brand">heron</a>${still && html`<span class="frozen" role="status">frozen: Space lets it go on</span>`}
+    <header class="top"><a href="#/" class="brand">heron</a>${still && html`<span class="frozen" role="status">frozen: press Space to resume</span>`}
       <span class="who">${who.me && `${who.me.who}, release ${who.me.release}`}${token.get() && html` <button onClick=${() => { token.set(''); location.reload(); }}>forget the token</button>`}</span>
       <button onClick=${() => helping.set(true)} aria-label="keys">?</button></header>
     ${refused ? html`<${Login} problem=${who.problem} />`

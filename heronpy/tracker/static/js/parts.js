@@ -39,7 +39,7 @@ export function Sentence({ topology, below, row, children }) {
 
 /** @param {any} topology */
 const unsaid = (topology) =>
-  topology.asked_at === null ? `${topology.state}: its topology master has not answered yet` : `${topology.state}: nothing to say yet`;
+  topology.asked_at === null ? `${topology.state}: its topology master has not answered yet` : `${topology.state}: no findings yet`;
 
 /** A problem that the tracker has reported. @param {{problem: any}} props */
 export function Trouble({ problem }) {
@@ -54,14 +54,14 @@ export function Flow({ state }) {
   const silent = state.snapshot?.silent_s ?? 0;
   if (state.status === 'gone') {
     const { ended_at, sentence } = state.snapshot?.topology ?? {};
-    return html`<p class="flow warn" role="status">${(ended_at && sentence) || state.gone}${ended_at && html` (<${When} at=${ended_at} />)`}; this page shows what was seen last.</p>`;
+    return html`<p class="flow warn" role="status">${(ended_at && sentence) || state.gone}${ended_at && html` (<${When} at=${ended_at} />)`}; this page shows the last known state.</p>`;
   }
   if (state.status === 'waiting') {
     const ago = state.since ? ` for ${duration(Math.max(0, Math.round((now - state.since) / 1000)))}` : '';
     return html`<p class="flow bad" role="status">No news${ago}: ${state.problem?.title}${state.problem?.detail && ` (${state.problem.detail})`}. Trying again.</p>`;
   }
   if (silent > 10 && state.snapshot.topology?.state !== 'KILLING') {
-    return html`<p class="flow bad" role="status">The topology master has not answered for ${duration(Math.round(silent))}; figures are older.</p>`;
+    return html`<p class="flow bad" role="status">The topology master has not answered for ${duration(Math.round(silent))}; the figures are older.</p>`;
   }
   return null;
 }

@@ -16,8 +16,8 @@ const completeColumns = (place, plan, ended) => [
   figure('complete', 'taken_at', when),
   figure('took', 'duration_s', duration),
   figure('size', 'total_bytes', bytes),
-  figure('new', 'written_bytes', bytes, 'written for this one; the rest is shared with earlier ones'),
-  { title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned for an older one' : 'whole') },
+  figure('new', 'written_bytes', bytes, 'written for this checkpoint; the rest is shared with earlier ones'),
+  { title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned for an older checkpoint' : 'whole') },
   ...(ended ? [] : [{ title: 'go back', cell: (row) => (row.damage ? null : html`<${Restore} place=${place} plan=${plan} number=${row.number} />`) }]),
 ];
 
@@ -29,10 +29,10 @@ function partColumns(place, plan) {
     { title: 'task', by: (row) => `${row.component}-${row.task_id}`, cell: named },
     figure('align', 'align_s', duration, 'from the first barrier to the cut'),
     figure('sync', 'sync_s', duration, 'the pause of the task'),
-    figure('async', 'async_s', duration, 'writing behind its back'),
+    figure('async', 'async_s', duration, 'writing in the background'),
     figure('size', 'total_bytes', bytes),
     figure('new', 'written_bytes', bytes),
-    figure('tuples on their way', 'channel_tuples', count),
+    figure('tuples in transit', 'channel_tuples', count),
   ];
 }
 
@@ -51,7 +51,7 @@ function All({ place, plan, ended }) {
   const { data, problem } = useGet(pathOf(place, 'checkpoints'), {}, 2);
   if (!data) return html`<${Trouble} problem=${problem} />`;
   if (data.interval_s === null && !data.complete.length && !data.pending) {
-    return html`<p class="quiet">The topology takes no checkpoints by itself: its mode is ${data.mode}${data.mode === 'EFFECTIVELY_ONCE' ? ' and no interval is set' : ''}.</p>`;
+    return html`<p class="quiet">The topology takes no automatic checkpoints: its mode is ${data.mode}${data.mode === 'EFFECTIVELY_ONCE' ? ' and no interval is set' : ''}.</p>`;
   }
   return html`<${Section} title="checkpoints">
     <${Trouble} problem=${problem} />
@@ -65,13 +65,13 @@ function All({ place, plan, ended }) {
       ['last failure', text(data.last_failure)],
       ['last restore', data.last_restore ? `${data.last_restore}, ${duration(data.last_restore_s)}` : '-'],
     ]} />
-    <${Table} columns=${completeColumns(place, plan, ended)} rows=${data.complete} name=${(row) => row.number} caption="complete checkpoints, the newest first" empty="None is complete yet." />
+    <${Table} columns=${completeColumns(place, plan, ended)} rows=${data.complete} name=${(row) => row.number} caption="complete checkpoints, the newest first" empty="No checkpoint is complete yet." />
     ${data.regions.length > 0 && html`<h3>regions that are restored together</h3><ul>${data.regions.map((region, number) => html`<li key=${number}>${region.components.join(', ')}: attempt ${region.attempt} ${region.started ? 'runs' : 'is starting'} from ${region.checkpoint ? `checkpoint ${region.checkpoint}` : 'empty state'}</li>`)}</ul>`}
   <//>`;
 }
 
 function Pending({ place, plan, pending }) {
-  if (!pending) return html`<p class="quiet">None is under way.</p>`;
+  if (!pending) return html`<p class="quiet">No checkpoint is in progress.</p>`;
   const known = new Map((plan?.containers ?? []).flatMap((container) => container.tasks.map((task) => [task.instance_id, task])));
   const waits = pending.waits_for;
   return html`<div class="flow warn" role="status"><p><b>${pending.number} is under way for ${duration(pending.for_s)}: ${pending.tasks - pending.missing} of ${pending.tasks} tasks</b></p>
@@ -91,7 +91,7 @@ function One({ place, number, plan, ended }) {
       ['new', bytes(checkpoint.written_bytes)],
       ['barriers', data.unaligned ? 'unaligned' : 'aligned'],
       ['physical plan', text(data.plan_version)],
-    ]} /><${Table} columns=${partColumns(place, plan)} rows=${data.tasks} name=${(row) => row.task_id} caption="tasks, the slowest first" empty="No task has state in it." />`}
+    ]} /><${Table} columns=${partColumns(place, plan)} rows=${data.tasks} name=${(row) => row.task_id} caption="tasks, the slowest first" empty="No task has state in this checkpoint." />`}
     <p>${checkpoint && !ended && html`<${Restore} place=${place} plan=${plan} number=${checkpoint.number} /> `}<a href=${to(place, 'checkpoints')}>all checkpoints</a></p>
   <//>`;
 }

@@ -26,6 +26,6 @@ export function ConfigPage({ route }) {
   return html`<${TopologyFrame} route=${route} state=${state}><${Section} title="config" aside=${tools}>
     <${Trouble} problem=${problem} />
     ${data && html`<${Facts} wide items=${[['package', text(data.package)], ['python', text(data.python)], ['release', text(data.release)]]} />
-      <${Table} columns=${COLUMNS} rows=${rows} name=${(row) => `${row.component}/${row.key}`} caption="settings" order="setting" empty="No setting fits the filter." />`}
+      <${Table} columns=${COLUMNS} rows=${rows} name=${(row) => `${row.component}/${row.key}`} caption="settings" order="setting" empty="No setting matches the filter." />`}
   <//><//>`;
 }

@@ -20,7 +20,7 @@ export function Exceptions({ place, query = {}, whole = false }) {
   const groups = (data?.groups ?? []).filter((group) => fits(filter, group.type, group.where, ...group.messages, ...group.tasks));
   return html`<${Section} title="exceptions" aside=${whole && html`<${Filter} value=${filter} onChange=${setFilter} label="filter exceptions" />`}>
     <${Trouble} problem=${problem} />
-    ${data && groups.length === 0 && html`<p class="quiet">User code has raised nothing${filter ? ' that fits the filter' : ''}.</p>`}
+    ${data && groups.length === 0 && html`<p class="quiet">User code has raised no exceptions${filter ? ' that match the filter' : ''}.</p>`}
     ${groups.map((group) => html`<${Group} key=${`${group.type}|${group.where}|${group.startup}`} place=${place} group=${group} open=${whole} />`)}
     ${data?.discarded > 0 && html`<p class="quiet">${data.discarded} further kinds of exceptions were not kept.</p>`}
   <//>`;
@@ -64,7 +64,7 @@ export function LettersPage({ route }) {
     <${Trouble} problem=${problem} />
     ${!data && !problem && html`<p class="quiet">Asking …</p>`}
     <${Unreachable} what="letters" found=${data?.unreachable} />
-    ${data && letters.length === 0 && html`<p class="quiet">No tuple was given up${filter ? ' that fits the filter' : ''}.</p>`}
+    ${data && letters.length === 0 && html`<p class="quiet">No tuple was given up${filter ? ' that matches the filter' : ''}.</p>`}
     ${letters.map((letter, number) => html`<details key=${`${letter.at}/${letter.instance}/${number}`} class="exception" data-row>
       <summary><${When} at=${letter.at} /> <b>${letter.component}</b> gave up a tuple of ${letter.source}${letter.stream && letter.stream !== 'default' ? ` (${letter.stream})` : ''} after ${letter.tries} ${letter.tries === 1 ? 'try' : 'tries'}: <code>${valuesOf(letter).slice(0, SHORT)}</code></summary>
       <p>in <a href=${to(place, 'task', letter.instance)}>${taskName(letter.instance)}</a></p>

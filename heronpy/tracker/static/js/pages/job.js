@@ -30,14 +30,14 @@ function keysOf(entries) {
 }
 
 /** One warning for each cluster without a manager. @param {any[]} jobs */
-const unkept = (jobs) => [...new Set(jobs.filter((one) => !one.kept).map((one) => one.cluster))].map((cluster) => html`<p key=${cluster} class="flow warn" role="status">No manager keeps the jobs of cluster ${cluster} true: changes wait. Start it: heron manager start ${cluster}</p>`);
+const unkept = (jobs) => [...new Set(jobs.filter((one) => !one.kept).map((one) => one.cluster))].map((cluster) => html`<p key=${cluster} class="flow warn" role="status">No manager runs in cluster ${cluster}, so changes wait. Start a manager: heron manager start ${cluster}</p>`);
 
 const JOBS = [
   { title: 'job', by: (row) => row.job, cell: (row) => html`<a href=${address(row)}>${row.job}</a><span class="where">${row.cluster}</span>` },
   { title: 'state', by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.plan && html`<span class="where">${row.plan}</span>`}` },
   { title: 'tasks', num: true, help: 'running of wanted', by: (row) => row.running, cell: (row) => of(row.running, row.tasks) },
   { title: 'lag', num: true, by: (row) => row.lag_s, cell: (row) => lagOf(row.lag_s, row.slo_lag_s) },
-  figure('kept', 'slo_kept', kept, 'share of the time in which the lag was what is promised'),
+  figure('kept', 'slo_kept', kept, 'share of the time in which the lag was within the promise'),
   { title: 'last decision', cell: ({ why, decided }) => html`<span class="words" title=${decided?.text ?? why}>${why && why !== decided?.text && html`<b>${why}</b> `}${decided && html`<${When} at=${decided.at} /> ${decided.text}`}</span>` },
 ];
 
@@ -45,7 +45,7 @@ const JOBS = [
 export function Jobs({ filter }) {
   const jobs = useGet('jobs', {}, 10).data ?? [];
   const rows = jobs.filter((row) => fits(filter, row.job, row.cluster, row.state, row.why, row.decided?.text));
-  return jobs.length > 0 && html`<${Section} title="jobs">${unkept(jobs)}<${Table} columns=${JOBS} rows=${rows} name=${address} caption="jobs" empty="No job fits the filter." /><//>`;
+  return jobs.length > 0 && html`<${Section} title="jobs">${unkept(jobs)}<${Table} columns=${JOBS} rows=${rows} name=${address} caption="jobs" empty="No job matches the filter." /><//>`;
 }
 
 /** The page of a job, even if its topology does not run. @param {{route: any}} props */
@@ -72,16 +72,16 @@ export function Job({ place, alone }) {
   const rows = Object.entries(document.parallelism).map(([component, tasks]) => ({ ...scaler.components[component], component, tasks, by: origin[`parallelism.${component}`] }));
   const columns = [
     plain('component', 'component', (name) => (here ? link(here, 'component', name, name) : name)),
-    { title: 'tasks', num: true, by: (row) => row.tasks, help: 'wanted, of those that the scaler may give', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks, document.scale.max[component]) : tasks) },
+    { title: 'tasks', num: true, by: (row) => row.tasks, help: 'wanted, of the tasks that the scaler may give', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks, document.scale.max[component]) : tasks) },
     ...(may ? [{ title: 'change', cell: (row) => button('pin', { about: row.component, tasks: row.tasks, body: (tasks) => ({ set: { parallelism: { [row.component]: tasks } } }), says: 'The scaler leaves a pinned component alone.' }) }] : []),
     { title: 'set by', cell: ({ by }) => html`<span title=${by?.why}>${by ? `${by.layer}${by.layer === 'oncall' ? `, ${by.who}` : ''}` : 'the program'}</span>` },
     figure('input', 'arrives_per_s', rate),
-    figure('one task', 'each_per_s', rate, 'what one task can do'),
+    figure('one task', 'each_per_s', rate, 'throughput of one task'),
     figure('busy', 'busy', share),
     { title: 'the scaler', cell: (row) => html`<span class="words">${row.verdict ?? UNKNOWN}</span>` },
   ];
   const facts = [
-    document.slo?.lag_s && ['lag', lagOf(scaler.lag_s, document.slo.lag_s), 'now, of what is promised'],
+    document.slo?.lag_s && ['lag', lagOf(scaler.lag_s, document.slo.lag_s), 'now, of the promised lag'],
     scaler.slo_kept !== null && ['promise kept', kept(scaler.slo_kept), 'share of the time in which the lag was known'],
     document.place?.pool && ['pool', document.place.pool],
     document.scale?.mode && ['scale.mode', document.scale.mode],
@@ -92,7 +92,7 @@ export function Job({ place, alone }) {
     ...job.changes.map(({ layer, version, stamp, before, after }) => [
       stamp.at,
       `${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why} `,
-      version < job.versions[layer] && /oncall|provisioner/.test(layer) && button('revert to', { about: `${layer} v${version}`, to: `layers/${layer}`, version: job.versions[layer], body: { revert: version }, says: 'The layer becomes what it was then.' }),
+      version < job.versions[layer] && /oncall|provisioner/.test(layer) && button('revert to', { about: `${layer} v${version}`, to: `layers/${layer}`, version: job.versions[layer], body: { revert: version }, says: 'The layer is restored to that version.' }),
     ]),
   ];
   return html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} />
@@ -165,7 +165,7 @@ function Pool({ of: { cluster, pool } }) {
     plain('host', 'host', (host) => host || UNKNOWN),
   ], [data?.size.cpu, data?.size.ram_bytes]);
   return html`<${Section} title=${`pool ${pool}`}><${Trouble} problem=${problem} />
-    ${data && html`<p class="quiet">${cluster}; topologies: ${data.topologies.join(', ') || 'none'}${data.scheduler || '; its scheduler does not run, but the slots do'}</p>
+    ${data && html`<p class="quiet">${cluster}; topologies: ${data.topologies.join(', ') || 'none'}${data.scheduler || '; its scheduler is not running, but the slots are'}</p>
       <${Table} columns=${columns} rows=${data.slots} name=${(row) => row.slot} caption=${`slots of pool ${pool}`} />`}
   <//>`;
 }

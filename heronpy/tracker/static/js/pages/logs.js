@@ -34,7 +34,7 @@ export function LogsPage({ route }) {
     <form onSubmit=${(event) => { event.preventDefault(); setAsked({ text: event.target.elements.text.value, ignore_case: event.target.elements.ignore_case.checked }); }}><input name="text" type="search" maxlength="200" placeholder="find in all logs" aria-label="find in all logs" /> <label><input name="ignore_case" type="checkbox" /> ignore case</label> <button>find</button></form>
     ${asked.text && html`<${Hits} key=${JSON.stringify(asked)} place=${place} asked=${asked} />`}
     <${Unreachable} what="logs" found=${data?.unreachable} />
-    ${data && html`<${Table} columns=${columns(place)} rows=${rows} name=${(row) => row.process} caption="processes that have a log" empty="No log fits the filter." />`}
+    ${data && html`<${Table} columns=${columns(place)} rows=${rows} name=${(row) => row.process} caption="processes that have a log" empty="No log matches the filter." />`}
   <//><//>`;
 }
 

@@ -33,7 +33,7 @@ export function TaskPage({ route }) {
     ['pid', text(row.pid)],
     ['pending', text(row.pending)],
     ['last turn of its loop', row.silent_s === null ? '-' : `${duration(row.silent_s)} ago`],
-    ['said at its last exit', text(row.exit_detail)],
+    ['output at its last exit', text(row.exit_detail)],
   ];
   return html`<${TopologyFrame} route=${route} state=${state}>
     <h2 class="title"><a href=${to(place, 'component', component)}>${component || '-'}</a> / ${taskName(instance)} <span class="quiet">${instance}</span></h2>

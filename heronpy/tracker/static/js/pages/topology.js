@@ -30,7 +30,7 @@ export function TopologyPage({ route }) {
   const choose = html`<label>colour by <select value=${by} onChange=${(event) => replaceQuery(route, { by: event.target.value === 'busy' ? '' : event.target.value })}>
     ${Object.entries(MEASURES).map(([name, one]) => html`<option key=${name} value=${name}>${one.title}</option>`)}</select></label>`;
   return html`<${TopologyFrame} route=${route} state=${state}>
-    ${!topology.ended_at && [['culprits', 'Spouts are held by'], ['avoided', 'Full, so that others take their share:'], ['dropping', 'Full, so that tuples are discarded:']].map(([name, title]) => load?.[name]?.length > 0 && html`<p class="flow warn" role="status">${title} ${load[name].map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} />`)}</p>`)}
+    ${!topology.ended_at && [['culprits', 'Spouts are held by'], ['avoided', 'Full, so other tasks take their share:'], ['dropping', 'Full, so tuples are discarded:']].map(([name, title]) => load?.[name]?.length > 0 && html`<p class="flow warn" role="status">${title} ${load[name].map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} />`)}</p>`)}
     <${Section} title="graph" aside=${choose}>
       <${GraphView} place=${place} plan=${plan} load=${load} by=${by} marked=${marked} onMark=${setMarked} />
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
@@ -108,7 +108,7 @@ export function TasksPage({ route }) {
   const rows = (tasks?.tasks ?? []).filter((row) => fits(filter, taskName(row.instance_id), row.state, row.host, row.error, row.exit_reason, `c${row.container}`));
   return html`<${TopologyFrame} route=${route} state=${state}>
     <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
-      <${Table} columns=${columns.tasks} rows=${rows} name=${(row) => row.task_id} caption="tasks" mark=${downMark} empty=${tasks ? 'No task fits the filter.' : 'No figures yet.'} />
+      <${Table} columns=${columns.tasks} rows=${rows} name=${(row) => row.task_id} caption="tasks" mark=${downMark} empty=${tasks ? 'No task matches the filter.' : 'No figures yet.'} />
       ${over(tasks)}
     <//>
     <${Section} title="other processes"><${Table} columns=${columns.processes} rows=${tasks?.processes ?? []} name=${(row) => `${row.container}/${row.name}`} caption="other processes" empty="No figures yet." /><//>
@@ -129,7 +129,7 @@ export function ComponentPage({ route }) {
   const mine = events.filter((event) => event.subject === name || event.subject.includes(`_${name}_`));
   const rows = (tasks?.tasks ?? []).filter((task) => task.component === name && fits(filter, task.instance_id, task.state, task.host, task.error));
   if (plan && !node) {
-    return html`<${TopologyFrame} route=${route} state=${state}><p class="trouble" role="alert"><b>${place.name} has no component ${name}</b><span>it has ${plan.nodes.map((one) => one.name).join(', ')}</span></p><//>`;
+    return html`<${TopologyFrame} route=${route} state=${state}><p class="trouble" role="alert"><b>${place.name} has no component ${name}</b><span>its components are ${plan.nodes.map((one) => one.name).join(', ')}</span></p><//>`;
   }
   return html`<${TopologyFrame} route=${route} state=${state}>
     <h2 class="title"><a href=${to(place)}>${place.name}</a> / ${name} <span class="quiet">${node?.kind} ${text(node?.class_name)}</span></h2>

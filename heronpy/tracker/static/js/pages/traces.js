@@ -16,9 +16,9 @@ const HOPS = {
   wire: ['w', 'to the next stream manager'],
   'in-queue': ['i', 'until the call begins'],
   process: ['P', 'in user code'],
-  ack: ['a', 'until the spout hears the ack'],
+  ack: ['a', 'until the spout receives the ack'],
 };
-const ENDS = { held: 'held here, or filtered out', joined: 'not followed: in one frame with another traced tuple', acked: 'acked', failed: 'failed' };
+const ENDS = { held: 'held here, or filtered out', joined: 'not followed: it shared a frame with another traced tuple', acked: 'acked', failed: 'failed' };
 const LONGER = [0, 10, 100, 1000, 10000];
 
 const hopColumns = [
@@ -89,7 +89,7 @@ export function TracesPage({ route }) {
     <${Section} title="traces" aside=${choose}>
       <${Trouble} problem=${problem} />
       ${data && html`<${Facts} items=${[['tuples', count(data.matching)], ['p50', duration(data.p50_s), 'from next_tuple to the end of the last call'], ['p99', duration(data.p99_s), 'from next_tuple to the end of the last call'], ['kept', count(data.kept)], ['under way', count(data.under_way), 'not at their end: they take longer than is known'], ...(data.discarded ? [['calls given up', count(data.discarded)]] : [])]} />`}
-      ${data && data.matching === 0 && html`<p class="quiet">No traced tuple${least ? ' took that long' : ' has come to its end yet'}; heron.trace.per_s says how many are traced, and heron trace traces more for a while.</p>`}
+      ${data && data.matching === 0 && html`<p class="quiet">No traced tuple${least ? ' took that long' : ' has been fully processed yet'}; heron.trace.per_s sets how many are traced, and heron trace traces more for a while.</p>`}
     <//>
     ${data && data.hops.length > 0 && html`<${Section} title="hops"><${Table} columns=${hopColumns} rows=${data.hops} name=${(row) => `${row.source}>${row.target}/${row.hop}`} caption="hops of all traces" /><//>`}
     ${data && data.traces.length > 0 && html`<${Section} title="the slowest">${data.traces.map((trace, number) => html`<${TraceView} key=${trace.id} place=${place} trace=${trace} open=${number === 0} />`)}<//>`}
