@@ -1,35 +1,35 @@
 """The error tree of heronpy. Pure.
 
     HeronError                     base; `str(error)` is one sentence
-            ConfigError                  a setting or option is invalid
-            TopologyError                the user's topology is invalid
+      ConfigError                  a setting or option is invalid
+      TopologyError                the user's topology is invalid
       PackageError                 the user's package cannot be used
       StateError                   the state manager refused
         NodeExistsError / NoNodeError / VersionMismatchError
-                NoSpaceError               the disk of the state manager is full
+        NoSpaceError               the disk of the state manager is full
         DamagedStateError          a node cannot be read, now or later
-                StateAwayError             the state manager cannot be reached now; also a RetryableError
-              WireError                    a frame or message is invalid
+        StateAwayError             the state manager cannot be reached now; also a RetryableError
+      WireError                    a frame or message is invalid
         LocalWireError             our own fault: we tried to send it
         RemoteWireError            the peer's fault: we received it
       RpcError                     the peer refuses a request
         RetryableRpcError          for now; also a RetryableError
         FencedRpcError             because the caller was replaced; also a FencedError
-                InvalidRpcError            because the request is invalid
-                LateRpcError               because it could not finish in time
-                AnswerError                the answer of the peer cannot be read
-              DeadlineError                an awaited event did not happen in time
+        InvalidRpcError            because the request is invalid
+        LateRpcError               because it could not finish in time
+        AnswerError                the answer of the peer cannot be read
+      DeadlineError                an awaited event did not happen in time
         LostReplyError             the peer ended first: the request may or may not have been carried out
       LedgerError                  the ledger of a pipeline refuses a request
         NoPipelineError            because it has no pipeline of this name
         MovedLedgerError           because the pipeline has another partition map
-                LedgerAwayError            the ledger cannot be reached now; also a RetryableError
-                  RemovedLedgerError       because the file of the ledger was removed or replaced
+        LedgerAwayError            the ledger cannot be reached now; also a RetryableError
+          RemovedLedgerError       because the file of the ledger was removed or replaced
       FencedError                  the caller's epoch or lease is stale: stop, do not retry
         ReplacedError              a process with a higher epoch has its place
       RetryableError               a later attempt may succeed
       FatalError                   no later attempt can succeed
-                GaveUpError                a task gives up: it is not restarted, and its topology has failed
+        GaveUpError                a task gives up: it is not restarted, and its topology has failed
 
 Each error builds one sentence that names the thing and the fix, in lower case unless it begins with a name, and without
 a full stop, so that a caller can embed it in another sentence. Programs decide by the class, never by the sentence;

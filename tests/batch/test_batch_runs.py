@@ -160,7 +160,7 @@ def test_a_run_that_was_killed_goes_on(heron: Heron, logs: Path, tmp_path: Path)
     # What came after the run began does not belong to it.
     write(logs / "a.log", 100, 13)
     said = heron("submit", "local", "--mode", "batch", "--wait", *words).ok().out
-    assert "run 1 of visits, which goes on" in said
+    assert "run 1 of visits, which continues" in said
     assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
     stage = progress()["stages"][0]
     assert stage["attempts"] <= stage["units"] + 2 and done > 0
@@ -183,7 +183,7 @@ def test_a_failed_run_shows_nothing_and_the_mended_program_goes_on(heron: Heron,
     # The corrected program has other content.
     batch(heron, logs, out).refused(USAGE, "visits/1", "--resume", "--fresh")
     said = batch(heron, logs, out, flags=("--resume",)).ok().out
-    assert "run 1 of visits, which goes on" in said
+    assert "run 1 of visits, which continues" in said
     assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
     ledger_units = heron("progress", "local", "visits", "--json").json()["stages"][0]
     # What was committed was not processed again.

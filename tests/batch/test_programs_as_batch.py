@@ -31,7 +31,6 @@ EQUAL: dict[str, tuple[str, ...]] = {
     "connectors/programs/rewound_sources.py": ("sources", "--file", "{out}/a.log", "--out", "{out}/rows"),
     "connectors/programs/spark_numbers.py": ("numbers", "--file", "{out}/a.log", "--table", "t", "--mode", "ATLEAST_ONCE"),
     "runtime/programs/dropping.py": ("drops", "--out", "{out}", "--count", "200"),
-    "runtime/programs/faults.py": ("faults", "--out", "{out}", "--count", "300"),
     "runtime/programs/poison.py": ("poison", "--out", "{out}"),
 }  # fmt: skip
 #: Components that emit at ticks, which depend on time.
@@ -59,7 +58,6 @@ EXCLUDED = {
     "ingest/programs/spark_units.py": PIPELINE,
     "ingest/programs/unit_rows.py": PIPELINE,
     "ingest/programs/units.py": PIPELINE,
-    "instance/arrivals/record.py": ENDLESS,
     "runtime/programs/arguments.py": "emits nothing",
     "runtime/programs/counted.py": ENDED_BY_THE_TEST,
     "runtime/programs/exits.py": ENDLESS,

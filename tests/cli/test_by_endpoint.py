@@ -89,9 +89,9 @@ class EndpointInThread:
         self._loop.close()
 
 
-def unkeyed(endpoint: str, on_message: Any, keys: Keys, topology_id: str) -> ControlClient:
+def unkeyed(endpoint: str, keys: Keys, topology_id: str) -> ControlClient:
     """The fake topology master listens at a socket."""
-    return ControlClient(endpoint, on_message, topology_id=topology_id)
+    return ControlClient(endpoint, topology_id=topology_id)
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ async def test_a_process_that_ends_meanwhile(
     child.kill()
     child.wait()
     one.close()  # as the executor when it ends: py-spy would notice by itself
-    with pytest.raises(RpcError, match=f"{NAME} ended while it was sampled"):
+    with pytest.raises(RpcError, match=f"{NAME} ended while being sampled"):
         await task
     with pytest.raises(InvalidRpcError, match="is not running in this container"):
         await one.profile(profile())
@@ -161,7 +161,7 @@ async def test_a_process_that_ends_meanwhile(
         (Profile(name=NAME, duration_s=1, rate=0), "the rate is 0"),
         (Profile(name=NAME, duration_s=1, rate=1001), "from 1 to 1000"),
         (Heap(name=NAME, top=3, limit_s=60), "from 0.05 to 5 s"),
-        (Heap(name=NAME, top=0, limit_s=1), "from 1 to 500 types"),
+        (Heap(name=NAME, top=0, limit_s=1), "1 to 500 types"),
         (DumpStacks(name="../x"), "is not running in this container"),
     ],
 )  # fmt: skip

@@ -514,8 +514,8 @@ def test_a_sink_waits_for_room_on_a_full_disk_and_loses_nothing(
     assert "No space left" in publishing.waited()
     Gateway(home).work()
     assert rows_of(home / "table") == [1, 2]
-    assert [line for line in sink.delegate.lines if "waits" in line or "goes on" in line] == [
-        f"store waits: {opening.waited()}", "store goes on"] * 3  # fmt: skip
+    assert [line for line in sink.delegate.lines if "waits" in line or "continues" in line] == [
+        f"store waits: {opening.waited()}", "store continues"] * 3  # fmt: skip
 
 
 def test_a_sink_waits_for_a_commit_as_long_as_the_gateway_waits_for_a_disk(
