@@ -129,8 +129,8 @@ class View(Struct, frozen=True):
     """When the job was created."""
 
 
-#: Check of a change from one view to another; raises HeronError to refuse the change.
-Check: TypeAlias = Callable[[str, View, View], None]
+#: Raises HeronError if a job must not change from one view to another; without the first view it is new.
+Check: TypeAlias = Callable[[str, View | None, View], None]
 
 
 class Store:
@@ -173,6 +173,8 @@ class Store:
             stamp.at, made, tuple(merge.change_of(Layer(layer), new, stamp) for layer, new in made.items()), running
         )
         view = self._view(name, job, stamp.at, job.last)
+        if self._check is not None and running is None:
+            self._check(name, None, view)
         try:
             self._state.create(paths.job(name), msgspec.json.encode(job))
         except NodeExistsError:
