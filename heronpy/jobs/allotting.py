@@ -43,6 +43,8 @@ Needs: TypeAlias = tuple[dict[str, Amount], Amount]
 #: Leaves that do not change the needs of a task.
 _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
 
+#: Begins the reason why a component is not scaled that its own layer has fixed.
+PINNED: Final = "layer oncall sets "
 #: Leaves that do not change what a job claims of its pool.
 _NO_CLAIM: Final = frozenset(("restore", "slo", "concurrency", "config"))
 
@@ -340,6 +342,21 @@ def check_maximum(job: str, before: View | None, after: View) -> None:
             )
 
 
+def check_fixed(store: Store, job: str, before: View, after: View) -> None:
+    """RequestError if a change gives other tasks to a component that, as the scaler has seen, cannot be rescaled."""
+    look, document = store.scaled(job)[0].look, after.document
+    if look is None or look.program != document.definition:
+        return
+    for one in look.components:
+        if not one.fixed or one.fixed.startswith(PINNED):
+            continue
+        count, most = (two.get(one.name, one.tasks) for two in (document.parallelism, document.scale.max))
+        if count != one.tasks and count != before.document.parallelism.get(one.name):
+            raise RequestError(f"job '{job}' cannot have parallelism.{one.name}={count}: {one.fixed}")
+        if most > one.tasks and most != before.document.scale.max.get(one.name):
+            raise RequestError(f"job '{job}' cannot have scale.max.{one.name}={most}: {one.fixed}")
+
+
 def allotting_of(session: Session, store: Store) -> Allotting:
     """The allotments of a cluster, for a command."""
     driver = TopologyDriver(session.target, session.common, session.state)
@@ -353,6 +370,8 @@ def store_of(session: Session) -> Store:
 
     def check(job: str, before: View | None, after: View) -> None:
         check_maximum(job, before, after)
+        if before is not None:
+            check_fixed(store, job, before, after)
         if after.document.place.pool:
             allotting_of(session, store).check_change(job, before, after)
 

@@ -11,13 +11,14 @@ import pytest
 from heronpy.clusters.errors import RequestError
 from heronpy.common.units import GB
 from heronpy.jobs import allotting, manager
-from heronpy.jobs.allotting import Allotting, Needs, check_maximum, clipped, jobs_of
+from heronpy.jobs.allotting import Allotting, Needs, check_fixed, check_maximum, clipped, jobs_of
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.manager import SOON_S, Syncing
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.report import row, shown
-from heronpy.jobs.store import Store, View
+from heronpy.jobs.store import Scaled, Store, View
 from heronpy.scaling.capacity import BACK_S, Allotted, Amount
+from heronpy.scaling.figures import Figures, Observation
 from tests.jobs.job_worlds import Clock, make_job, make_pool
 from tests.jobs.test_job_syncer import World
 from tests.support.memory_state import MemoryStateManager, MemoryStore
@@ -242,3 +243,22 @@ def test_the_jobs_that_a_smaller_pool_would_stop_are_named(cluster: Cluster) -> 
     assert jobs_of(cluster.store, "small") == ["Day", "Night"]
     cluster.store.set("Night", "oncall", {"run": "stopped"}, 0, "me", "")
     assert jobs_of(cluster.store, "small") == ["Day"] and jobs_of(cluster.store, "other") == []
+
+
+def test_a_component_that_cannot_be_rescaled_keeps_its_tasks() -> None:
+    state = MemoryStateManager(MemoryStore())
+    store = make_job(state, given={"parallelism": {"work": 2}})
+    view = store.get("Day")
+    seen = {"read": "the State of read belongs to single tasks", "work": "layer oncall sets parallelism.work"}
+    figures = tuple(Figures(name=name, is_spout=False, tasks=1, fixed=why) for name, why in seen.items())
+    look = Observation(topology="Day", at=1.0, components=figures, program=view.document.definition)
+    store.put_scaled("Day", Scaled(view.created, look=look), 0)
+    checked = Store(state, Clock(), lambda job, before, after: check_fixed(store, job, before or after, after))
+    for given, said in (
+        ({"parallelism": {"read": 2}}, "parallelism"),
+        ({"scale": {"max": {"read": 3}}}, r"scale\.max"),
+    ):
+        with pytest.raises(RequestError, match=rf"cannot have {said}\.read=.: the State of read belongs"):
+            checked.set("Day", "oncall", given, 0, "me", "")
+    for number, given in enumerate(({"parallelism": {"work": 3, "read": 1}}, {"scale": {"max": {"work": 3}}})):
+        checked.set("Day", "oncall", given, number, "me", "")

@@ -15,7 +15,7 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import DeadlineError
 from heronpy.common.settings import settings_for
-from heronpy.common.units import counted, format_bytes, parse_bytes
+from heronpy.common.units import MB, counted, format_bytes, parse_bytes
 from heronpy.jobs.allotting import allotting_of, jobs_of
 from heronpy.jobs.store import Store
 from heronpy.launching import in_pool, submission
@@ -25,6 +25,8 @@ from heronpy.pools.shards import Size
 
 LOOK_S: Final = 0.2
 JOBS_SHOWN: Final = 5
+#: A slot with less memory has no room for its own process and one task.
+SLOT_RAM_MIN: Final = 256 * MB
 
 
 def _jobs(names: list[str]) -> str:
@@ -38,6 +40,11 @@ def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: 
     size = Size(cpu, parse_bytes(ram))
     if not (0 < cpu < 1e6 and size.ram_bytes > 0):
         raise RequestError(f"a slot cannot have {cpu:g} cores and {ram} of memory; give more than 0 of each")
+    if size.ram_bytes < SLOT_RAM_MIN:
+        raise RequestError(
+            f"a slot cannot have {format_bytes(size.ram_bytes)} of memory; give at least {format_bytes(SLOT_RAM_MIN)},"
+            " with a unit, such as --ram 4GB"
+        )
     session = Session(target, common)
     if not settings_for(session.resolve(), EngineSettings).kind:
         own = "heron.engine.kind=local"
@@ -77,9 +84,10 @@ def resize(target: Target, pool: str, slots: int, common: Common) -> None:
     pools.check_runs(session, pool)
     pools.check_slots(slots)
     if stopped := allotting_of(session, Store(session.state)).stopped_by(pool, slots):
+        few = f"{counted(slots, 'slot')} {'is' if slots == 1 else 'are'} too few for pool '{pool}'"
         raise RequestError(
-            f"{counted(slots, 'slot')} {'is' if slots == 1 else 'are'} too few for pool '{pool}': {_jobs(stopped)} would be stopped; give it more"
-            f" slots, or first give the jobs fewer tasks or stop them: heron job stop {target} {stopped[0]}"
+            f"{few}: {_jobs(stopped)} would be stopped; give it more slots, or first give the jobs fewer tasks or stop"
+            f" them: heron job stop {target} {stopped[0]}"
         )
     pools.resize(session, pool, slots)
     say(f"Pool '{pool}' will have {counted(slots, 'slot')}; see heron pool show {target} {pool}")
