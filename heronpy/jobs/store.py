@@ -227,11 +227,13 @@ class Store:
         stamp = self._stamp(who, why or f"reverted to version {to}")
         return self._change(name, layer, stamp, lambda old, history: merge.gone_back(old, to, version, history, stamp))
 
-    def delete(self, name: str) -> None:
-        """Remove a job whose topology is not running, even if the job cannot be read."""
+    def delete(self, name: str, how: str = "") -> None:
+        """Remove a job without a running topology; also a job that cannot be read. `how` ends the sentence of a
+        refusal.
+        """
         running, _ = self.running(name)
         if running is not None and (running.plan is not None or running.state != "STOPPED"):
-            raise StateError(f"job '{name}' is running or being changed; stop the job first")
+            raise StateError(f"job '{name}' runs, or is being changed; stop it first{how}")
         if not self._state.exists(paths.job(name)):
             raise self._no_job(name)
         for path in (paths.job(name), paths.job_log(name), paths.running_job(name), paths.scaled_job(name)):

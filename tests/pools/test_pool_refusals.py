@@ -126,7 +126,7 @@ def test_a_pool_in_which_jobs_should_run_is_neither_deleted_nor_made_too_small(
     state.create(paths.scheduler("small"), plan_pb2.SchedulerLocation(topology="small").SerializeToString())
     store = make_job(state, given={"parallelism": {"work": 7}, "place": {"pool": "small"}})
     with pytest.raises(
-        ClusterError, match="pool 'small' is the place of job 'Day'; stop each .* heron job stop local Day"
+        ClusterError, match=r"pool 'small' is the place of job 'Day'; stop each .* heron job stop local Day"
     ):
         verbs.delete(Target("local"), "small", Common())
     with pytest.raises(RequestError, match="1 slot is too few for pool 'small': job 'Day' would be stopped"):
@@ -134,3 +134,10 @@ def test_a_pool_in_which_jobs_should_run_is_neither_deleted_nor_made_too_small(
     verbs.resize(Target("local"), "small", 3, Common())
     store.set("Day", "oncall", {"run": "stopped"}, 0, "me", "")
     verbs.resize(Target("local"), "small", 1, Common())
+
+
+def test_a_slot_needs_memory_for_a_task() -> None:
+    with pytest.raises(
+        RequestError, match="a slot cannot have 4B of memory; give at least 256MB, with a unit, such as"
+    ):
+        verbs.create(Target("local"), "tiny", 1, 4.0, "4", Common())
