@@ -46,7 +46,7 @@ _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "
 #: Begins the reason why a component is not scaled that its own layer has fixed.
 PINNED: Final = "layer oncall sets "
 #: Leaves that do not change what a job claims of its pool.
-_NO_CLAIM: Final = frozenset(("restore", "slo", "concurrency", "config"))
+_NO_CLAIM: Final = frozenset(("restore", "slo", "concurrency"))
 
 
 def clipped(wish: Leaves, allotted: Allotted | None) -> Leaves:
@@ -317,12 +317,13 @@ class Allotting:
 
 
 def jobs_of(store: Store, pool: str) -> list[str]:
-    """The jobs that should run in a pool, also those that do not run now."""
+    """The jobs that should run in a pool, also those that do not run now; not those that have finished."""
     found = []
     for job in store.names():
         with suppress(HeronError):  # a job that cannot be read
-            document = store.get(job).document
-            if document.place.pool == pool and document.run != "stopped":
+            document, running = store.get(job).document, store.running(job)[0]
+            finished = running is not None and running.state == "FINISHED"
+            if document.place.pool == pool and document.run != "stopped" and not finished:
                 found.append(job)
     return found
 
