@@ -367,7 +367,7 @@ def allotting_of(session: Session, store: Store) -> Allotting:
 
 
 def store_of(session: Session) -> Store:
-    """The jobs of a cluster, for changes by people: RequestError for a change that no room in its pool allows."""
+    """Return the store for changes by people: a change raises RequestError if the job's pool has no room for it."""
 
     def check(job: str, before: View | None, after: View) -> None:
         check_maximum(job, before, after)

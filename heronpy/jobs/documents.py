@@ -143,7 +143,7 @@ def check_layer(layer: str) -> None:
 
 
 def check_by_hand(layer: str, given: Collection[str] = ()) -> None:
-    """ConfigError if people do not write this layer, or not these keys of it."""
+    """Raise ConfigError if people may not write this layer or one of these keys."""
     by_hand = [one for one in LAYERS if one not in NOT_BY_HAND]
     if layer not in LAYERS:
         raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, by_hand)}; write {' or '.join(by_hand)}")

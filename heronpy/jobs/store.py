@@ -129,7 +129,7 @@ class View(Struct, frozen=True):
     """When the job was created."""
 
 
-#: Raises HeronError if a job must not change from one view to another; without the first view it is new.
+#: Check of a change from one view to another, or of a new job without the first view; raises HeronError to refuse it.
 Check: TypeAlias = Callable[[str, View | None, View], None]
 
 
@@ -228,12 +228,13 @@ class Store:
         return self._change(name, layer, stamp, lambda old, history: merge.gone_back(old, to, version, history, stamp))
 
     def delete(self, name: str, how: str = "") -> None:
-        """Remove a job without a running topology; also a job that cannot be read. `how` ends the sentence of a
-        refusal.
+        """Remove a job whose topology is not running, even if the job cannot be read.
+
+        `how` ends the sentence of a refusal.
         """
         running, _ = self.running(name)
         if running is not None and (running.plan is not None or running.state != "STOPPED"):
-            raise StateError(f"job '{name}' runs, or is being changed; stop it first{how}")
+            raise StateError(f"job '{name}' is running or being changed; stop the job first{how}")
         if not self._state.exists(paths.job(name)):
             raise self._no_job(name)
         for path in (paths.job(name), paths.job_log(name), paths.running_job(name), paths.scaled_job(name)):

@@ -111,14 +111,14 @@ class _Room:
         self._taken = dict.fromkeys(self._whole, Amount())
 
     def lacks(self, claim: Claim, more: Amount, own: Amount) -> str:
-        """Why a job cannot get this amount in addition to what it has taken, `own`; "" if it can."""
+        """Return why a job cannot get this amount in addition to `own`, which it has taken; "" if it can."""
         for name in self._of(claim):
             whole, taken = self._whole[name], self._taken[name]
             if not (taken + more).fits(whole):
                 who = f"jobs of {name}" if name else "jobs"
                 others = taken - own
                 has_others = others.cpu > _ROUNDING - 1 or others.ram_bytes >= 1
-                return f"{who} may have {whole}" + (f", of which other jobs have {others}" if has_others else "")
+                return f"{who} may have {whole}" + (f", of which other jobs use {others}" if has_others else "")
         return ""
 
     def take(self, claim: Claim, more: Amount) -> None:

@@ -236,7 +236,11 @@ def test_the_unit_is_a_process_of_the_manager_in_the_foreground(heron: Heron, st
             USAGE,
             "there is no layer 'oncal' (did you mean 'oncall'?); write provisioner or oncall",
         ),
-        (("delete", "local", "Day"), FAILED, "is being changed; stop it first: heron job stop local Day"),
+        (
+            ("delete", "local", "Day"),
+            FAILED,
+            "is running or being changed; stop the job first: heron job stop local Day",
+        ),
     ],
 )
 def test_a_refusal_names_the_fix(

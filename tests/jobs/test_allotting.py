@@ -99,7 +99,7 @@ def test_jobs_share_a_pool_by_priority(cluster: Cluster) -> None:
         found = cluster.round()
     assert found == {"Higher": ("IN_SYNC", 3), "High": ("IN_SYNC", 6), "Low": ("PREEMPTED", 0)}
     assert cluster.worlds["Low"].performed[-1] == "Stop"
-    assert "it needs 2 cores" in row(cluster.store, "Low")["why"]
+    assert "it needs at least 2 cores" in row(cluster.store, "Low")["why"]
     assert cluster.allotting.changed() == set(), "all are at rest"
 
     # Back, by another syncer, once there was room for five minutes.
@@ -145,7 +145,7 @@ def test_tasks_for_which_there_is_no_room_are_refused_with_the_number_that_fits(
     check("Low", 6)
     check("High", 10)  # the other one stops for it
     with pytest.raises(
-        RequestError, match=r"'Low' would not run in pool 'small': it needs 7 cores.* set parallelism.work=6, "
+        RequestError, match=r"'Low' would not run in pool 'small': it needs at least 7 cores.* set parallelism.work=6, "
     ):
         check("Low", 7)
     with pytest.raises(RequestError, match=r"set parallelism.work=10, which fits, or add slots"):
@@ -190,9 +190,9 @@ def check(cluster: Cluster, job: str, edit: str, what: Any) -> None:
         ("set", {"parallelism": {"work": 21}}, r"parallelism\.work=21, but scale\.max\.work is 20; set at most 20 tasks"),
         ("set", {"parallelism": {"work": 15}}, r"work gets 10 of 15 tasks.* set parallelism\.work=10, which fits"),
         ("set", {"place": {"pool": "nopool"}}, r"with place\.pool=nopool: there is no pool 'nopool'; create it"),
-        ("set", {"scale": {"min": {"work": 11}}}, r"would not run in pool 'small': it needs 11 cores"),
+        ("set", {"scale": {"min": {"work": 11}}}, r"would not run in pool 'small': it needs at least 11 cores"),
         ("set", {"resources": {"work": {"ram": "6GB"}}}, r"with resources\.work\.ram=6GB: container 1 asks for 6GB"),
-        ("unset", ["scale.max", "scale.min"], r"it needs 12 cores.*; set parallelism\.work=10, which fits"),
+        ("unset", ["scale.max", "scale.min"], r"it needs at least 12 cores.*; set parallelism\.work=10, which fits"),
     ],
 )  # fmt: skip
 def test_a_change_after_which_a_job_does_not_run_is_refused(cluster: Cluster, edit: str, what: Any, said: str) -> None:
@@ -210,7 +210,7 @@ def test_a_job_that_lacks_room_may_still_be_changed(cluster: Cluster) -> None:
     assert cluster.round() == {"Day": ("WAITING", 0)}
     for given in ({"slo": {"lag_s": 5}}, {"parallelism": {"work": 11}}, {"run": "stopped"}):
         check(cluster, "Day", "set", given)
-    with pytest.raises(RequestError, match="cannot run in pool 'small' with run=running: it needs 11 cores"):
+    with pytest.raises(RequestError, match="cannot run in pool 'small' with run=running: it needs at least 11 cores"):
         check(cluster, "Day", "set", {"run": "running"})
 
 
