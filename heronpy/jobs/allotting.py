@@ -11,14 +11,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Final, TypeAlias
+
+from msgspec.structs import replace
 
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError
+from heronpy.common.units import format_bytes
 from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import Leaves
+from heronpy.jobs.documents import Leaves, Path, name_of
 from heronpy.jobs.driver import TopologyDriver, wish_of, wished_of
+from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import STOPPED
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
@@ -37,6 +42,11 @@ NEEDS_MAX: Final = 4096
 Needs: TypeAlias = tuple[dict[str, Amount], Amount]
 #: Leaves that do not change the needs of a task.
 _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
+
+#: Begins the reason why a component is not scaled that its own layer has fixed.
+PINNED: Final = "layer oncall sets "
+#: Leaves that do not change what a job claims of its pool.
+_NO_CLAIM: Final = frozenset(("restore", "slo", "concurrency"))
 
 
 def clipped(wish: Leaves, allotted: Allotted | None) -> Leaves:
@@ -85,6 +95,20 @@ def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs,
         held_of(running, pool),
         running.allotted or Allotted(),
     )
+
+
+def _claiming(leaves: Leaves) -> Leaves:
+    """The leaves that decide whether a job has room in its pool."""
+    return {path: value for path, value in leaves.items() if path[0] not in _NO_CLAIM and path[:2] != ("scale", "mode")}
+
+
+def _value_in(view: View, path: Path) -> object:
+    found = view.found.get(path)
+    return found.value if found is not None else None
+
+
+def _text(path: Path, value: object) -> str:
+    return format_bytes(int(str(value))) if path[-1] == "ram" else str(value)
 
 
 def _slots(pool: Pool) -> list[Amount]:
@@ -145,33 +169,115 @@ class Allotting:
         }  # fmt: skip
         return found
 
-    def check_tasks(self, job: str, view: View, components: Collection[str]) -> None:
-        """Raise RequestError with a number of tasks that fits if the job would not run for lack of room in its pool."""
+    def check_change(self, job: str, before: View | None, after: View) -> None:
+        """RequestError if a changed or new job (without `before`) could not run in its pool, or would no longer run.
+
+        A new job may wait for room. A job that lacks room may still be changed, except to more tasks.
+        """
+        running = self._store.running(job)[0] or Running("")
+        new = wish_of(self._store, after, running).leaves
+        old = wish_of(self._store, before, running).leaves if before is not None else {}
+        pool = pool_of(new)
+        if not pool or _claiming(old) == _claiming(new):
+            return
+        changed = [
+            f"{name_of(path)}={_text(path, value)}"
+            for path, value in _claiming(values_of(after.found)).items()
+            if path != ("definition",) and (before is None or _value_in(before, path) != value)
+        ]
+        what = f"job '{job}' cannot run in pool '{pool}'" + (f" with {', '.join(changed)}" if changed else "")
+        unfit = self._unfit(job, new, pool)
+        if unfit:
+            if before is None or pool_of(old) != pool or self._unfit(job, old, pool) != unfit:
+                raise RequestError(f"{what}: {unfit}")
+            return  # as before
+        if before is not None and old.get(("run",)) != "stopped":
+            more = [one for one, count in tasks_of(new).items() if count > tasks_of(old).get(one, 0)]
+            if more or pool_of(old) != pool or self._runs(job, before, old, pool):
+                shrunk = running.allotted.limits if running.allotted is not None else {}
+                self.check_tasks(job, after, more or [one for one in shrunk if ("parallelism", one) in new], more)
+        elif never := self._never(job, after, new, pool):
+            raise RequestError(f"{what}: {never}; give it less, or add slots to the pool")
+
+    def _unfit(self, job: str, leaves: Leaves, pool: str) -> str:
+        """Why a job cannot be placed in a pool: there is no such pool, or a container is larger than a slot."""
+        if read_pool(self._state, pool) is None:
+            return f"there is no pool '{pool}'; create it, or name another pool"
+        try:
+            self._needs_at(job, leaves)
+        except HeronError as error:
+            return str(error)
+        return ""
+
+    def _never(self, job: str, view: View, leaves: Leaves, pool: str) -> str:
+        """Why a job has no room even if it is alone in the pool; "" if it has."""
+        size = read_pool(self._state, pool)
+        if size is None:
+            return ""
+        claim = claim_of(job, view, leaves, Running(""), self._needs_at(job, leaves), pool)
+        found = allot(_slots(replace(size, drained=())), self.quotas, [claim], time.time())[job]
+        return "" if found.runs else found.why
+
+    def _runs(self, job: str, view: View, leaves: Leaves, pool: str) -> bool:
+        return not self._unfit(job, leaves, pool) and not self._lacks(job, view, leaves, pool)
+
+    def _lacks(
+        self,
+        job: str,
+        view: View,
+        leaves: Leaves,
+        pool: str,
+        whole: Collection[str] = (),
+        claims: dict[str, Claim] | None = None,
+    ) -> str:
+        """Why a job does not run beside the other jobs of its pool, with all tasks of `whole`; "" if it does."""
+        size = read_pool(self._state, pool)
+        if size is None:
+            return ""
+        running = self._store.running(job)[0] or Running("")
+        claims = self._known_claims(pool) if claims is None else claims
+        claims[job] = claim_of(job, view, leaves, running, self._needs_at(job, leaves), pool)
+        found = allot(_slots(size), self.quotas, claims.values(), time.time())[job]
+        runs = found.runs and found.limits.keys().isdisjoint(whole)
+        return "" if runs or found.fits_since is not None else found.why
+
+    def check_tasks(self, job: str, view: View, components: Collection[str], whole: Collection[str] = ()) -> None:
+        """RequestError if a job does not run, or not with all tasks of `whole`, because its pool lacks room.
+
+        The error names a number of tasks of one of the components that fits.
+        """
         running = self._store.running(job)[0] or Running("")
         wish = wish_of(self._store, view, running).leaves
         pool = pool_of(wish)
-        size = read_pool(self._state, pool) if pool else None
-        if size is None or not components:
-            return
-        with self._lock:
-            claims = self._claims(pool)
-
-        def lacks(leaves: Leaves) -> str:
-            claims[job] = claim_of(job, view, leaves, running, self._needs_at(job, leaves), pool)
-            found = allot(_slots(size), self.quotas, claims.values(), time.time())[job]
-            return "" if found.runs or found.fits_since is not None else found.why
-
-        why = lacks(wish)
+        claims = self._known_claims(pool) if pool else {}
+        why = self._lacks(job, view, wish, pool, whole, claims) if pool else ""
         for path in [("parallelism", one) for one in components] if why else ():
             low, high = 0, int(str(wish[path]))
             while high - low > 1:
                 middle = (low + high) // 2
-                low, high = (low, middle) if lacks(wish | {path: middle}) else (middle, high)
+                lacks = self._lacks(job, view, wish | {path: middle}, pool, whole, claims)
+                low, high = (low, middle) if lacks else (middle, high)
             if low:
                 fits = f"set {'.'.join(path)}={low}, which fits, or add slots to the pool"
                 raise RequestError(f"job '{job}' would not run in pool '{pool}': {why}; {fits}")
         if why:
-            raise RequestError(f"job '{job}' would not run in pool '{pool}': {why}; add slots to the pool")
+            raise RequestError(
+                f"job '{job}' would not run in pool '{pool}': {why}; change less, or add slots to the pool"
+            )
+
+    def stopped_by(self, pool: str, slots: int) -> list[str]:
+        """The jobs that run in a pool now, and would be stopped if it had this number of slots."""
+        size = read_pool(self._state, pool)
+        if size is None:
+            return []
+        claims = self._known_claims(pool)
+        smaller = replace(size, slots=slots, drained=tuple(one for one in size.drained if one <= slots))
+        now, then = (allot(_slots(one), self.quotas, claims.values(), time.time()) for one in (size, smaller))
+        return sorted(job for job in now if now[job].runs and not then[job].runs)
+
+    def _known_claims(self, pool: str) -> dict[str, Claim]:
+        with self._lock:
+            return self._claims(pool)
 
     def _claims(self, pool: str) -> dict[str, Claim]:
         if not self._begun:
@@ -210,17 +316,65 @@ class Allotting:
         return found
 
 
+def jobs_of(store: Store, pool: str) -> list[str]:
+    """The jobs that should run in a pool, also those that do not run now; not those that have finished."""
+    found = []
+    for job in store.names():
+        with suppress(HeronError):  # a job that cannot be read
+            document, running = store.get(job).document, store.running(job)[0]
+            finished = running is not None and running.state == "FINISHED"
+            if document.place.pool == pool and document.run != "stopped" and not finished:
+                found.append(job)
+    return found
+
+
+def check_maximum(job: str, before: View | None, after: View) -> None:
+    """RequestError if a change gives a component more tasks than its maximum."""
+
+    def counts(view: View, one: str) -> tuple[int, int | None]:
+        return view.document.parallelism.get(one, 0), view.document.scale.max.get(one)
+
+    for one in after.document.scale.max:
+        count, most = counts(after, one)
+        if most is not None and count > most and (before is None or counts(before, one) != (count, most)):
+            raise RequestError(
+                f"job '{job}' would have parallelism.{one}={count}, but scale.max.{one} is {most}; set at most {most}"
+                f" tasks, or scale.max.{one} too"
+            )
+
+
+def check_fixed(store: Store, job: str, before: View, after: View) -> None:
+    """RequestError if a change gives other tasks to a component that, as the scaler has seen, cannot be rescaled."""
+    look, document = store.scaled(job)[0].look, after.document
+    if look is None or look.program != document.definition:
+        return
+    for one in look.components:
+        if not one.fixed or one.fixed.startswith(PINNED):
+            continue
+        count, most = (two.get(one.name, one.tasks) for two in (document.parallelism, document.scale.max))
+        if count != one.tasks and count != before.document.parallelism.get(one.name):
+            raise RequestError(f"job '{job}' cannot have parallelism.{one.name}={count}: {one.fixed}")
+        if most > one.tasks and most != before.document.scale.max.get(one.name):
+            raise RequestError(f"job '{job}' cannot have scale.max.{one.name}={most}: {one.fixed}")
+
+
+def allotting_of(session: Session, store: Store) -> Allotting:
+    """The allotments of a cluster, for a command."""
+    driver = TopologyDriver(session.target, session.common, session.state)
+    allotting = Allotting(store, session.state, driver.needs)
+    allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
+    return allotting
+
+
 def store_of(session: Session) -> Store:
     """Return the store for changes by people: a change raises RequestError if the job's pool has no room for it."""
 
-    def check(job: str, before: View, after: View) -> None:
-        old, new = before.document.parallelism, after.document.parallelism
-        more = [one for one, count in new.items() if count > old.get(one, 0)]
-        if more and after.document.place.pool:
-            driver = TopologyDriver(session.target, session.common, session.state)
-            allotting = Allotting(store, session.state, driver.needs)
-            allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
-            allotting.check_tasks(job, after, more)
+    def check(job: str, before: View | None, after: View) -> None:
+        check_maximum(job, before, after)
+        if before is not None:
+            check_fixed(store, job, before, after)
+        if after.document.place.pool:
+            allotting_of(session, store).check_change(job, before, after)
 
     store = Store(session.state, check=check)
     return store

@@ -144,7 +144,9 @@ def check_layer(layer: str) -> None:
 
 def check_by_hand(layer: str, given: Collection[str] = ()) -> None:
     """Raise ConfigError if people may not write this layer or one of these keys."""
-    check_layer(layer)
+    by_hand = [one for one in LAYERS if one not in NOT_BY_HAND]
+    if layer not in LAYERS:
+        raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, by_hand)}; write {' or '.join(by_hand)}")
     if layer in NOT_BY_HAND:
         raise ConfigError(f"layer {layer} cannot be written by hand; {NOT_BY_HAND[layer]}")
     if "definition" in given:
@@ -256,7 +258,8 @@ def _leaves(value: Any, path: Path, kind: Any, layer: str) -> Iterator[tuple[Pat
     for key, inner in value.items():
         if fields and key not in fields:
             near = did_you_mean(str(key), fields)
-            raise ConfigError(f"{where} has the unknown key {key!r:.200}{near}; its keys are {', '.join(fields)}")
+            known = ", ".join(one for one in fields if path or one != "definition")  # only a deploy sets it
+            raise ConfigError(f"{where} has the unknown key {key!r:.200}{near}; its keys are {known}")
         if not isinstance(key, str) or not 0 < len(key) <= KEY_CHARS_MAX or not is_plain(key):
             raise ConfigError(f"{where} has the key {key!r:.200}; a key is one line of 1 to {KEY_CHARS_MAX} characters")
         if layer == "scaler" and not path and key not in SCALER_KEYS:

@@ -78,6 +78,7 @@ def shown(store: Store, job: str) -> dict[str, Any]:
         "plan": plan_text(running.plan) if running.plan is not None else None,
         "failure": running.failure,
         "drift_s": round(running.drifted_s, 1),
+        "started": _started(running),
         "restarted": running.restarted,
         "restarts_avoidable": running.restarts_avoidable,
         "versions": view.versions,
@@ -88,6 +89,13 @@ def shown(store: Store, job: str) -> dict[str, Any]:
         "decisions": msgspec.to_builtins(log.decisions),
         "scaler": evidence(store, job),
     }
+
+
+def _started(running: Running) -> dict[str, int]:
+    """The tasks of each component that the manager has started last; empty if the topology is stopped."""
+    leaves = dict(running.leaves)
+    stopped = running.state == "STOPPED" or leaves.get(("run",), "stopped") == "stopped"
+    return {} if stopped else {path[1]: int(str(n)) for path, n in leaves.items() if path[0] == "parallelism"}
 
 
 def _origin(found: Found) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError, NoNodeError
 from heronpy.health.times import TIMES
 from heronpy.jobs.alerting import Alerts, of_decision
+from heronpy.jobs.allotting import PINNED
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import goal_of, needs_scaler
 from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of, pause_after
@@ -100,7 +101,7 @@ class Scaler:
 
     def _look(self, job: str, view: View, times: Times, history: History, now: float) -> Observation:
         fixed = {
-            path[1]: f"layer oncall sets {path[0]}.{path[1]}"
+            path[1]: f"{PINNED}{path[0]}.{path[1]}"
             for path, found in view.found.items()
             if path[0] in _PINS and found.layer == "oncall"
         }

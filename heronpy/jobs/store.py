@@ -129,8 +129,8 @@ class View(Struct, frozen=True):
     """When the job was created."""
 
 
-#: Check of a change from one view to another; raises HeronError to refuse the change.
-Check: TypeAlias = Callable[[str, View, View], None]
+#: Check of a change from one view to another, or of a new job without the first view; raises HeronError to refuse it.
+Check: TypeAlias = Callable[[str, View | None, View], None]
 
 
 class Store:
@@ -173,6 +173,8 @@ class Store:
             stamp.at, made, tuple(merge.change_of(Layer(layer), new, stamp) for layer, new in made.items()), running
         )
         view = self._view(name, job, stamp.at, job.last)
+        if self._check is not None and running is None:
+            self._check(name, None, view)
         try:
             self._state.create(paths.job(name), msgspec.json.encode(job))
         except NodeExistsError:
@@ -225,11 +227,14 @@ class Store:
         stamp = self._stamp(who, why or f"reverted to version {to}")
         return self._change(name, layer, stamp, lambda old, history: merge.gone_back(old, to, version, history, stamp))
 
-    def delete(self, name: str) -> None:
-        """Remove a job whose topology is not running, even if the job cannot be read."""
+    def delete(self, name: str, how: str = "") -> None:
+        """Remove a job whose topology is not running, even if the job cannot be read.
+
+        `how` ends the sentence of a refusal.
+        """
         running, _ = self.running(name)
         if running is not None and (running.plan is not None or running.state != "STOPPED"):
-            raise StateError(f"job '{name}' is running or being changed; stop the job first")
+            raise StateError(f"job '{name}' is running or being changed; stop the job first{how}")
         if not self._state.exists(paths.job(name)):
             raise self._no_job(name)
         for path in (paths.job(name), paths.job_log(name), paths.running_job(name), paths.scaled_job(name)):

@@ -110,13 +110,15 @@ class _Room:
         self._whole = {"": all_of_it, **{f"role {role}": quota for role, quota in quotas.items()}}
         self._taken = dict.fromkeys(self._whole, Amount())
 
-    def lacks(self, claim: Claim, more: Amount) -> str:
-        """Return why a job cannot get this additional amount; "" if it can."""
+    def lacks(self, claim: Claim, more: Amount, own: Amount) -> str:
+        """Return why a job cannot get this amount in addition to `own`, which it has taken; "" if it can."""
         for name in self._of(claim):
             whole, taken = self._whole[name], self._taken[name]
             if not (taken + more).fits(whole):
                 who = f"jobs of {name}" if name else "jobs"
-                return f"{who} may have {whole}, of which jobs with precedence use {taken}"
+                others = taken - own
+                has_others = others.cpu > _ROUNDING - 1 or others.ram_bytes >= 1
+                return f"{who} may have {whole}" + (f", of which other jobs use {others}" if has_others else "")
         return ""
 
     def take(self, claim: Claim, more: Amount) -> None:
@@ -142,7 +144,7 @@ def allot(
     lacking: dict[str, str] = {}
     for claim in order:
         need = claim.room(claim.least)
-        lacking[claim.job] = room.lacks(claim, need)
+        lacking[claim.job] = room.lacks(claim, need, Amount())
         if lacking[claim.job]:
             lacking[claim.job] = f"it needs at least {need}; {lacking[claim.job]}"
         else:
@@ -172,7 +174,7 @@ def _widened(claim: Claim, tasks: dict[str, int], room: _Room) -> tuple[dict[str
         return {one: least + int(share * (claim.wish[one] - least)) for one, least in tasks.items()}
 
     def lacks(wanted: Tasks) -> str:
-        return room.lacks(claim, claim.room(wanted) - need)
+        return room.lacks(claim, claim.room(wanted) - need, need)
 
     need, found, low, high = claim.room(tasks), {**claim.wish}, 0.0, 1.0
     if why := lacks(found):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from heronpy.common.errors import StateError
+from heronpy.common.folders import open_private
 from heronpy.scaling.figures import Past, Times
 from heronpy.scaling.patterns import DAYS, Span, past_of
 
@@ -56,6 +57,7 @@ class History:
             self._database = self._opened(file)
 
     def _opened(self, file: Path) -> sqlite3.Connection:
+        _make_private(file)
         database = sqlite3.connect(file, timeout=_BUSY_S, isolation_level=None)
         try:
             (application,) = database.execute("PRAGMA application_id").fetchone()
@@ -160,6 +162,17 @@ def recorded_since(file: Path, since: float) -> Iterator[bytes]:
         raise StateError(
             f"the history {file} cannot be read now ({error}); the scaler renames a damaged file"
         ) from error
+
+
+def _make_private(file: Path) -> None:
+    """Create the file with mode 0600; the auxiliary files of SQLite get the mode of the file."""
+    try:
+        descriptor = open_private(file, os.O_RDWR)
+    except OSError as error:
+        raise sqlite3.OperationalError(f"{error.strerror}") from None
+    with contextlib.suppress(OSError):
+        os.fchmod(descriptor, 0o600)  # earlier releases made it readable
+    os.close(descriptor)
 
 
 def remove_history(file: Path) -> None:

@@ -175,11 +175,13 @@ def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> N
     assert heron.names() == []
     large = ("--config-property", "heron.packing.instance_cpu=5")
     made = heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *large)
-    made.refused(FAILED, "asks for 5", "pool 'small' has 4 cores")
+    made.refused(USAGE, "job 'Counts' cannot run in pool 'small'", "asks for 5", "pool 'small' has 4 cores")
+    assert heron("job", "list", "local", "--json").json() == []
+    small = ("--config-property", "heron.packing.instance_cpu=0.5")
+    heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *small, "--detach").ok()
     heron("job", "set", "local", "Counts", "settings.heron.packing.instance_cpu=3.5").refused(
-        FAILED, "job 'Counts' is WAITING: it needs", "jobs may have 10.8 cores"
+        USAGE, "job 'Counts' would not run in pool 'small': it needs", "jobs may have 10.8 cores"
     )
-    heron("job", "set", "local", "Counts", "settings.heron.packing.instance_cpu=0.5", "--detach").ok()
     heron("job", "set", "local", "Counts", "parallelism.split=50").refused(
         USAGE,
         "job 'Counts' would not run in pool 'small': it needs",

@@ -12,7 +12,9 @@ import pytest
 from heronpy.cli.change import jobs
 from heronpy.common.folders import make_folders
 from heronpy.jobs.manager import folder_of, minutes_of
+from heronpy.jobs.plans import pairs_of
 from heronpy.jobs.store import Scaled, Store
+from heronpy.jobs.syncer import Running
 from heronpy.loadtest.jobs.model import START_S, Model
 from heronpy.loadtest.jobs.scenarios import HOUR, Scene
 from heronpy.scaling.figures import Goal, Times
@@ -123,3 +125,33 @@ def test_a_job_that_is_watched_is_shown_once_and_then_what_changes(
     state.close()
     assert sum("job Day is" in line for line in lines) == 1
     assert sum("not scaled: it waits" in line for line in lines) == 1 and "scaler: not scaled: it waits" in lines[-1]
+
+
+def test_tasks_that_do_not_run_earlier_changes_and_old_figures_are_said(heron: Heron, scene: Scene, home: Path) -> None:
+    state = open_state("local", str(home / "state" / "local"))
+    store = Store(state)
+    for number in range(6):
+        store.set("Day", "oncall", {"config": {"size": number}}, number, "ann", "")
+    work = ("parallelism", "work")
+    started = {("run",): "running", work: 3, ("parallelism", "call"): 1}
+    store.put_running("Day", Running("", "Day-1", pairs_of(started), {}, "IN_SYNC"), store.running("Day")[1])
+    lines = heron("job", "show", "local", "Day").out.splitlines()
+    assert any(line.startswith("  work  1 task (3 run), from the program, input ") for line in lines)
+    assert any(line.startswith("  call  1 task, ") for line in lines)
+    assert any(line.startswith("  these figures are ") and line.endswith(" old") for line in lines)
+    assert "  2 earlier changes, with their versions: heron job show --json" in lines
+    store.put_running(
+        "Day", Running("", "", pairs_of({**started, ("run",): "stopped"}), {}, "STOPPED"), store.running("Day")[1]
+    )
+    lines = heron("job", "show", "local", "Day").out.splitlines()
+    state.close()
+    assert "  work  0 of 1 task, from the program" in lines and not any("figures" in line for line in lines)
+    assert not any(line.startswith("  lag ") for line in lines)
+
+
+def test_the_minutes_are_private(scene: Scene) -> None:
+    file = minutes_of("local", "Day")
+    file.chmod(0o644)
+    with closing(History(file, Times())) as history:
+        history.look(START_S, 1.0, 0.0, b"")
+        assert {path.stat().st_mode & 0o777 for path in file.parent.glob("Day.minutes*")} == {0o600}

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ import pytest
 
 from heronpy.common.host import this_host
 from heronpy.jobs.documents import leaves_of
-from heronpy.jobs.manager import PARTS, Acting, acting_of
+from heronpy.jobs.manager import PARTS, Acting, acting_of, desired_of
+from heronpy.jobs.plans import pairs_of
 from heronpy.jobs.store import Store
+from heronpy.jobs.syncer import Running
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from tests.cli.conftest import Heron
 from tests.jobs.job_worlds import make_job
-from tests.support.command import FAILED, USAGE
+from tests.support.command import FAILED, TIMED_OUT, USAGE
 from tests.support.waiting import wait_for
 
 TWO = """
@@ -52,6 +55,18 @@ def store(state: StateManager) -> Store:
     for name in ("Day", "Night"):
         make_job(state, name=name, given={"parallelism": {"work": 10}})
     return Store(state)
+
+
+#: A program whose topology has another name than the job.
+TOPOLOGY = """
+from heronpy import Spout, Topology
+
+class Numbers(Spout):
+    outputs = ["n"]
+
+class Other(Topology):
+    read = Numbers.spec(par=1)
+"""
 
 
 def written(path: Path, text: str) -> str:
@@ -206,3 +221,56 @@ def test_the_unit_is_a_process_of_the_manager_in_the_foreground(heron: Heron, st
             assert process.wait(30) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            ("set", "local", "Day", "parallelism.work=3", "parallelism.work=4", "--detach"),
+            USAGE,
+            "the key parallelism.work is given twice; give it once",
+        ),
+        (
+            ("set", "local", "Day", "parallelism.work=4", "--as", "oncal", "--detach"),
+            USAGE,
+            "there is no layer 'oncal' (did you mean 'oncall'?); write provisioner or oncall",
+        ),
+        (
+            ("delete", "local", "Day"),
+            FAILED,
+            "is running or being changed; stop the job first: heron job stop local Day",
+        ),
+    ],
+)
+def test_a_refusal_names_the_fix(
+    heron: Heron, store: Store, state: StateManager, words: tuple[str, ...], code: int, said: str
+) -> None:
+    store.put_running("Day", Running("", "Day-1", (), {}, "IN_SYNC"), 0)
+    refused = heron("job", *words)
+    assert refused.code == code and said in refused.err, refused.err
+
+
+def test_a_released_job_is_not_called_done_before_the_manager_has_retried_it(heron: Heron, store: Store) -> None:
+    tried = pairs_of(desired_of(store, "Day", Running(""))[0])
+    store.put_running("Day", Running("", "", (), {}, "WAITING", tried=tried, retry_at=time.time() + 50), 0)
+    told = heron("job", "release", "local", "Day", "--timeout", "1")
+    assert told.code == TIMED_OUT and "the manager has not retried yet" in told.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("raise ValueError('no')\n", "job Day stays as it is"),
+        (TOPOLOGY, "the topology of other.py is 'Other', but the job is 'Day'"),
+    ],
+)
+def test_a_program_that_is_broken_or_of_another_topology_is_not_deployed(
+    heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "other.py", text)
+    before = store.get("Day").versions
+    refused = heron("job", "deploy", "local", "Day", "other.py")
+    assert refused.code in (FAILED, USAGE) and said in refused.err
+    assert store.get("Day").versions == before

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from heronpy.clusters.errors import RequestError
+from heronpy.common.units import GB
 from heronpy.jobs import allotting, manager
-from heronpy.jobs.allotting import Allotting, Needs, clipped
+from heronpy.jobs.allotting import Allotting, Needs, check_fixed, check_maximum, clipped, jobs_of
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.manager import SOON_S, Syncing
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.report import row, shown
-from heronpy.jobs.store import Store
+from heronpy.jobs.store import Scaled, Store, View
 from heronpy.scaling.capacity import BACK_S, Allotted, Amount
+from heronpy.scaling.figures import Figures, Observation
 from tests.jobs.job_worlds import Clock, make_job, make_pool
 from tests.jobs.test_job_syncer import World
 from tests.support.memory_state import MemoryStateManager, MemoryStore
@@ -44,6 +47,8 @@ class Cluster:
         make_pool(self.state, cores)
 
     def needs(self, job: str, leaves: Leaves) -> Needs:
+        if int(str(leaves.get(("resources", "work", "ram"), 0))) > GB:
+            raise RequestError("container 1 asks for 6GB")
         return {"read": Amount(), "work": CORE, "call": Amount()}, Amount()
 
     def see(self, job: str, leaves: Leaves) -> Seen:
@@ -94,7 +99,7 @@ def test_jobs_share_a_pool_by_priority(cluster: Cluster) -> None:
         found = cluster.round()
     assert found == {"Higher": ("IN_SYNC", 3), "High": ("IN_SYNC", 6), "Low": ("PREEMPTED", 0)}
     assert cluster.worlds["Low"].performed[-1] == "Stop"
-    assert "it needs 2 cores" in row(cluster.store, "Low")["why"]
+    assert "it needs at least 2 cores" in row(cluster.store, "Low")["why"]
     assert cluster.allotting.changed() == set(), "all are at rest"
 
     # Back, by another syncer, once there was room for five minutes.
@@ -140,7 +145,7 @@ def test_tasks_for_which_there_is_no_room_are_refused_with_the_number_that_fits(
     check("Low", 6)
     check("High", 10)  # the other one stops for it
     with pytest.raises(
-        RequestError, match=r"'Low' would not run in pool 'small': it needs 7 cores.* set parallelism.work=6, "
+        RequestError, match=r"'Low' would not run in pool 'small': it needs at least 7 cores.* set parallelism.work=6, "
     ):
         check("Low", 7)
     with pytest.raises(RequestError, match=r"set parallelism.work=10, which fits, or add slots"):
@@ -162,3 +167,98 @@ def test_what_a_job_should_be_now() -> None:
     assert clipped(wish, None) is wish and clipped(wish, Allotted()) == wish
     assert clipped(wish, Allotted("SHRUNK", {"work": 3, "gone": 1}))["parallelism", "work"] == 3
     assert clipped(wish, Allotted("WAITING"))[("run",)] == "stopped"
+
+
+def check(cluster: Cluster, job: str, edit: str, what: Any) -> None:
+    """Whether a change of layer oncall or provisioner by a person is accepted; it is written then."""
+
+    def checked(job: str, before: View | None, after: View) -> None:
+        check_maximum(job, before, after)
+        Allotting(cluster.store, cluster.state, cluster.needs).check_change(job, before, after)
+
+    store = Store(cluster.state, Clock(cluster.now), checked)
+    versions = store.get(job).versions
+    if edit == "set":
+        store.set(job, "oncall", what, versions["oncall"], "me", "")
+    else:
+        store.unset(job, "provisioner", what, versions["provisioner"], "me", "")
+
+
+@pytest.mark.parametrize(
+    ("edit", "what", "said"),
+    [
+        ("set", {"parallelism": {"work": 21}}, r"parallelism\.work=21, but scale\.max\.work is 20; set at most 20 tasks"),
+        ("set", {"parallelism": {"work": 15}}, r"work gets 10 of 15 tasks.* set parallelism\.work=10, which fits"),
+        ("set", {"place": {"pool": "nopool"}}, r"with place\.pool=nopool: there is no pool 'nopool'; create it"),
+        ("set", {"scale": {"min": {"work": 11}}}, r"would not run in pool 'small': it needs at least 11 cores"),
+        ("set", {"resources": {"work": {"ram": "6GB"}}}, r"with resources\.work\.ram=6GB: container 1 asks for 6GB"),
+        ("unset", ["scale.max", "scale.min"], r"it needs at least 12 cores.*; set parallelism\.work=10, which fits"),
+    ],
+)  # fmt: skip
+def test_a_change_after_which_a_job_does_not_run_is_refused(cluster: Cluster, edit: str, what: Any, said: str) -> None:
+    cluster.make("Day", 12)
+    for _ in range(2):
+        assert cluster.round() == {"Day": ("IN_SYNC", 10)}
+    before = cluster.store.get("Day").versions
+    with pytest.raises(RequestError, match=said):
+        check(cluster, "Day", edit, what)
+    assert cluster.store.get("Day").versions == before
+
+
+def test_a_job_that_lacks_room_may_still_be_changed(cluster: Cluster) -> None:
+    cluster.make("Day", 12, scale={})
+    assert cluster.round() == {"Day": ("WAITING", 0)}
+    for given in ({"slo": {"lag_s": 5}}, {"parallelism": {"work": 11}}, {"run": "stopped"}):
+        check(cluster, "Day", "set", given)
+    with pytest.raises(RequestError, match="cannot run in pool 'small' with run=running: it needs at least 11 cores"):
+        check(cluster, "Day", "set", {"run": "running"})
+
+
+def test_a_new_job_waits_for_room_unless_the_pool_can_never_have_it(cluster: Cluster) -> None:
+    cluster.make("First", 8, scale={})
+    cluster.round()
+    digest = cluster.store.get("First").document.definition
+    checks = Allotting(cluster.store, cluster.state, cluster.needs).check_change
+    store = Store(cluster.state, Clock(cluster.now), checks)
+
+    def make(name: str, work: int) -> None:
+        layer = {"definition": digest, "parallelism": {"work": work}, "place": {"pool": "small"}}
+        store.create(name, {"provisioner": layer}, "me", "")
+
+    make("Waits", 10)
+    with pytest.raises(
+        RequestError, match=r"cannot run in pool 'small' with parallelism\.work=11, place\.pool=small: it"
+    ):
+        make("Never", 11)
+    assert "Never" not in store.names()
+
+
+def test_the_jobs_that_a_smaller_pool_would_stop_are_named(cluster: Cluster) -> None:
+    cluster.make("Day", 4, scale={})
+    cluster.make("Night", 3, priority=50)
+    cluster.round()
+    allotting = Allotting(cluster.store, cluster.state, cluster.needs)
+    assert allotting.stopped_by("small", 1) == ["Night"]
+    assert allotting.stopped_by("small", 2) == allotting.stopped_by("small", 9) == []
+    assert jobs_of(cluster.store, "small") == ["Day", "Night"]
+    cluster.store.set("Night", "oncall", {"run": "stopped"}, 0, "me", "")
+    assert jobs_of(cluster.store, "small") == ["Day"] and jobs_of(cluster.store, "other") == []
+
+
+def test_a_component_that_cannot_be_rescaled_keeps_its_tasks() -> None:
+    state = MemoryStateManager(MemoryStore())
+    store = make_job(state, given={"parallelism": {"work": 2}})
+    view = store.get("Day")
+    seen = {"read": "the State of read belongs to single tasks", "work": "layer oncall sets parallelism.work"}
+    figures = tuple(Figures(name=name, is_spout=False, tasks=1, fixed=why) for name, why in seen.items())
+    look = Observation(topology="Day", at=1.0, components=figures, program=view.document.definition)
+    store.put_scaled("Day", Scaled(view.created, look=look), 0)
+    checked = Store(state, Clock(), lambda job, before, after: check_fixed(store, job, before or after, after))
+    for given, said in (
+        ({"parallelism": {"read": 2}}, "parallelism"),
+        ({"scale": {"max": {"read": 3}}}, r"scale\.max"),
+    ):
+        with pytest.raises(RequestError, match=rf"cannot have {said}\.read=.: the State of read belongs"):
+            checked.set("Day", "oncall", given, 0, "me", "")
+    for number, given in enumerate(({"parallelism": {"work": 3, "read": 1}}, {"scale": {"max": {"work": 3}}})):
+        checked.set("Day", "oncall", given, number, "me", "")

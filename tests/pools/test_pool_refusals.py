@@ -9,22 +9,25 @@ from typing import Any
 
 import pytest
 
+from heronpy.cli.change import pools as verbs
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
-from heronpy.clusters.target import Target
+from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.host import Host, this_host
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
+from heronpy.jobs.driver import TopologyDriver
 from heronpy.launching import in_pool
 from heronpy.packing.demand import ResourceRequest
 from heronpy.plan.component_config import set_key
 from heronpy.plan.launch import SLOT
 from heronpy.pools.shards import Size
 from heronpy.proto import plan_pb2
+from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from tests.cli.conftest import home, word_count
-from tests.jobs.job_worlds import make_pool
+from tests.jobs.job_worlds import make_job, make_pool
 from tests.support.launch import launch_spec
 
 __all__ = ["home"]
@@ -112,3 +115,29 @@ def test_a_topology_in_a_pool_of_another_host_is_not_reached(state: StateManager
     )
     with pytest.raises(ClusterError, match=said):
         session.by_endpoint(session.record("Day"))
+
+
+def test_a_pool_in_which_jobs_should_run_is_neither_deleted_nor_made_too_small(
+    state: StateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = {"read": Amount(), "work": Amount(1.0, 100), "call": Amount()}, Amount()
+    monkeypatch.setattr(TopologyDriver, "needs", lambda self, job, leaves: needs)
+    submitted(state, tmp_path, "small", this_host(), program=SLOT, engine="local")
+    state.create(paths.scheduler("small"), plan_pb2.SchedulerLocation(topology="small").SerializeToString())
+    store = make_job(state, given={"parallelism": {"work": 7}, "place": {"pool": "small"}})
+    with pytest.raises(
+        ClusterError, match=r"pool 'small' is the place of job 'Day'; stop each .* heron job stop local Day"
+    ):
+        verbs.delete(Target("local"), "small", Common())
+    with pytest.raises(RequestError, match="1 slot is too few for pool 'small': job 'Day' would be stopped"):
+        verbs.resize(Target("local"), "small", 1, Common())
+    verbs.resize(Target("local"), "small", 3, Common())
+    store.set("Day", "oncall", {"run": "stopped"}, 0, "me", "")
+    verbs.resize(Target("local"), "small", 1, Common())
+
+
+def test_a_slot_needs_memory_for_a_task() -> None:
+    with pytest.raises(
+        RequestError, match="a slot cannot have 4B of memory; give at least 256MB, with a unit, such as"
+    ):
+        verbs.create(Target("local"), "tiny", 1, 4.0, "4", Common())

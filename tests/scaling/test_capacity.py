@@ -55,8 +55,8 @@ def test_the_last_shrinks_then_is_stopped_and_comes_back_after_five_minutes() ->
     assert it.tasks() == {"low": 4, "high": 0}, "nobody grows into room that another one has not left"
     assert low["high"].why == "it waits until other jobs have freed 6 cores and 600B of memory"
     assert low["low"].why == (
-        "work gets 4 of 8 tasks: jobs may have 10 cores and 17.6KB of memory, of which jobs with precedence use 8 cores"
-        " and 800B of memory"
+        "work gets 4 of 8 tasks: jobs may have 10 cores and 17.6KB of memory, of which other jobs use 6 cores and"
+        " 600B of memory"
     )
     it.round()
     assert it.tasks() == {"low": 4, "high": 6}
@@ -118,8 +118,8 @@ def test_a_role_has_no_more_than_its_quota() -> None:
     found = it.round()
     assert it.tasks() == {"a": 4, "b": 2, "c": 2}
     assert found["a"].why == (
-        "work gets 4 of 5 tasks: jobs of role ads may have 6 cores and 1000B of memory, of which jobs with precedence"
-        " use 4 cores and 400B of memory"
+        "work gets 4 of 5 tasks: jobs of role ads may have 6 cores and 1000B of memory, of which other jobs use"
+        " 2 cores and 200B of memory"
     )
 
 

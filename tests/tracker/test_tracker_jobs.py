@@ -146,7 +146,7 @@ def test_tasks_for_which_a_pool_has_no_room_are_refused_with_the_sentence_of_the
         refused = change(asking, "oncall", "1", {"set": {"parallelism": {"work": 20}}})
         sentence = refused.json()["title"]
         assert (told.code, refused.status_code, told.err) == (USAGE, 400, f"error: {sentence}\n")
-        assert sentence.startswith("job 'Day' would not run in pool 'small': it needs 20 cores")
+        assert sentence.startswith("job 'Day' would not run in pool 'small': it needs at least 20 cores")
         assert sentence.endswith("set parallelism.work=12, which fits, or add slots to the pool")
 
         assert change(asking, "oncall", "1", {"set": {"parallelism": {"work": 4}}}).status_code == 200

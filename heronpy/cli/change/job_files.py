@@ -19,6 +19,13 @@ from heronpy.jobs.documents import check_by_hand, keys, name_of
 from heronpy.jobs.merge import Change, Entry
 
 FILE_BYTES_MAX: Final = 1 << 20
+#: Of keys without a default value that do not concern the program.
+_DEFAULTS: Final = {
+    "scale.max.COMPONENT": "none, so the component is not scaled",
+    "scale.min.COMPONENT": "1",
+    "place.pool": "no pool",
+    "role": "no role",
+}
 
 
 def apply(
@@ -72,7 +79,8 @@ def schema(as_json: bool) -> None:
         print_json(found)
         return
     for one in found:
-        default = "as the program says" if one["default"] is None else _text(one["default"], one["unit"])
+        usual = _DEFAULTS.get(one["key"], "as the program says")
+        default = usual if one["default"] is None else _text(one["default"], one["unit"])
         say(f"{one['key']}  {one['meaning'].removesuffix('.')}")
         say(f"  {one['range']}; default: {default}; layers: {', '.join(one['layers'])}")
 

@@ -23,7 +23,7 @@ from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.allotting import store_of
 from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import LAYERS, Path, check_by_hand, nested
+from heronpy.jobs.documents import LAYERS, Path, check_by_hand, name_of, nested
 from heronpy.jobs.manager import (
     PARTS,
     SYNCER,
@@ -53,6 +53,8 @@ START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
 CHANGES_SHOWN: Final = 5
+#: The scaler looks once a minute; `show` says how old older figures are.
+STALE_S: Final = 180.0
 
 
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
@@ -72,7 +74,12 @@ def writer() -> str:
 
 def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, **flags: Any) -> None:
     """Write keys of a layer."""
-    changes = nested(dict(map(_parsed, words)))
+    leaves: dict[Path, Any] = {}
+    for path, value in map(_parsed, words):
+        if path in leaves:
+            raise RequestError(f"the key {name_of(path)} is given twice; give it once")
+        leaves[path] = value
+    changes = nested(leaves)
     check_by_hand(layer, changes)
 
     _change(lambda store, job, seen: store.set(job, layer, changes, seen, writer(), why, for_s), layer, **flags)
@@ -139,7 +146,7 @@ def _change(
 def delete(target: Target, job: str, common: Common) -> None:
     """Remove a job whose topology is stopped."""
     _, store = opened(target, common)
-    store.delete(job)
+    store.delete(job, f": heron job stop {target} {job}")
     remove_history(minutes_of(target.cluster, job))  # a scaler that acts removes its own
     say(f"job {job} is deleted; its checkpoints and logs stay")
 
@@ -205,6 +212,8 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
         raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
     if running.plan is None:
         state, less, allotted = state_of(running), why_less(running), running.allotted
+        if running.state == "WAITING" and (allotted is None or allotted.runs):
+            return False, "the manager has not retried yet"
         if allotted is None or allotted.runs:
             return True, f"{state} ({less})" if less else state
         if store.get(job).document.run == "stopped":
@@ -265,16 +274,24 @@ def lines_of(found: Mapping[str, Any], origin: bool = False) -> list[str]:
     if found["capacity"]:
         lines.append(f"  {found['capacity']}")
     origins: Mapping[str, Any] = found["origin"]
+    scaler, running = found["scaler"], found["started"]
     for component, count in found["document"].get("parallelism", {}).items():
-        figures = figures_text(found["scaler"]["components"].get(component, {}))
-        by = _by(origins.get(f"parallelism.{component}"))
-        lines.append(f"  {component}  {counted(count, 'task')}{by}{figures}")
-    for text in promise_texts(found["scaler"]):
+        figures = figures_text(scaler["components"].get(component, {})) if running else ""
+        by, runs = _by(origins.get(f"parallelism.{component}")), running.get(component, 0)
+        fewer = f"{runs} of " if runs < count else ""
+        more = f" ({runs} run)" if runs > count else ""
+        lines.append(f"  {component}  {fewer}{counted(count, 'task')}{more}{by}{figures}")
+    if running and scaler["at"] is not None and (age_s := time.time() - scaler["at"]) > STALE_S:
+        lines.append(f"  these figures are {format_duration(age_s // 60 * 60)} old")
+    for text in promise_texts(scaler if running else {**scaler, "lag_s": None}):
         lines.append(f"  {text}")
     for name, one in origins.items():
         if origin or not name.startswith(("parallelism.", "definition")):
             value = format_bytes(one["value"]) if name.endswith(".ram") else one["value"]
             lines.append(f"  {name} = {value}{_by(one)}" + (f", by {one['who']}: {one['why']}" if origin else ""))
+    earlier = len(found["changes"]) - CHANGES_SHOWN
+    if earlier > 0:
+        lines.append(f"  {counted(earlier, 'earlier change')}, with their versions: heron job show --json")
     for one in found["changes"][-CHANGES_SHOWN:]:
         keys = sorted({".".join(entry["path"]) for entry in (*one["before"], *one["after"])})
         stamp = one["stamp"]

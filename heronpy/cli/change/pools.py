@@ -9,19 +9,30 @@ from msgspec.structs import replace
 
 from heronpy.cli.output import print_json, print_table, say, warn
 from heronpy.clusters import pools
-from heronpy.clusters.errors import RequestError
+from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import DeadlineError
 from heronpy.common.settings import settings_for
-from heronpy.common.units import counted, format_bytes, parse_bytes
+from heronpy.common.units import MB, counted, format_bytes, parse_bytes
+from heronpy.jobs.allotting import allotting_of, jobs_of
+from heronpy.jobs.store import Store
 from heronpy.launching import in_pool, submission
 from heronpy.launching.model import Kept
-from heronpy.pools.nodes import read_map
+from heronpy.pools.nodes import read_map, read_pool
 from heronpy.pools.shards import Size
 
 LOOK_S: Final = 0.2
+JOBS_SHOWN: Final = 5
+#: A slot with less memory has no room for its own process and one task.
+SLOT_RAM_MIN: Final = 256 * MB
+
+
+def _jobs(names: list[str]) -> str:
+    """`jobs 'Day', 'Night'`"""
+    more = f" and {len(names) - JOBS_SHOWN} more" if len(names) > JOBS_SHOWN else ""
+    return f"job{'s' if names[1:] else ''} {', '.join(map(repr, names[:JOBS_SHOWN]))}{more}"
 
 
 def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: Common) -> None:
@@ -29,6 +40,11 @@ def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: 
     size = Size(cpu, parse_bytes(ram))
     if not (0 < cpu < 1e6 and size.ram_bytes > 0):
         raise RequestError(f"a slot cannot have {cpu:g} cores and {ram} of memory; give more than 0 of each")
+    if size.ram_bytes < SLOT_RAM_MIN:
+        raise RequestError(
+            f"a slot cannot have {format_bytes(size.ram_bytes)} of memory; give at least {format_bytes(SLOT_RAM_MIN)},"
+            " with a unit, such as --ram 4GB"
+        )
     session = Session(target, common)
     if not settings_for(session.resolve(), EngineSettings).kind:
         own = "heron.engine.kind=local"
@@ -66,6 +82,13 @@ def resize(target: Target, pool: str, slots: int, common: Common) -> None:
     session = Session(target, common)
     pools.find(session, pool)
     pools.check_runs(session, pool)
+    pools.check_slots(slots)
+    if stopped := allotting_of(session, Store(session.state)).stopped_by(pool, slots):
+        few = f"{counted(slots, 'slot')} {'is' if slots == 1 else 'are'} too few for pool '{pool}'"
+        raise RequestError(
+            f"{few}: {_jobs(stopped)} would be stopped; give it more slots, or first give the jobs fewer tasks or stop"
+            f" them: heron job stop {target} {stopped[0]}"
+        )
     pools.resize(session, pool, slots)
     say(f"Pool '{pool}' will have {counted(slots, 'slot')}; see heron pool show {target} {pool}")
 
@@ -96,5 +119,13 @@ def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, co
 def delete(target: Target, pool: str, common: Common) -> None:
     """End the slots of a pool and remove it."""
     session = Session(target, common)
+    pools.record_of(session, pool)
+    known = read_pool(session.state, pool)
+    left = jobs_of(Store(session.state), pool)
+    if left and (known is None or not known.members):  # topologies in it are refused below
+        raise ClusterError(
+            f"pool '{pool}' is the place of {_jobs(left)}; stop each of them first: heron job stop {target} {left[0]};"
+            f" or move it: heron job set {target} {left[0]} place.pool=OTHER"
+        )
     pools.delete(session, pool, waits=say)
     say(f"Deleted pool '{pool}'")

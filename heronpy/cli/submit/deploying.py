@@ -6,11 +6,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from heronpy.cli import exits
 from heronpy.cli.change.jobs import ensure_manager, opened, say_outcome, writer
 from heronpy.cli.output import say, warning
 from heronpy.cli.submit.child import Child
-from heronpy.cli.submit.loader import load, rename
+from heronpy.cli.submit.loader import NOT_STARTED, load
 from heronpy.cli.submit.program import understand
+from heronpy.clusters.errors import RequestError
 from heronpy.clusters.pools import find as find_pool
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -120,10 +122,17 @@ def _defined(
     """The checked topology of a program, and its stored definition; its package is stored on this host."""
     with Child() as child, tempfile.TemporaryDirectory(prefix="heron-job-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
-        loaded = load(child, understand(program, words, folder), session.target, False, folder, timeout_s)
+        try:
+            loaded = load(child, understand(program, words, folder), session.target, False, folder, timeout_s)
+        except exits.Failure as error:
+            left = f"job {name} stays as it is" if name is not None else "no job was made"
+            raise exits.Failure(str(error).replace(NOT_STARTED, left), error.code, error.report) from None
         topology = loaded.topology
-        if name is not None:
-            rename(topology, name)
+        if name is not None and topology.name != name:
+            raise RequestError(
+                f"the topology of {program} is '{topology.name}', but the job is '{name}'; deploy the program of"
+                f" '{name}', or give the program this name: heron job deploy {session.target} {name} {program} {name}"
+            )
         submission.plan(session, topology, warning)
         kept = submission.keep(loaded)
     role, environ = session.target.role_or_user, session.target.environ_or_default

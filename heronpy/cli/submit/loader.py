@@ -27,6 +27,8 @@ from heronpy.common.ids import topology_name_problem
 from heronpy.launching.model import Loaded
 from heronpy.proto import topology_pb2
 
+#: The effect of a program that fails.
+NOT_STARTED = "no topology was started"
 SENTENCE = 3  # exit code of load_topology when its report has the error
 
 
@@ -97,9 +99,9 @@ def _run(child: Child, program: Program, scratch: Path, request: bytes, timeout_
         report = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
         if "sentence" in report:
             raise exits.Failure(report["sentence"], exits.USAGE)
-        raise exits.Failure(f"{program.shown} {report['failed']}; no topology was started")
+        raise exits.Failure(f"{program.shown} {report['failed']}; {NOT_STARTED}")
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    raise exits.Failure(f"{program.shown} {how}; no topology was started")
+    raise exits.Failure(f"{program.shown} {how}; {NOT_STARTED}")
 
 
 def _the_topology(program: Program, out: Path) -> topology_pb2.Topology:
