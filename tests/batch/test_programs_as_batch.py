@@ -16,8 +16,9 @@ import pytest
 
 from heronpy.api.topology import TopologyBuilder
 from heronpy.batch.stages import BatchRefusedError, divide
+from heronpy.simulator import Simulator
 from heronpy.streamlet import Config, Runner
-from tests.batch.programs import tally
+from tests.batch.programs import tally, visits
 from tests.batch.test_examples_as_batch import compare
 from tests.simulator.parts import line
 from tests.support.command import REPO
@@ -172,3 +173,15 @@ def test_a_cycle_is_refused() -> None:
     loops = importlib.import_module("tests.runtime.programs.loops")
     with pytest.raises(BatchRefusedError, match="form a cycle"):
         divide(loops.build("loops", "/out", "ATLEAST_ONCE").build())
+
+
+def test_what_was_counted_between_a_tick_and_a_checkpoint_is_emitted_after_a_restore(tmp_path: Path) -> None:
+    """The counts of visits.py: its stream continues from a batch."""
+    (tmp_path / "a.log").write_text("ann /home\n")
+    with Simulator(visits.topology("visits", f"{tmp_path}/*.log", "/never", follow="1")) as sim:
+        sim.run(seconds=0.1)  # a tick comes each 0.2 s
+        sim.checkpoint()
+        assert not sim.emitted("count")
+        sim.restore()
+        sim.run(seconds=1)
+        assert sim.emitted("count") == [["ann", 1]]

@@ -86,13 +86,13 @@ class Count(Paced):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)
         self._totals: Any = context.keyed_state("totals")
-        self._changed: set[str] = set()
+        self._changed: Any = context.keyed_state("changed")
 
     def process(self, tup: Tuple) -> None:
         key, crc = tup.values
         count, total = self._totals.get(key, (0, 0))
         self._totals[key] = (count + 1, total + crc)
-        self._changed.add(key)
+        self._changed[key] = True
         self.pace()
 
     def process_tick(self, tup: Tuple) -> None:

@@ -52,12 +52,12 @@ class Count(Bolt):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         saved = str(config["topology.reliability.mode"]) == "EFFECTIVELY_ONCE"
         self.counts: Any = context.keyed_state("counts") if saved else {}
-        self.changed: set[str] = set()
+        self.changed: Any = context.keyed_state("changed") if saved else {}
 
     def process(self, tup: Tuple) -> None:
         visitor = tup.values[0]
         self.counts[visitor] = self.counts.get(visitor, 0) + 1
-        self.changed.add(visitor)
+        self.changed[visitor] = True
 
     def process_tick(self, tup: Tuple) -> None:
         for visitor in sorted(self.changed):
