@@ -269,8 +269,7 @@ class Steps:
         """Yield the requests that make the units of a list, or that take the files of another run."""
         if step.is_list:
             path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
-            if lines:
-                write_list(path, lines)
+            write_list(path, lines)
             goal = step.options.config.unit_bytes
             if step.stage.source == "buckets":
                 goal = bucket_unit_bytes(sum(weight for _, weight in lines))

@@ -30,6 +30,7 @@ from heronpy.connectors.spark.requirements import check_master, check_spark, spa
 from heronpy.ingest.keys import has_only_units, until_now
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.launching import submission
+from heronpy.launching.batch_places import check_input, check_output
 from heronpy.launching.model import Loaded, Warn, unheard
 from heronpy.launching.old_runs import forget
 from heronpy.launching.on_engine import SQLITE, file_problems, store_problems
@@ -104,6 +105,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
         return
     stages = divide(topology)
     check_sinks(topology, resolved, flags.hold)
+    if not flags.hold:
+        check_output(topology)
     ledger = shared_ledger(topology, resolved, settings)
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
@@ -130,6 +133,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
             run = newest
             _continue(run, replace(before, component_settings=resolved.component_settings), code, topology, stages)
         else:
+            if not flags.like:
+                check_input(topology, stages)
             run = runs.begin(replace(_new_record(session, topology, resolved, code, flags), ledger=ledger), topology)
         try:
             made = run_topology(topology, str(run.folder), workers, worker, not flags.hold)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,10 +18,12 @@ from heronpy.batch.exchange import BucketWriter
 from heronpy.batch.keeper import BatchKeeper
 from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Runs, refuse_unfinished
+from heronpy.batch.stages import BatchRefusedError, divide
 from heronpy.common.errors import GaveUpError, TopologyError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.unit_output import StagedRows
 from heronpy.ingest.ledger.commands import Show
+from heronpy.launching.batch_places import check_input, check_output
 from tests.batch.inside import InsideRun
 from tests.batch.programs import splits
 from tests.batch.programs.visits import topology
@@ -215,3 +218,49 @@ def test_the_latest_checkpoint_is_not_that_before_a_run(tmp_path: Path, about: d
         return
     with pytest.raises(TopologyError, match=rf"{words}.*older than it.*give --restore the number of a checkpoint"):
         refuse_unfinished(tmp_path / "batch", "visits", 99.0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("nosuchdir/*.log", r"no file matches \S+/nosuchdir/\*\.log, which spout 'lines' reads; check the path"),
+        ("empty/*.log", r"no file matches \S+/empty/\*\.log, which"),
+        ("links/*.log", r"no file matches \S+/links/\*\.log, .*/links/a\.log is a link, which is not followed"),
+        ("links/a.log", "is a link, which is not followed"),
+        ("empty", r"/empty is a folder; name its files, such as \S+/empty/\*\.log"),
+        ("**", "names a folder; name its files"),
+        ("logs/*.log", ""),
+    ],
+)
+def test_input_that_does_not_exist_is_refused(tmp_path: Path, pattern: str, words: str) -> None:
+    """An empty file is input."""
+    for folder in ("empty", "links", "logs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "logs" / "a.log").touch()
+    (tmp_path / "links" / "a.log").symlink_to(tmp_path / "logs" / "a.log")
+    made = topology("visits", f"{tmp_path}/{pattern}", "/out").build()
+    with pytest.raises(BatchRefusedError, match=words) if words else nullcontext():
+        check_input(made, divide(made))
+
+
+def test_an_output_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    check_output(topology("visits", "/logs", f"{tmp_path}/new/out").build())
+    with pytest.raises(BatchRefusedError, match=r"sink 'store' writes to .*/file/out, but .*/file is not a folder"):
+        check_output(topology("visits", "/logs", f"{tmp_path}/file/out").build())
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    with pytest.raises(
+        BatchRefusedError, match=rf"sink 'store' writes to .*/out, but you may not write to {tmp_path};"
+    ):
+        check_output(topology("visits", "/logs", f"{tmp_path}/new/out").build())
+
+
+def test_only_patterns_of_users_are_said_to_match_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.log").touch()
+    given = {"mode": "EFFECTIVELY_ONCE", "follow": "1"}
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/*.log", str(tmp_path / "out"), **given), monkeypatch)
+    run.start()
+    run.to_the_end()
+    said = [line for task in run.tasks for line in task.delegate.said]
+    run.close()
+    assert run.run.record.state is RunState.FINISHED and not any("matches no file" in line for line in said)

@@ -193,6 +193,7 @@ def test_a_failed_run_shows_nothing_and_the_mended_program_goes_on(heron: Heron,
 def test_an_empty_input_has_an_empty_result_and_an_old_run_goes_with_its_savepoint(
     heron: Heron, logs: Path, tmp_path: Path
 ) -> None:
+    (logs / "a.log").touch()
     for number in (1, 2):
         flags = ("--config-property", "heron.batch.keep_runs=1")
         assert "finished in" in batch(heron, logs, tmp_path / "out", "follow=1", flags=flags).ok().out
