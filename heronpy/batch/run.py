@@ -198,19 +198,24 @@ class Runs:
         shutil.rmtree(run.folder, ignore_errors=True)
 
 
-def refuse_unfinished(folder: Path, topology: str, since: float) -> None:
-    """Raise TopologyError if the newest run began after this time without a savepoint: the latest is older."""
-    newest = Runs(folder, topology).newest()
-    if newest is None:
+def refuse_unfinished(folder: Path, topology: str, since: float | None) -> None:
+    """Raise TopologyError if the newest run began after the latest checkpoint and has left no savepoint.
+
+    `since`: time of that checkpoint; None if there is none. Held runs do not count, because they publish nothing.
+    """
+    runs = Runs(folder, topology)
+    records = (runs.of(number).record for number in reversed(runs.numbers()))
+    record = next((one for one in records if not one.hold), None)
+    if record is None or record.savepoint or (since is not None and record.submitted_at <= since):
         return
-    record = newest.record
-    if record.submitted_at > since and not record.savepoint:
-        what = "has published nothing" if record.hold or record.state is RunState.HELD else "has left no savepoint"
-        what = what if record.has_ended else "has not finished"
-        raise TopologyError(
-            f"batch run {record.run} {what}, so the latest checkpoint of '{topology}' is older than the run; finish"
-            " the run, or give --restore the number of a checkpoint"
-        )
+    what = "has left no savepoint" if record.has_ended else "has not finished"
+    what = "has failed" if record.state is RunState.FAILED else what
+    fix = "" if record.has_ended else "finish the run, or "
+    if since is None:
+        result = f"there is no checkpoint of '{topology}'; {fix}leave out --restore to start empty"
+    else:
+        result = f"the latest checkpoint of '{topology}' is older than the run; {fix}give --restore the number of a checkpoint"
+    raise TopologyError(f"batch run {record.run} {what}, so {result}")
 
 
 def run_folders(folder: Path, topology: str = "") -> Iterator[tuple[RunRecord, Path]]:

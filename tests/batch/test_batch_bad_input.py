@@ -194,9 +194,10 @@ def test_a_position_that_cannot_be_told_fails_the_run(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("about", "words"),
     [
-        ({"state": RunState.FAILED}, "batch run visits/1 has not finished"),
+        ({"state": RunState.FAILED}, "batch run visits/1 has failed"),
         ({"state": RunState.RUNNING}, "batch run visits/1 has not finished"),
-        ({"state": RunState.HELD}, "batch run visits/1 has published nothing"),
+        ({"state": RunState.HELD, "hold": True}, ""),
+        ({"state": RunState.RUNNING, "hold": True}, ""),
         ({"state": RunState.FINISHED}, "batch run visits/1 has left no savepoint"),
         ({"state": RunState.FINISHED, "savepoint": "/checkpoints/1"}, ""),
     ],
@@ -215,7 +216,10 @@ def test_the_latest_checkpoint_is_not_that_before_a_run(tmp_path: Path, about: d
     refuse_unfinished(tmp_path / "batch", "visits", 101.0)
     if not words:
         refuse_unfinished(tmp_path / "batch", "visits", 99.0)
+        refuse_unfinished(tmp_path / "batch", "visits", None)
         return
+    with pytest.raises(TopologyError, match=rf"{words}, so there is no checkpoint of 'visits'; .*leave out --restore"):
+        refuse_unfinished(tmp_path / "batch", "visits", None)
     with pytest.raises(TopologyError, match=rf"{words}.*older than it.*give --restore the number of a checkpoint"):
         refuse_unfinished(tmp_path / "batch", "visits", 99.0)
 

@@ -23,6 +23,7 @@ from heronpy.cli.submit.child import Child
 from heronpy.cli.submit.loader import load
 from heronpy.cli.submit.program import understand
 from heronpy.cli.submit.waiting import TopologyFailed, exceptions_said, until_running
+from heronpy.clusters.errors import NotThereError
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
@@ -272,14 +273,15 @@ def _start(session: Session, options: SubmitOptions, loaded: Loaded, begun_at: f
     if options.restore is not None:
         from heronpy.launching.restoring import choose
 
-        planned.restore = choose(
-            planned, options.restore, options.allow_dropped_state, lambda text: warning(clean(text))
-        )
-        if options.restore == "latest" and planned.restore is not None:
-            from heronpy.batch.run import refuse_unfinished, runs_folder
-
-            folder = runs_folder(settings_for(planned.resolved, BatchSettings), session.target.cluster)
-            refuse_unfinished(folder, planned.topology.name, planned.restore.taken_at)
+        try:
+            planned.restore = choose(
+                planned, options.restore, options.allow_dropped_state, lambda text: warning(clean(text))
+            )
+        except NotThereError:
+            _refuse_unfinished(session, planned, options)
+            raise
+        if planned.restore is not None:
+            _refuse_unfinished(session, planned, options)
     if options.dry_run_format is not None:
         return planned, None
     for flag, given in (("--foreground", options.foreground), ("--queue-timeout", options.queue_timeout_s)):
@@ -291,6 +293,14 @@ def _start(session: Session, options: SubmitOptions, loaded: Loaded, begun_at: f
     session.refuse_job(planned.topology.name, f"start {session.target} {planned.topology.name}")
     say(f"Launching topology: '{planned.topology.name}'")
     return planned, submission.start(session, planned, loaded, options.foreground, begun_at, warn)
+
+
+def _refuse_unfinished(session: Session, planned: Planned, options: SubmitOptions) -> None:
+    if options.restore == "latest":
+        from heronpy.batch.run import refuse_unfinished, runs_folder
+
+        folder = runs_folder(settings_for(planned.resolved, BatchSettings), session.target.cluster)
+        refuse_unfinished(folder, planned.topology.name, planned.restore.taken_at if planned.restore else None)
 
 
 def _print_plans(planned: Planned, form: str) -> None:
