@@ -214,7 +214,10 @@ def refuse_unfinished(folder: Path, topology: str, since: float | None) -> None:
     if since is None:
         result = f"there is no checkpoint of '{topology}'; {fix}leave out --restore to start empty"
     else:
-        result = f"the latest checkpoint of '{topology}' is older than the run; {fix}give --restore the number of a checkpoint"
+        result = (
+            f"the latest checkpoint of '{topology}' is older than the run; {fix}give --restore the number of a"
+            " checkpoint"
+        )
     raise TopologyError(f"batch run {record.run} {what}, so {result}")
 
 

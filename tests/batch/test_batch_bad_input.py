@@ -220,7 +220,7 @@ def test_the_latest_checkpoint_is_not_that_before_a_run(tmp_path: Path, about: d
         return
     with pytest.raises(TopologyError, match=rf"{words}, so there is no checkpoint of 'visits'; .*leave out --restore"):
         refuse_unfinished(tmp_path / "batch", "visits", None)
-    with pytest.raises(TopologyError, match=rf"{words}.*older than it.*give --restore the number of a checkpoint"):
+    with pytest.raises(TopologyError, match=rf"{words}.*older than the run.*give --restore the number of a checkpoint"):
         refuse_unfinished(tmp_path / "batch", "visits", 99.0)
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.batch.record import RunRecord, RunState
-from heronpy.batch.run import Run
+from heronpy.batch.run import Run, Runs
 from heronpy.batch.topology import run_topology
 from heronpy.cli.submit.batch_mode import BatchSubmit
 from heronpy.clusters import history
@@ -192,6 +192,21 @@ def test_a_batch_run_has_its_own_name(heron: Heron, raised: FakeTopology, batch:
     assert told["progress"]["stages"][0]["done"] == 2791
     assert told["progress"]["state"] == "STOPPED" and told["progress"]["ends_in_s"] is None, "as nothing works on it"
     assert heron("history", "show", "local", "wordy/2").code == 3
+
+
+def test_the_run_of_the_running_topology_is_shown_wherever_its_folder_is(
+    heron: Heron, raised: FakeTopology, batch: Run, tmp_path: Path
+) -> None:
+    """With another heron.batch.folder a run may have the name of an older one."""
+    runs = Runs(tmp_path / "elsewhere" / "local", "wordy")
+    with runs.locked():
+        own = runs.begin(msgspec.structs.replace(batch.record, state=RunState.RUNNING, cause=""), word_count())
+    now = msgspec.structs.replace(progress(), boundary="12 splits")
+    (own.folder / PROGRESS).write_bytes(msgspec.json.encode(now))
+    raised.state.set(paths.topology("wordy"), run_topology(word_count(), str(own.folder), 2).SerializeToString())
+    for word in ("wordy", "wordy/1"):
+        told = json.loads(heron("progress", "local", word, "--json").out)
+        assert (told["state"], told["boundary"]) == ("RUNNING", "12 splits")
 
 
 def test_a_run_that_is_removed_meanwhile_is_left_out(

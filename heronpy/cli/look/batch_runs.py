@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from heronpy.batch.run import Runs, runs_folder
+from heronpy.batch.run import Run, Runs, runs_folder
 from heronpy.batch.stages import Exchange, Stage, divide
+from heronpy.batch.topology import run_folder
 from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say, say_labelled
 from heronpy.clusters.session import Session
@@ -21,14 +22,14 @@ def show_progress(target: Target, topology: str, as_json: bool, common: Common) 
     """Print the stages of a batch run."""
     name, _, number = topology.partition("/")
     session = Session(target, common)
-    runs = _runs(session, name)
-    run = runs.named(topology) if number else runs.newest()
+    runs, own = _runs(session, name), _running(session, name)
+    if own is not None and topology in (name, own.record.run):
+        run: Run | None = own
+    else:
+        run = runs.named(topology) if number else runs.newest()
     if run is None:
         raise exits.Failure(f"topology '{name}' has no batch runs yet; start one: heron submit --mode batch")
-    found = run.progress
-    running = session.record(name)
-    if running is None or running.topology_id not in run.record.topology_ids:
-        found = stopped(found)
+    found = run.progress if run is own else stopped(run.progress)
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -52,10 +53,10 @@ def print_units(found: Table) -> None:
 def show_stages(target: Target, topology: str, as_json: bool, common: Common) -> None:
     """Print the stages of a topology that runs, or of its newest batch run."""
     session = Session(target, common)
-    run = _runs(session, topology).newest()
     running = session.record(topology) is not None
     found = session.topology(topology) if running else None
-    if run is not None and (found is None or found.id in run.record.topology_ids):
+    run = _running(session, topology) if running else _runs(session, topology).newest()
+    if run is not None:
         found = run.topology
     if found is None:
         session.find(topology)  # raises an error that lists the existing topologies
@@ -93,6 +94,12 @@ _SOURCES = {
     "spout": "a task of the spout",
     "buckets": "buckets of an exchange",
 }
+
+
+def _running(session: Session, topology: str) -> Run | None:
+    """The run that the running topology works on. It may be in another folder than the runs of the cluster."""
+    folder = run_folder(session.topology(topology)) if session.record(topology) is not None else ""
+    return Run(folder) if folder else None
 
 
 def _runs(session: Session, topology: str) -> Runs:
