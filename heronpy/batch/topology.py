@@ -17,7 +17,7 @@ from heronpy.api.api_constants import (
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.config_values import encode_config
 from heronpy.common.engine_settings import SettingValue
-from heronpy.common.topology_keys import NO_OUTPUTS, TOPOLOGY_COMPONENT_CPU, TOPOLOGY_COMPONENT_RAM
+from heronpy.common.topology_keys import BATCH_RUN, NO_OUTPUTS, TOPOLOGY_COMPONENT_CPU, TOPOLOGY_COMPONENT_RAM
 from heronpy.connectors.spark.requirements import DISPATCH_KEY, RUN_HOME, spark_sinks
 from heronpy.plan.component_config import config_of, keys_without_effect, reliability_mode
 from heronpy.proto import components_of, topology_pb2
@@ -26,8 +26,7 @@ if TYPE_CHECKING:  # a tracker reads runs, but packs nothing
     from heronpy.packing.demand import Demand
 
 WORKER, KEEPER = "batch", "batch-keeper"
-#: Configuration key of workers and keepers: the folder of the run.
-RUN_KEY: Final = "batch.run"
+RUN_KEY: Final = BATCH_RUN
 _KEEPERS: Final = 2
 #: Seconds that a keeper may take for one step, such as `splits()`, or the savepoint and the publication at the end.
 _HANG_KEY, _STEP_S = "heron.instance.hang_timeout_s", 3600

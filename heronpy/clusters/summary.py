@@ -14,7 +14,7 @@ from heronpy.common.losses import missing_text, state_label
 from heronpy.health.doctor import finding_of, rank_of
 from heronpy.metrics.names import CPU_METRICS
 from heronpy.net.answers import read
-from heronpy.plan.component_config import reliability_mode
+from heronpy.plan.component_config import reliability_mode, shown_mode
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.scheduler.teardown import last_life
 from heronpy.tmaster.minutes import Minutes
@@ -62,7 +62,7 @@ def topology_of(
         submission_user=record.submission_user,
         release=record.release,
         uptime_s=reply.uptime_s if reply is not None else None,
-        mode=reliability_mode(definition) if definition is not None else None,
+        mode=shown_mode(definition) if definition is not None else None,
         plan_version=packing.version if packing is not None else None,
         tasks=sum(len(one.instances) for one in packing.containers) if packing is not None else None,
         tasks_up=sum(one.up for one in load.components) if load is not None and not absent else None,

@@ -20,6 +20,7 @@ from heronpy.common import topology_keys
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.topology_keys import (
+    BATCH_RUN,
     DROP_NEWEST,
     KINDS,
     RELIABILITY_MODES,
@@ -138,6 +139,16 @@ def parallelism_of(config: Mapping[str, Any], component: str) -> int:
 def reliability_mode(topology: topology_pb2.Topology) -> str:
     """Return the reliability mode of a topology, ATMOST_ONCE by default."""
     return str(config_of(topology).get(TOPOLOGY_RELIABILITY_MODE, RELIABILITY_MODES[0]))
+
+
+def is_batch(topology: topology_pb2.Topology) -> bool:
+    """Whether the topology works on a batch run."""
+    return any(BATCH_RUN in config_of(spout) for spout in topology.spouts)
+
+
+def shown_mode(topology: topology_pb2.Topology) -> str:
+    """The mode for people: BATCH for a batch run, whose guarantees are the same in each reliability mode."""
+    return "BATCH" if is_batch(topology) else reliability_mode(topology)
 
 
 def drop_policy(config: Mapping[str, Any]) -> str:

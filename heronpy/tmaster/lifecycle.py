@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Final
 
 from heronpy.common.units import listed
 from heronpy.health.signals import HotSpots
+from heronpy.plan.component_config import is_batch
 from heronpy.proto import control_pb2
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.input import Finisher
@@ -22,6 +24,7 @@ from heronpy.tmaster.update import Update
 
 #: Maximum number of characters that a cause quotes from the last message of a process.
 DETAIL_MAX = 200
+_ENDED: Final = (control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED)
 
 
 def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher: Finisher) -> control_pb2.Lifecycle:
@@ -41,7 +44,16 @@ def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher:
     if not shared.book.active:
         return control_pb2.LIFE_PAUSED
     is_degraded = shared.restoring or shared.outages or shared.registry.degraded
-    return control_pb2.LIFE_DEGRADED if is_degraded else control_pb2.LIFE_RUNNING
+    return control_pb2.LIFE_DEGRADED if is_degraded and not _batch_is_over(shared) else control_pb2.LIFE_RUNNING
+
+
+def _batch_is_over(shared: SharedState) -> bool:
+    """Whether a batch run has ended, so that nothing is missing when a worker is down.
+
+    A task of a run ends its input only after the run has ended.
+    """
+    ended = any(task.state in _ENDED for task in shared.registry.tasks.values())
+    return ended and is_batch(shared.book.topology)
 
 
 def _failed_tasks(shared: SharedState) -> list[int]:
@@ -64,6 +76,8 @@ def derive_cause(
         return operation.phase.value
     if lifecycle == control_pb2.LIFE_FINISHED:
         return _lost(shared)
+    if lifecycle == control_pb2.LIFE_RUNNING and _batch_is_over(shared):
+        return ""
     return _restoring_or_down(shared, now)
 
 

@@ -72,7 +72,7 @@ class Topology(Struct, kw_only=True):
     release: str
     #: Seconds since the start of the first topology master of this submit.
     uptime_s: float | None
-    #: ATMOST_ONCE, ATLEAST_ONCE or EFFECTIVELY_ONCE.
+    #: ATMOST_ONCE, ATLEAST_ONCE, EFFECTIVELY_ONCE, or BATCH for a batch run.
     mode: str | None
     #: Version of the packing plan, as `Plan.version`.
     plan_version: int | None

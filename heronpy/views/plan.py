@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from heronpy.common.ids import edge_id, instance_id
 from heronpy.common.redaction import redacted
-from heronpy.plan.component_config import reliability_mode
+from heronpy.plan.component_config import shown_mode
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.views.heron_plans import config_as_json, grouping_name, parallelism
 
@@ -95,7 +95,7 @@ def plan_of(
     return Plan(
         topology=topology.name,
         version=packing.version,
-        mode=reliability_mode(topology),
+        mode=shown_mode(topology),
         nodes=nodes,
         edges=[_edge(item, bolt.comp.name) for bolt in topology.bolts for item in bolt.inputs],
         containers=[_container(container, hosts) for container in sorted(packing.containers, key=lambda one: one.id)],

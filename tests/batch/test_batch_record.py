@@ -21,7 +21,7 @@ from heronpy.common.units import MB
 from heronpy.launching import on_batch
 from heronpy.launching.model import Loaded
 from heronpy.packing.demand import demand_of
-from heronpy.plan.component_config import config_of, reliability_mode
+from heronpy.plan.component_config import config_of, reliability_mode, shown_mode
 from tests.batch.programs.visits import topology
 
 NEWEST = RunRecord(
@@ -123,6 +123,7 @@ def test_workers_and_keepers_have_the_name_and_settings_of_the_topology() -> Non
     made = run_topology(given, "/runs/visits/1", 4)
     assert (made.id, made.name) == (given.id, given.name)
     assert [spout.comp.name for spout in made.spouts] == [WORKER, KEEPER] and not made.bolts
+    assert shown_mode(made) == "BATCH", "not the mode of its workers"
     assert [int(config_of(spout)["topology.component.parallelism"]) for spout in made.spouts] == [4, 2]
     config = config_of(made)
     # Backups run in another container; nothing is checkpointed.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heronpy.api.config_values import encode_config
+from heronpy.common.topology_keys import BATCH_RUN
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from tests.tmaster.tmaster_world import World
@@ -38,6 +40,19 @@ def test_degraded_says_how_many_tasks_are_down_and_how_their_restarts_stand() ->
         sim.failed.clear()
         sim.restart([sim.name.replace("stmgr-", "container_") + f"_store_{task}" for task in (3, 4)])
     world.rounds(2)
+    assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == ""
+
+
+def test_a_batch_run_that_is_over_is_not_degraded_by_a_worker() -> None:
+    world = World().running()
+    down(world, 1)
+    world.round()
+    assert world.life == control_pb2.LIFE_DEGRADED
+    next(sim for sim in world.sims.values() if 2 in sim.tasks).tasks[2].status.state = control_pb2.TASK_EXHAUSTED
+    world.round()
+    assert world.life == control_pb2.LIFE_DEGRADED, "a task of a stream"
+    world.machine.shared.book.topology.spouts[0].comp.config.MergeFrom(encode_config({BATCH_RUN: "/run"}))
+    world.round()
     assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == ""
 
 

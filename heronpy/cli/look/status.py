@@ -27,7 +27,7 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.folders import heron_home
 from heronpy.common.states import UP_STATES, lifecycle_name, process_state_name, task_state_name
 from heronpy.common.units import format_duration
-from heronpy.plan.component_config import reliability_mode
+from heronpy.plan.component_config import reliability_mode, shown_mode
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tracker import place
 
@@ -210,7 +210,7 @@ def _show_status(
     _line("up", f"{format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
     down = summary.down_tasks(status)
     _line("tasks", f"{len(status.tasks) - len(down)} of {len(status.tasks)} up, physical plan {status.plan_version}")
-    _line("mode", reliability_mode(status.plan.topology))
+    _line("mode", shown_mode(status.plan.topology))
     for text in stateful.current_lines(session, status):
         _line("", text)
     _line("tuples", summary.totals_text(status))
