@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -164,10 +165,23 @@ class Runs:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the runs while a command prepares one. Raises TopologyError if another command has the lock."""
+        """Lock the runs while a command prepares one. Raises TopologyError if another command has the lock.
+
+        Raises ConfigError if the folder cannot be written.
+        """
         check_root(self.folder.parent, "the folder of batch runs")
-        make_folders(self.folder)
-        descriptor = open_private(self.folder / _LOCK, os.O_RDWR)
+        try:
+            make_folders(self.folder)
+            if not os.access(self.folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            descriptor = open_private(self.folder / _LOCK, os.O_RDWR)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise ConfigError(
+                f"the folder of batch runs {self.folder} cannot be written ({error.strerror}); set heron.batch.folder"
+                " to another folder"
+            ) from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

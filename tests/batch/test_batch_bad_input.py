@@ -19,7 +19,8 @@ from heronpy.batch.keeper import BatchKeeper
 from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Runs, refuse_unfinished
 from heronpy.batch.stages import BatchRefusedError, divide
-from heronpy.common.errors import GaveUpError, TopologyError
+from heronpy.cli.exits import USAGE, exit_code_of
+from heronpy.common.errors import ConfigError, GaveUpError, TopologyError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.unit_output import StagedRows
 from heronpy.ingest.ledger.commands import Show
@@ -268,3 +269,23 @@ def test_only_patterns_of_users_are_said_to_match_no_file(tmp_path: Path, monkey
     said = [line for task in run.tasks for line in task.delegate.said]
     run.close()
     assert run.run.record.state is RunState.FINISHED and not any("matches no file" in line for line in said)
+
+
+def test_a_batch_folder_that_cannot_be_written_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(tmp_path / "batch", "visits")
+    for failing in (PermissionError(errno.EACCES, "Permission denied"), OSError(errno.EROFS, "Read-only file system")):
+
+        def refuse(folder: Path, error: OSError = failing) -> None:
+            raise error
+
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(ConfigError, match=rf"{tmp_path}/batch/visits cannot be written \({failing.strerror}\); set"),
+        ):
+            patch.setattr("heronpy.batch.run.make_folders", refuse)
+            with runs.locked():
+                pass
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(ConfigError, match=r"cannot be written \(Permission denied\)") as raised, runs.locked():
+        pass
+    assert exit_code_of(raised.value) == USAGE
