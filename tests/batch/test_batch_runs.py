@@ -179,7 +179,9 @@ def test_a_failed_run_shows_nothing_and_the_mended_program_goes_on(heron: Heron,
     record = json.loads((folder_of(heron, 1) / "run.json").read_text())
     assert record["state"] == "FAILED" and "nobody is not welcome" in record["cause"]
     assert heron("progress", "local", "visits", "--json").json()["state"] == "FAILED"
-    heron("submit", "local", "--restore", "latest", PROGRAM, "visits", f"{logs}/*.log", out).refused(3)
+    heron("submit", "local", "--restore", "latest", PROGRAM, "visits", f"{logs}/*.log", out).refused(
+        3, "batch run visits/1 has failed"
+    )
     # The corrected program has other content.
     batch(heron, logs, out).refused(USAGE, "visits/1", "--resume", "--fresh")
     said = batch(heron, logs, out, flags=("--resume",)).ok().out

@@ -28,7 +28,7 @@ from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.engine_settings import BatchSettings
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.folders import heron_home
 from heronpy.common.losses import losses_text
 from heronpy.common.settings import settings_for
@@ -278,7 +278,10 @@ def _start(session: Session, options: SubmitOptions, loaded: Loaded, begun_at: f
                 planned, options.restore, options.allow_dropped_state, lambda text: warning(clean(text))
             )
         except NotThereError:
-            _refuse_unfinished(session, planned, options)
+            try:
+                _refuse_unfinished(session, planned, options)
+            except TopologyError as why:
+                raise NotThereError(str(why)) from None
             raise
         if planned.restore is not None:
             _refuse_unfinished(session, planned, options)
