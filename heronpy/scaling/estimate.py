@@ -13,7 +13,8 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from heronpy.health.sizing import AIM
+from heronpy.health.pace import HELD
+from heronpy.health.sizing import AIM, BUSY
 from heronpy.health.trends import BUSY_MIN, FREE_LEAST
 from heronpy.plan.component_config import CONCURRENCY_MAX
 from heronpy.scaling.figures import Figures, Observation
@@ -28,6 +29,8 @@ RATE_MIN = 1e-3
 ENDLESS_S = 1e9
 #: Number of looks whose mean is the measured rate.
 _LOOKS = 10
+#: Minimum and maximum number of looks whose mean is the usual time of a tuple.
+_USUAL_LOOKS_MIN, _USUAL_LOOKS = 5, 100
 #: Factor by which the weight of older points of the memory line shrinks with each look.
 _FADES = 0.99
 
@@ -72,6 +75,10 @@ class Known(Struct, frozen=True):
     line: Line = Line()
     #: Tuples that the component receives per tuple that a source has processed.
     selectivity: dict[str, float] = {}
+    #: The mean time of a tuple in a busy thread, at the looks at which nothing was full; their number, and the last one.
+    usual_s: float = 0.0
+    usual_looks: int = 0
+    usual_at: float = 0.0
     #: Time of the first of the consecutive looks at which the component held the spouts back.
     full_since: float | None = None
     #: Times in the last window, and numbers of tuples that were waiting for the component.
@@ -96,6 +103,21 @@ def threads(one: Figures) -> int:
 def is_even(one: Figures) -> bool:
     """Whether all tasks of the component have about the same rate."""
     return one.tasks == 1 or (one.spread is not None and one.spread <= EVEN)
+
+
+def busy_s(one: Figures) -> float | None:
+    """The time of a tuple in a busy thread, in seconds; None: unknown."""
+    return threads(one) * one.busy / one.processed if one.busy and one.processed else None
+
+
+def usual_s(one: Figures, known: Known, now: float, day_s: float) -> float | None:
+    """The time that a tuple usually takes: that of a day's healthy minutes, or until that is known, the time at earlier
+    looks at this program.
+    """
+    if one.usual_s is not None:
+        return one.usual_s
+    is_known = known.usual_looks >= _USUAL_LOOKS_MIN and now - known.usual_at <= day_s
+    return known.usual_s if is_known else None
 
 
 def used(one: Figures, known: Known) -> float | None:
@@ -126,6 +148,10 @@ def learned(known: Known, one: Figures, look: Observation, in_trouble: bool) -> 
     rate = one.processed / (threads(one) * one.busy)
     if rate < RATE_MIN:
         return known
+    if one.busy < BUSY and look.held < HELD:
+        usual_looks = min(known.usual_looks + 1, _USUAL_LOOKS)
+        mean_s = known.usual_s + (1 / rate - known.usual_s) / usual_looks
+        known = replace(known, usual_s=mean_s, usual_looks=usual_looks, usual_at=look.at)
     looks = min(known.looks + 1, _LOOKS)
     known = replace(known, measured=known.measured + (rate - known.measured) / looks, looks=looks)
     if full_since is not None and look.at - full_since >= look.window_s and is_even(one):

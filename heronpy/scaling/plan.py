@@ -150,6 +150,7 @@ class _Round:
         self.deployed_at = self.now if deployed else state.deployed_at
         self.changed_at = self.now if deployed or (self.changing and self.plan is None) else state.changed_at
         self.helped = set(state.helped) if self.changed_at == state.changed_at else set[str]()
+        self.usual_s = {one.name: self._usual_s(one) for one in look.components}
         self.trouble = [one for one in look.findings if self._vetoes(one)]
         self.alerts = {key: self._kept(one) for key, one in state.alerts.items()}
         open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.window_s]
@@ -203,7 +204,13 @@ class _Round:
             known = replace(known, full_since=None, waiting=())
         if self.changed_at == self.now:
             known = replace(known, looks=0)
+        if self.deployed_at == self.now:
+            known = replace(known, usual_looks=0)
         return estimate.learned(known, one, self.look, self.vetoed or self.changing)
+
+    def _usual_s(self, one: Figures) -> float | None:
+        known = Known() if self.deployed_at == self.now else self.was.known.get(one.name, Known())
+        return estimate.usual_s(one, known, self.now, self.times.day_s)
 
     def _lasting(self, what: str, names: Iterable[str], least_s: float) -> list[str]:
         """Return the names for which a condition has held for at least `least_s` seconds."""
@@ -235,13 +242,19 @@ class _Round:
         return any(other.verdict is Verdict.UNDER_PROVISIONED or self._always_waits(other) for other in others)
 
     def _always_waits(self, one: Finding) -> bool:
-        """Whether a component waits no longer than usual, so that more tasks allow more simultaneous calls."""
+        """Whether a component waits no longer than usual, so that more tasks allow more simultaneous calls.
+
+        Until health knows the usual time, the time at earlier looks shows that a dependency has become slow.
+        """
         part = self.parts.get(one.component)
         if one.verdict is not Verdict.DEPENDENCY or part is None or not part.processed:
             return False
-        if part.usual_s is None:
-            return part.name in self.goal.max and part.name not in self.was.bars
-        return one.figures.get("tuple_s", 0.0) < SLOWER * part.usual_s
+        if part.usual_s is not None:
+            return one.figures.get("tuple_s", 0.0) < SLOWER * part.usual_s
+        usual_s, now_s = self.usual_s[part.name], estimate.busy_s(part)
+        if usual_s is not None and now_s is not None and now_s >= SLOWER * usual_s:
+            return False
+        return part.name in self.goal.max and part.name not in self.was.bars
 
     def _wants_more(self, one: Figures) -> bool:
         """Whether a component holds the topology up and more tasks would help."""
@@ -439,19 +452,26 @@ class _Round:
                 continue
             if trial.key == "ram" and self._of(Verdict.MEMORY, name) is not None:
                 continue  # the effect is not sufficient yet, and the next step follows
-            if trial.key == "ram" or not self._wants_more(one):
+            gained = (one.processed or 0.0) / trial.rate - 1 if trial.rate else 1.0
+            effect = gained / (trial.after / trial.before - 1)
+            what = "had the planned effect"
+            if trial.key == "ram":
                 effect = 1.0
-            else:
-                gained = (one.processed or 0.0) / trial.rate - 1 if trial.rate else 1.0
-                effect = gained / (trial.after / trial.before - 1)
+            elif not self._wants_more(one):
+                slower = gained <= -EFFECT_MIN and not self.keeps_up
+                effect, what = 0.0 if slower else 1.0, what if gained > 0 else "were enough"
             self.helped.discard(name)
-            if effect >= HELPED:
+            if effect < EFFECT_MIN and self.vetoed:
+                text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} had no effect"
+                self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve what holds it up"))
+                continue
+            if effect >= HELPED and gained > 0:
                 self.helped.add(name)
             if effect < EFFECT_MIN:
                 self._bar(name, trial, effect, f"had {max(0.0, effect) * 100:.0f} % of the planned effect")
             else:
                 self.bars.pop(name, None)
-                text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} had the planned effect"
+                text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} {what}"
                 self.said.append(Judged(name, effect, None, text))
 
     def _bar(self, name: str, trial: Trial, effect: float, what: str) -> None:
@@ -487,6 +507,9 @@ class _Round:
             if follows or (one.verdict is Verdict.UNTRIAGED and not unknown):
                 continue
             vetoes = one in self.trouble
+            usual_s = self.usual_s.get(one.component)
+            if one.verdict is Verdict.DEPENDENCY and usual_s is not None:
+                one = replace(one, figures={"usual_s": usual_s} | one.figures)
             text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
             component = "" if one.verdict in OF_MACHINES else one.component
             # In the beginning, only some tasks of a slow host may be slow.

@@ -119,6 +119,37 @@ def test_what_has_no_effect_is_not_tried_for_an_hour_then_for_two() -> None:
     assert texts[1] == "work 3 -> 5 tasks had 0 % of the planned effect; no further changes for 1h00m"
 
 
+def test_a_step_after_which_less_is_processed_had_no_effect() -> None:
+    job = Job()
+    job.looks(3, FEW)
+    job.work |= {"processed": 200.0}
+    job.looks(5, backlog=1e5)
+    (judged,) = job.of(Judged)
+    assert judged.text.startswith("work 3 -> 5 tasks had 0 % of the planned effect") and judged.barred_until
+    calm = Job()
+    calm.looks(3, FEW)
+    calm.work |= {"busy": 0.5}
+    calm.looks(5)
+    assert [one.text for one in calm.of(Judged)] == ["work 3 -> 5 tasks were enough"]
+
+
+def test_a_service_that_becomes_slow_stops_the_scaler_before_health_knows_its_usual_time() -> None:
+    job = Job(busy=0.5)
+    job.looks(6)
+    job.work |= {"processed": 70.0, "busy": 1.0}
+    said = job.looks(6, SLOW, backlog=1e4)
+    assert [one.cause for one in said] == ["dependency"] and "(usually 556us)" in said[0].text
+    unknown = Job(busy=0.5)
+    unknown.looks(6)
+    unknown.work |= {"busy": 1.0}
+    assert isinstance(unknown.looks(6, SLOW, backlog=1e4)[0], Changed), "it takes no longer than before"
+    later = Job(busy=0.5)
+    later.looks(6)
+    later.now += 2 * TIMES.day_s
+    later.work |= {"processed": 70.0, "busy": 1.0}
+    assert isinstance(later.looks(6, SLOW, backlog=1e4)[0], Changed), "what was two days ago is not usual"
+
+
 def test_a_change_that_nobody_made_is_barred_and_one_that_was_refused_is_forgotten() -> None:
     job = Job()
     job.looks(3, FEW, does=False)
@@ -165,7 +196,8 @@ def test_a_cause_is_told_once_until_it_has_gone() -> None:
     job = Job(usual_s=0.0011)
     job.looks(10, (*SLOW, *FEW))
     (alert,) = job.said
-    assert alert.text == "work is waiting, not computing: 41ms per tuple, 400us of it CPU; more tasks would not help"
+    slow = "41ms per tuple (usually 1ms), 400us of it CPU"
+    assert alert.text == f"work is waiting, not computing: {slow}; more tasks would not help"
     assert job.looks(4, FEW) == [], "it may come back"
     cleared, *_ = job.looks(1, FEW)
     assert isinstance(cleared, Cleared) and job.looks(2, SLOW)[0].cause == "dependency"

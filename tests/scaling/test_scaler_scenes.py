@@ -145,6 +145,17 @@ def test_code_that_always_waits_is_scaled(has_baseline: bool) -> None:
     assert scene.model.parts["work"].tasks >= 6 and scene.lags[-1][1] < 5, scene.told()
 
 
+def test_a_dependency_that_turns_slow_before_its_usual_time_is_learned_is_not_scaled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Model, "learn_usual", lambda self: None)
+    wrong = fault("dependency", since_h=0.3, much=40.0)
+    scene = Scene(Model(parts({"computes": 0.05}), lambda _: 2600.0, (wrong,)), 3)
+    assert not scene.changes(up=True), scene.told()
+    (alert,) = scene.alerts
+    assert alert.cause == "dependency" and "(usually 1ms)" in alert.text, scene.told()
+
+
 def test_while_the_usual_wait_is_not_known_each_step_that_helps_doubles_the_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
