@@ -19,7 +19,7 @@ from heronpy.jobs.plans import Plan
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Running
 from heronpy.scaling.capacity import BACK_S
-from heronpy.scaling.estimate import lag_of
+from heronpy.scaling.estimate import shown_lag
 from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Times
 from heronpy.scaling.history import History
@@ -111,7 +111,7 @@ def evidence(store: Store, job: str) -> dict[str, Any]:
     return {
         "at": look.at if look is not None else None,
         "components": {one.component: msgspec.to_builtins(one) for one in components},
-        "lag_s": lag_of(look) if look is not None and look.components else None,
+        "lag_s": shown_lag(look, state.kept_up_at) if look is not None else None,
         "slo_kept": state.slo.share,
         "slo_broken": msgspec.to_builtins(state.slo.intervals),
         "alerts": [one.text for one in state.alerts.values()],

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.health.sizing import AIM
+from heronpy.scaling.estimate import ENDLESS_S
 from heronpy.scaling.figures import Times
 
 #: Maximum number of open causes.
@@ -101,6 +102,11 @@ def watched(
             said += [Cleared(one.component, one.cause, f"no longer true: {one.text}")] if one.told else []
             del after[key]
     return after, said
+
+
+def lag_text(lag_s: float) -> str:
+    """`lag 2m05s`"""
+    return "stands still" if lag_s >= ENDLESS_S else f"lag {format_duration(lag_s)}"
 
 
 def rate_text(per_s: float) -> str:

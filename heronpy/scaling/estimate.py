@@ -27,6 +27,8 @@ RATIO_MIN, RATIO_MAX = 0.05, 20.0
 RATE_MIN = 1e-3
 #: Lag in seconds that is assumed if no tuples are processed.
 ENDLESS_S = 1e9
+#: Maximum lag in seconds of a topology that keeps up, unless half of the promise is larger.
+LAG_S = 5.0
 #: Number of looks whose mean is the measured rate.
 _LOOKS = 10
 #: Minimum and maximum number of looks whose mean is the usual time of a tuple.
@@ -75,7 +77,8 @@ class Known(Struct, frozen=True):
     line: Line = Line()
     #: Tuples that the component receives per tuple that a source has processed.
     selectivity: dict[str, float] = {}
-    #: The mean time of a tuple in a busy thread, at the looks at which nothing was full; their number, and the last one.
+    #: The mean time of a tuple in a busy thread at the looks at which nothing was full, the number of these looks, and
+    #: the time of the last one.
     usual_s: float = 0.0
     usual_looks: int = 0
     usual_at: float = 0.0
@@ -254,3 +257,11 @@ def lag_of(look: Observation) -> float | None:
     if not found:
         return look.end_to_end_s
     return min(ENDLESS_S, max(found))
+
+
+def shown_lag(look: Observation, kept_up_at: float) -> float | None:
+    """The lag for users. A backlog is no older than the last look without a lag, whatever its estimate is."""
+    lag_s = lag_of(look) if look.components else None
+    if lag_s is None or lag_s >= ENDLESS_S or not kept_up_at:
+        return lag_s
+    return min(lag_s, max(0.0, look.at - kept_up_at) + LAG_S)

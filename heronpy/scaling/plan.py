@@ -22,7 +22,7 @@ from heronpy.health.texts import sentence
 from heronpy.plan.component_config import CONCURRENCY_MAX
 from heronpy.scaling import estimate, patterns
 from heronpy.scaling.decisions import Alert, Changed, Decision, Judged, Refused, memory_text, size_text, watched
-from heronpy.scaling.estimate import Known
+from heronpy.scaling.estimate import LAG_S, Known
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.slo import Attainment, observed
 from heronpy.views.findings import CALM, OF_MACHINES, Finding, Verdict
@@ -40,8 +40,6 @@ _OWN: Final = frozenset({"no maximum", "maximum", "no effect", "memory", "lag"})
 _EFFECTS: Final = frozenset({Verdict.LOSSES})
 #: Multiple of its usual time above which a dependency is slow; below it, waiting is normal for the code.
 SLOWER: Final = 3.0
-#: Maximum lag in seconds of a topology that keeps up, unless half of the promise is larger.
-LAG_S: Final = 5.0
 #: Maximum share of the tasks that is removed at once, so two tasks stay two.
 SHRINK_MAX: Final = 0.4
 #: Share of the planned effect below which a change counts as having no effect.
@@ -107,6 +105,8 @@ class State(Struct, frozen=True):
     said: dict[str, str] = {}
     alerts: dict[str, Alert] = {}
     slo: Attainment = Attainment()
+    #: The last look without a lag; 0: none was seen.
+    kept_up_at: float = 0.0
     format: int = 1
 
 
@@ -160,6 +160,8 @@ class _Round:
         self.lag_s = estimate.lag_of(look) if look.components else None
         self.broken = bool(goal.lag_s) and self.lag_s is not None and self.lag_s > goal.lag_s
         self.keeps_up = self.lag_s is not None and self.lag_s <= max(LAG_S, goal.lag_s / 2) and look.held < HELD
+        at_once = self.lag_s is not None and self.lag_s <= LAG_S
+        self.kept_up_at = self.now if at_once else state.kept_up_at
         self.slo = observed(state.slo, self.lag_s, goal.lag_s, self.now, _GAP_LOOKS * times.look_s)
 
     def outcome(self) -> Outcome:
@@ -519,10 +521,12 @@ class _Round:
         alone = not self.found and not pressed and self.plan is None and not self.changing
         lasts = self._lasting("lag", [""] if self.broken else [], self.times.window_s)
         if alone and lasts and self.lag_s is not None and not self.vetoed:
-            text = (
-                f"the lag of {self.look.topology} is {format_duration(self.lag_s)}, above the promised"
-                f" {format_duration(self.goal.lag_s)}, but no component is full"
+            lag_s, name = estimate.shown_lag(self.look, self.kept_up_at) or 0.0, self.look.topology
+            is_lag = (
+                f"the lag of {name} is {format_duration(lag_s)}, above the promised {format_duration(self.goal.lag_s)}"
             )
+            text = f"{name} stands still while tuples wait" if lag_s >= estimate.ENDLESS_S else is_lag
+            text += ", but no component is full"
             self.found.append(Alert("", "lag", text))
 
     def _is_acted_on(self, one: Finding) -> bool:
@@ -553,6 +557,7 @@ class _Round:
             said=self.refusals,
             alerts=alerts,
             slo=self.slo,
+            kept_up_at=self.kept_up_at,
         )
         return Outcome(state, (*said, *self.said), changes, rates)
 

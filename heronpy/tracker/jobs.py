@@ -231,7 +231,7 @@ def _row(store: Store, name: str) -> dict[str, Any]:
     from heronpy.jobs.manager import desired_of
     from heronpy.jobs.report import row
     from heronpy.jobs.syncer import Running
-    from heronpy.scaling.estimate import lag_of
+    from heronpy.scaling.estimate import shown_lag
 
     found = row(store, name) | dict.fromkeys(("tasks", "lag_s", "slo_lag_s", "slo_kept", "decided"))
     with suppress(HeronError):
@@ -239,7 +239,7 @@ def _row(store: Store, name: str) -> dict[str, Any]:
         scaled, decisions = store.scaled(name)[0], store.log(name).decisions
         found |= {
             "tasks": sum(int(str(value)) for path, value in wanted.items() if path[0] == "parallelism"),
-            "lag_s": lag_of(scaled.look) if scaled.look is not None and scaled.look.components else None,
+            "lag_s": shown_lag(scaled.look, scaled.state.kept_up_at) if scaled.look is not None else None,
             "slo_lag_s": wanted.get(("slo", "lag_s")),
             "slo_kept": scaled.state.slo.share,
             "decided": {"at": decisions[-1].at, "text": decisions[-1].text} if decisions else None,

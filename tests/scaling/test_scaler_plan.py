@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from heronpy.scaling.decisions import Alerted, Changed, Cleared, Judged, Refused
-from heronpy.scaling.estimate import Known, Line
+from heronpy.scaling.decisions import Alerted, Changed, Cleared, Judged, Refused, lag_text
+from heronpy.scaling.estimate import Known, Line, shown_lag
 from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.patterns import lowered
@@ -148,6 +148,25 @@ def test_a_service_that_becomes_slow_stops_the_scaler_before_health_knows_its_us
     later.now += 2 * TIMES.day_s
     later.work |= {"processed": 70.0, "busy": 1.0}
     assert isinstance(later.looks(6, SLOW, backlog=1e4)[0], Changed), "what was two days ago is not usual"
+
+
+def test_a_lag_is_no_longer_than_since_there_was_none() -> None:
+    job = Job(busy=0.5)
+    job.look()
+    job.work |= {"processed": 200.0}
+    job.looks(3, backlog=1e6)
+    lag_s = shown_lag(job.newest, job.state.kept_up_at)
+    assert lag_s == 3 * TIMES.look_s + 5 and lag_text(lag_s) == "lag 3m05s"
+    assert shown_lag(job.newest, 0.0) == 5000, "it never kept up, so only the estimate is known"
+    job.looks(5, backlog=1e6)
+    (alert,) = job.of(Alerted)
+    assert alert.text == "the lag of Day is 6m05s, above the promised 5s, but no component is full"
+    job.work |= {"processed": 0.0}
+    job.look(backlog=1e6)
+    assert lag_text(shown_lag(job.newest, job.state.kept_up_at) or 0.0) == "stands still"
+    other = Job(busy=0.5, processed=0.0)
+    other.looks(8, backlog=1e6)
+    assert other.of(Alerted)[0].text == "Day stands still while tuples wait, but no component is full"
 
 
 def test_a_change_that_nobody_made_is_barred_and_one_that_was_refused_is_forgotten() -> None:

@@ -41,7 +41,7 @@ from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running, waits
 from heronpy.launching.environment import child_environment
 from heronpy.plan.component_config import auto_typed
-from heronpy.scaling.decisions import rate_text
+from heronpy.scaling.decisions import lag_text, rate_text
 from heronpy.scaling.history import remove_history
 
 DECISIONS_SHOWN: Final = 5
@@ -312,7 +312,7 @@ def figures_text(one: Mapping[str, Any]) -> str:
 def promise_texts(scaler: Mapping[str, Any]) -> list[str]:
     """The lag, how the promise was kept, and the open alerts."""
     lag, kept = scaler["lag_s"], scaler["slo_kept"]
-    texts = [f"lag {format_duration(lag)}"] if lag is not None else []
+    texts = [lag_text(lag)] if lag is not None else []
     texts += [f"SLO kept {kept * 100:.1f} % of the time"] if kept is not None else []
     return [*([", ".join(texts)] if texts else []), *(f"alert: {text}" for text in scaler["alerts"])]
 
