@@ -31,6 +31,8 @@ LATELY = 0.35
 #: A component with less CPU than this per busy second waits for something else. The second limit applies on a machine
 #: without free CPU, where it may wait for that; the third applies there if the time waiting for a CPU is known.
 WAITS, WAITS_STARVED, WAITS_SERVED = 0.3, 0.05, 0.5
+#: More tasks help a component on a machine without free CPU if it waits for something else for this share of its time.
+OUTSIDE = 0.2
 #: Used if the time at the limit of pending tuples is unknown: spouts with this share of the limit pending now wait for
 #: acks.
 FULL = 0.9
@@ -151,7 +153,7 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
     # Before the machine, because if no bolt is busy, waiting for a core is not what holds the spouts most.
     yield from _limit(signals)
     # Tasks that wait for something other than a CPU are too few even if no CPU is left.
-    held = [tasks for tasks in unexplained if not all(_waits(task, True) for task in tasks)]
+    held = [tasks for tasks in unexplained if not all(_waits(task, True) or _is_served(task) for task in tasks)]
     yield from full_machines(signals, [task for tasks in held for task in tasks])
     starved = {host.name for host in signals.hosts if has_no_cpu_left(host)}
     for tasks in unexplained:
@@ -173,7 +175,7 @@ def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterato
             worst = max((task for task in full if task.host == host.name), key=busy_share, default=None)
             if worst is not None:
                 figures["busy"] = busy_share(worst)
-            if any(_computes(task) for task in signals.tasks if task.host in (host.name, "")):
+            if any(_computes(task) for task in measured_bolts(signals) if task.host in (host.name, "")):
                 figures["computes"] = 1
             name = worst.name if worst is not None else ""
             yield Finding(Verdict.MACHINE, task=name, figures=figures, names=(host.name,))
@@ -204,6 +206,14 @@ def _waits(task: TaskSignals, starved: bool) -> bool:
     if task.cpu_wait is None:
         return task.cpu <= (WAITS_STARVED if starved else WAITS) * busy_share(task)
     return task.cpu + task.cpu_wait <= (WAITS_SERVED if starved else WAITS) * busy_share(task)
+
+
+def _is_served(task: TaskSignals) -> bool:
+    """Whether the task waits for a CPU, but computes little and waits for something else as well."""
+    if task.cpu is None or task.cpu_wait is None:
+        return False
+    waits = busy_share(task) - task.cpu_wait
+    return task.cpu <= WAITS * waits and waits - task.cpu >= OUTSIDE * busy_share(task)
 
 
 def _computes(task: TaskSignals) -> bool:

@@ -79,21 +79,28 @@ def _verdict(
         return f"not scaled: {one.fixed}", None, None
     if bar is not None and state.at < bar.until:
         return "no further changes: the last change had no effect", None, bar.until
-    wrong = next((alert for alert in state.alerts.values() if alert.vetoes), None)
+    lately = [alert for alert in state.alerts.values() if state.at - alert.seen < times.window_s]
+    wrong = next((alert for alert in lately if alert.vetoes), None)
     if wrong is not None:
         return f"not scaled while this alert is open: {wrong.cause}", wrong.since, None
     if needed is None:
         return "not scaled: the throughput of a task is not known yet", None, None
     if wants is not None and one.tasks >= high:
-        return f"it needs {max(needed, one.tasks)} tasks, and scale.max.{name} is {high}; raise the limit", wants, None
+        return f"it needs {max(needed, one.tasks + 1)} tasks, and scale.max.{name} is {high}; raise the limit", wants, None
+    settled = max(wants + times.sure_s, state.changed_at + times.window_s) if wants is not None else 0.0
+    if wants is not None and settled > state.at:
+        return f"it needs more tasks and gets them after {format_duration(times.sure_s)}", wants, settled
     if wants is not None:
-        return f"it needs more tasks and gets them after {format_duration(times.sure_s)}", wants, wants + times.sure_s
-    if spare is not None:
-        last = state.shrunk.get(name)
-        again = last.at + times.shrink_s if last is not None else 0.0
-        if again > spare + times.spare_s:
-            pause = format_duration(times.shrink_s)
-            return f"it has more tasks than it needs; at most one reduction is made in {pause}", spare, again
-        text = f"it has more tasks than it needs; some are removed after {format_duration(times.spare_s)}"
-        return text, spare, spare + times.spare_s
-    return "it has enough tasks", None, None
+        return "its tasks are busy; it gets more unless the backlog is gone soon or the load needs no more", wants, None
+    if needed > one.tasks:
+        return "it may need more tasks; it gets them when it is too busy or holds the topology up", None, None
+    if spare is None or needed >= one.tasks:
+        return "it has enough tasks", None, None
+    last, text = state.shrunk.get(name), "it has more tasks than it needs"
+    again = last.at + times.shrink_s if last is not None else 0.0
+    if again > max(spare + times.spare_s, state.at):
+        return f"{text}; at most one reduction is made in {format_duration(times.shrink_s)}", spare, again
+    if spare + times.spare_s > state.at:
+        return f"{text}; some are removed after {format_duration(times.spare_s)}", spare, spare + times.spare_s
+    why = "while there is an alert or a backlog, or while other days or the memory of its keys need them"
+    return f"{text}; none is removed {why}", spare, None

@@ -118,6 +118,8 @@ class Times(Struct, frozen=True):
     day_s: float = 86_400.0
     look_s: float = 60.0
     window_s: float = 300.0
+    #: How long the cause of an alert must not have been found before the alert is cleared.
+    clear_s: float = 300.0
     #: Time until the effect of a change can be judged.
     settle_s: float = 180.0
     #: Seconds for which more tasks must have been needed before tasks are added.
@@ -144,6 +146,7 @@ class Times(Struct, frozen=True):
             shared,
             look_s=look_s,
             window_s=max(15.0, shared.window_s),
+            clear_s=max(60.0, shared.clear_s),
             settle_s=max(10.0, shared.settle_s),
             sure_s=max(2 * look_s, shared.sure_s),
             spare_s=max(6 * look_s, shared.spare_s),

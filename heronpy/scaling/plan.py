@@ -234,14 +234,17 @@ class _Round:
             return "dropped" not in one.figures
         if one.verdict is Verdict.STOPPED:
             return not any(other.verdict is Verdict.UNDER_PROVISIONED for other in self.look.findings)
-        return one.verdict not in _HARMLESS and not self._always_waits(one) and not self._is_beside(one)
+        return one.verdict not in _HARMLESS and not self._always_waits(one) and not _spares_tasks(one)
 
     def _is_beside(self, one: Finding) -> bool:
         """Whether a machine is full, but the component that holds the topology up does not wait for a CPU."""
-        if one.verdict is not Verdict.MACHINE or one.task or "computes" in one.figures:
+        if not _spares_tasks(one):
             return False
         others = self.look.findings
-        return any(other.verdict is Verdict.UNDER_PROVISIONED or self._always_waits(other) for other in others)
+        wanted = self.plan is not None or any(key.startswith("wants:") for key in self.was.since)
+        return wanted or any(
+            other.verdict is Verdict.UNDER_PROVISIONED or self._always_waits(other) for other in others
+        )
 
     def _always_waits(self, one: Finding) -> bool:
         """Whether a component waits no longer than usual, so that more tasks allow more simultaneous calls.
@@ -515,7 +518,8 @@ class _Round:
             text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
             component = "" if one.verdict in OF_MACHINES else one.component
             # In the beginning, only some tasks of a slow host may be slow.
-            waits_s = self.times.sure_s if one.verdict is Verdict.SLOW_TASK else 0.0
+            later = one.verdict is Verdict.SLOW_TASK or (one.verdict is Verdict.MACHINE and not vetoes)
+            waits_s = self.times.sure_s if later else 0.0
             alerts.append(Alert(component, one.verdict.value, text, vetoes, waits_s))
         self.found = alerts + self.found
         alone = not self.found and not pressed and self.plan is None and not self.changing
@@ -534,7 +538,7 @@ class _Round:
         return few or self._always_waits(one) or self._is_beside(one)
 
     def _outcome(self) -> Outcome:
-        alerts, said = watched(self.alerts, self.found, self.now, self.times.window_s)
+        alerts, said = watched(self.alerts, self.found, self.now, self.times.clear_s)
         plan = Plan(self.now, self.trials) if self.trials else self.plan
         changes: dict[str, dict[str, Any]] = {}
         for name, trial in self.trials.items():
@@ -568,6 +572,11 @@ class _Round:
     def _keys(self, name: str) -> float | None:
         keys = self.parts[name].keys
         return keys * self.parts[name].tasks if keys is not None else None
+
+
+def _spares_tasks(one: Finding) -> bool:
+    """Whether a machine is full, but no busy component computes, so that more tasks may still help."""
+    return one.verdict is Verdict.MACHINE and not one.task and "computes" not in one.figures
 
 
 def _is_made(trial: Trial, one: Figures | None) -> bool:

@@ -129,6 +129,15 @@ def test_tasks_that_wait_as_they_always_do_are_too_few_also_on_a_full_machine() 
     assert [(one.verdict, one.task) for one in found] == [(Verdict.MACHINE, "count-2")]
 
 
+def test_tasks_that_compute_little_are_too_few_even_if_they_wait_for_a_cpu() -> None:
+    """The spout is busy whenever nothing holds it, so it does not count as a task that computes."""
+    starved, usual = [HostSignals("h1", 2, 0.98, 2.0, 0.1)], {"usual_s": {"count": 0.0012}}
+    sleeps = bolt(2, 0.99, 730, cpu=0.05, cpu_wait=0.6, wall_s=0.0014)
+    found = diagnose(signals(sleeps, held=0.9, culprits=["count-2"], hosts=starved, **usual))
+    assert [(one.verdict, one.task) for one in found] == [(Verdict.UNDER_PROVISIONED, ""), (Verdict.MACHINE, "")]
+    assert "computes" not in found[1].figures
+
+
 def test_a_task_that_gets_less_cpu_than_the_others_is_not_slow() -> None:
     """One of four had half the rate of the others in the first seconds on a machine that was full."""
     starved = [HostSignals("h1", 2, 0.98, 2.0, 0.9)]

@@ -79,6 +79,49 @@ def test_a_full_machine_is_no_reason_against_tasks_that_wait_for_something_else(
     for held in (replace(full, task="work-1"), replace(full, figures=figures | {"computes": 1.0})):
         job = Job()
         assert [type(one) for one in job.looks(3, (held, *FEW))] == [Alerted]
+    job = Job()
+    job.look(FEW)
+    job.looks(2, (full,))
+    assert [type(one) for one in job.looks(3, FEW)] == [Changed], "a look without too few tasks starts no alert"
+    idle = Job(busy=0.1)
+    assert not idle.looks(2, (full,)), "it is told when it has lasted"
+    assert [one.text for one in idle.looks(1, (full,))] == [
+        "h1 has no free CPU: Day uses 0.1 of 2 cores, other processes 1.9"
+    ]
+
+
+def test_an_alert_of_a_short_day_does_not_come_and_go() -> None:
+    times, state, said = Times.of(1200.0), State(), list[Any]()
+    bolt = Figures(name="work", is_spout=False, tasks=1, processed=10.0, busy=0.1)
+    read = Figures(name="read", is_spout=True, tasks=1, processed=10.0, busy=0.1)
+    for look in range(24):
+        found = (Finding(Verdict.HUNG, "work", "work-1", {"silent_s": 30.0}),) if look % 6 == 0 else ()
+        seen = Observation(topology="Day", at=NOON + 5 * look, components=(read, bolt), findings=found)
+        outcome = decide(state, seen, GOAL, times)
+        state, said = outcome.state, [*said, *outcome.decisions]
+    assert [type(one) for one in said] == [Alerted]
+
+
+def test_what_is_explained_does_not_contradict_its_figures() -> None:
+    def verdict(job: Job) -> tuple[int | None, str, float | None]:
+        one = {one.component: one for one in explained(job.state, job.newest, GOAL, TIMES)}["work"]
+        return one.needed, one.verdict, one.until
+
+    job = Job(tasks=1, processed=900.0, busy=0.99)
+    job.look()
+    assert verdict(job) == (
+        2,
+        "it may need more tasks; it gets them when it is too busy or holds the topology up",
+        None,
+    )
+    job = Job(tasks=6, processed=3900.0, busy=0.67)
+    job.look(SPARE)
+    assert verdict(job)[:2] == (6, "it has enough tasks")
+    job = Job(tasks=6, processed=1000.0, busy=0.2)
+    job.look(SPARE)
+    assert verdict(job)[1].endswith("some are removed after 1h00m") and verdict(job)[2] == job.now + TIMES.spare_s
+    job.looks(70, SPARE, held=0.5)
+    assert "none is removed while there is an alert or a backlog" in verdict(job)[1] and verdict(job)[2] is None
 
 
 def test_other_days_are_part_of_the_size() -> None:

@@ -56,9 +56,12 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
     for name, one in found["components"].items():
         limits = "" if one["high"] is None else f" of {one['low']} to {one['high']}"
         waits = "" if one["waits"] is None else f", {one['waits']:,.0f} wait"
-        needs = "" if one["needed"] is None else f"; {one['needed']} are needed"
+        needed = one["needed"] or 0
+        needs = f"; {counted(needed, 'task')} {'is' if needed == 1 else 'are'} needed" if needed else ""
         say(f"{name}  {counted(one['tasks'], 'task')}{limits}{figures_text(one)}{waits}{needs}")
         times = [f"{what} {moment(one[what])}" for what in ("since", "until") if one[what] is not None]
+        if one["until"] is not None and one["until"] <= time.time():
+            times = times[:-1]
         say(f"  now: {one['verdict']}" + (f" ({', '.join(times)})" if times else ""))
         for last in one["decided"]:
             say(f"  {moment(last['at'])}  {last['text']}")
