@@ -99,7 +99,7 @@ def watched(
             after[key] = replace(open_one, text=one.text, told=True)
     for key, one in opened.items():
         if not 0 <= now - after[key].seen < clear_s:
-            said += [Cleared(one.component, one.cause, f"no longer true: {one.text}")] if one.told else []
+            said += [Cleared(one.component, one.cause, f"over: {one.text}")] if one.told else []
             del after[key]
     return after, said
 

@@ -50,6 +50,7 @@ HELPED: Final = 0.5
 MEMORY_GROWS, MEMORY_SHARE, MEMORY_FULL = 1.5, 0.2, 0.8
 _BARS_MAX: Final = 6
 _GAP_LOOKS: Final = 5
+_MORE: Final = "the last step helped, so there may be up to twice as many now"
 
 
 class Trial(Struct, frozen=True):
@@ -333,11 +334,7 @@ class _Round:
                     continue
             text = size_text(one.name, key, figures | {"after": after}, self.times)
             if to_try:
-                step = (
-                    "the last step helped, so this step doubles the tasks"
-                    if one.name in self.helped
-                    else "one task is added"
-                )
+                step = _MORE if one.name in self.helped else "one task is added"
                 what = "the tasks wait for something other than a CPU, and their usual waiting time is not known yet"
                 text = f"{one.name} {before} -> {after} {_unit(key)}: {what}; {step}"
             self._change(one, key, before, after, figures | {"after": after}, text)

@@ -262,6 +262,7 @@ def test_a_cause_is_told_once_until_it_has_gone() -> None:
     assert alert.text == f"work is waiting, not computing: {slow}; more tasks would not help"
     assert job.looks(4, FEW) == [], "it may come back"
     cleared, *_ = job.looks(1, FEW)
+    assert cleared.text == f"over: {alert.text}"
     assert isinstance(cleared, Cleared) and job.looks(2, SLOW)[0].cause == "dependency"
 
 
