@@ -86,7 +86,8 @@ def _verdict(
     if needed is None:
         return "not scaled: the throughput of a task is not known yet", None, None
     if wants is not None and one.tasks >= high:
-        return f"it needs {max(needed, one.tasks + 1)} tasks, and scale.max.{name} is {high}; raise the limit", wants, None
+        wanted = max(needed, one.tasks + 1)
+        return f"it needs {wanted} tasks, and scale.max.{name} is {high}; raise the limit", wants, None
     settled = max(wants + times.sure_s, state.changed_at + times.window_s) if wants is not None else 0.0
     if wants is not None and settled > state.at:
         return f"it needs more tasks and gets them after {format_duration(times.sure_s)}", wants, settled

@@ -227,7 +227,7 @@ def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     job = Job(replace(GOAL, max={"work": 4}))
     job.looks(3, FEW)
     assert job.work["tasks"] == 4
-    assert [one.text for one in job.of(Alerted)] == ["work needs 5 tasks, and scale.max.work is 4; raise it"]
+    assert [one.text for one in job.of(Alerted)] == ["work needs 5 tasks, and scale.max.work is 4; raise the limit"]
     unset = Job(replace(GOAL, max={}))
     unset.looks(5, FEW)
     assert [one.text for one in unset.said] == [
