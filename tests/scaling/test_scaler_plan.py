@@ -297,7 +297,7 @@ def test_without_figures_nothing_is_done() -> None:
     job = Job(busy=None)
     job.looks(200, SPARE)
     assert [one.cause for one in job.said] == ["figures"]
-    silent, state = [], State()
+    silent, state = list[Any](), State()
     for minute in range(10):
         outcome = decide(state, Observation(topology="Day", at=NOON + 60 * minute), GOAL, TIMES)
         state, silent = outcome.state, [*silent, *outcome.decisions]
