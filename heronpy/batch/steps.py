@@ -17,7 +17,7 @@ from heronpy.api.spout.split_spout import SplitSpout, checked_splits, split_line
 from heronpy.api.user_code import load_class
 from heronpy.batch import exchange
 from heronpy.batch.metrics import RunMetrics
-from heronpy.batch.progress import advanced, ended, started
+from heronpy.batch.progress import advanced, ended, stage_progress, started
 from heronpy.batch.record import RunState
 from heronpy.batch.rows import StageRows, sinks_of
 from heronpy.batch.run import RUN, Run
@@ -33,6 +33,7 @@ from heronpy.connectors.durable_files import make_record, write_record
 from heronpy.connectors.textfiles.textfilespout import TextFileOptions
 from heronpy.growing.patterns import parse
 from heronpy.growing.scan import Scanner
+from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import EnterList, KnownFile, ListFiles, TakeFiles, Who
 from heronpy.ingest.ledger.types import REPORT_MAX, Config, FileState, Kind
@@ -293,8 +294,11 @@ class Steps:
             write_record(path, msgspec.json.encode(advanced(before, record, stage, rate, now)))
 
     # ---- the end ------------------------------------------------------------------------------
-    def fail_unit(self, step: Step, unit: int, error: str) -> GaveUpError:
-        """Record that the run has failed because of a failed unit; see `fail`."""
+    def fail_unit(self, step: Step, unit: int, error: str, figures: Figures | None) -> GaveUpError:
+        """The same as `fail` for a unit that has failed. `figures`: those of the stage, with the last try."""
+        if figures is not None and not self.run.record.has_ended:
+            now = time.time()
+            self.note(stage_progress(step.stage, figures, "failed", {}), 0.0, now)
         told = f"unit {unit} of stage {step.name} has failed: {error}"
         if "MemoryError" in error or "ended: oom" in error:
             told += "; the unit needs more memory than is available"

@@ -243,6 +243,11 @@ def test_after_the_last_unit_the_command_and_the_table_say_what_is_done() -> Non
     assert said(working) == ("stage 2 of 2 (count): 1 of 2 units, 10B, 0s left", "0s")
     assert said(done) == ("stage 2 of 2 (count): 2 of 2 units, 20B, writing the output", "writing the output")
     assert table_of(stopped(done)).rows[1][-1] == ""
+    # A unit that is tried again.
+    again = msgspec.structs.replace(stages[1], done=0, bytes_done=0, in_work=1, next_try=2, tries_max=3)
+    retried = msgspec.structs.replace(working, stages=[stages[0], again], ends_in_s=None)
+    assert said(retried) == ("stage 2 of 2 (count): 0 of 2 units, 1 in work, try 2 of 3, 0B", "")
+    assert table_of(retried).rows[1][1] == "0 of 2, 1 in work, try 2 of 3"
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"run": 3}', b"[" * 100_000])

@@ -17,7 +17,7 @@ from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.launching import on_batch
 from heronpy.launching.model import Loaded
 from heronpy.proto import control_pb2, topology_pb2
-from heronpy.views.progress import WRITING, ends_in
+from heronpy.views.progress import WRITING, ends_in, in_work
 
 #: A keeper in one of these states has nothing left to do.
 _TIDY: Final = frozenset((control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED))
@@ -52,7 +52,7 @@ class BatchSubmit:
             return f"{counted(len(self._begun.stages), 'stage')}, none in progress"
         told = ends_in(found)
         ends = f", {told}{'' if told == WRITING else ' left'}" if told else ""
-        units = f"{now.done:,} of {now.units:,} units, {format_bytes(now.bytes_done)}"
+        units = f"{now.done:,} of {now.units:,} units{in_work(now)}, {format_bytes(now.bytes_done)}"
         return f"stage {now.number} of {len(found.stages)} ({', '.join(now.components)}): {units}{ends}"
 
     def is_done(self, status: control_pb2.StatusReply) -> bool:
