@@ -31,7 +31,7 @@ from heronpy.common.settings import Resolved, settings_for
 from heronpy.common.units import counted, format_bytes
 from heronpy.connectors.durable_files import make_record, write_record
 from heronpy.connectors.textfiles.textfilespout import TextFileOptions
-from heronpy.growing.patterns import parse
+from heronpy.growing.patterns import join, parse
 from heronpy.growing.scan import Scanner
 from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.ledger.reaching import Reached
@@ -299,19 +299,25 @@ class Steps:
         if figures is not None and not self.run.record.has_ended:
             now = time.time()
             self.note(stage_progress(step.stage, figures, "failed", {}), 0.0, now)
-        told = f"unit {unit} of stage {step.name} has failed: {error}"
+        # The ledger knows the file by its name in the folder with the logs.
+        name, root = error.partition(" bytes ")[0], step.options.files.root
+        place = f"{root}/{error}" if step.stage.source == "lines" and os.path.exists(join(root, name)) else error
+        told = f"unit {unit} of stage {step.name} has failed: {place}"
         if "MemoryError" in error or "ended: oom" in error:
             told += "; the unit needs more memory than is available"
             told += ", so most of its tuples may have the same few keys" if step.stage.source == "buckets" else ""
         return self.fail(told)
 
     def fail(
-        self, cause: str, cure: str = "fix the cause, and run the command again: it keeps the finished units"
+        self,
+        cause: str,
+        cure: str = "fix the cause, and run the command again: it keeps the finished units; after a change"
+        " of the program, add --resume",
     ) -> GaveUpError:
         """Record that the run has failed, unless the disk is full; return the error that ends the topology."""
         record = self.run.record
         if not record.has_ended:
-            record = replace(record, state=RunState.FAILED, cause=cause, ended_at=time.time())
+            record = replace(record, state=RunState.FAILED, cause=cause, cure=cure, ended_at=time.time())
             path = self.run.folder / PROGRESS
             with suppress(OSError, AnswerError):
                 self.run.write(record)

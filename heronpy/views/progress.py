@@ -147,4 +147,6 @@ def ends_in(found: Progress) -> str:
         return WRITING
     if found.ends_in_s is None:
         return ""
+    if found.ends_at_least and round(found.ends_in_s) == 0:
+        return ""  # the next stage is not known, so this says nothing
     return ("at least " if found.ends_at_least else "") + format_duration(round(found.ends_in_s))

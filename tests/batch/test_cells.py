@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import ITaskHook
 from heronpy.api.user_code import UserCodeError
-from heronpy.batch import cells, rows
+from heronpy.batch import cells, sources
 from heronpy.batch.exchange import BucketWriter, EndlessError
 from heronpy.connectors.files.sink import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
@@ -525,14 +526,15 @@ def test_a_repeated_unit_names_the_line_without_a_step_for_each_line(
         units.append(unit)
         return unit
 
-    step = rows._Row.step
+    read = sources.LinesCell.lines
 
-    def counted(self: Any, tries: int) -> None:
-        steps.append(tries)
-        step(self, tries)
+    def counted(self: sources.LinesCell, unit: LogUnit) -> Iterator[None]:
+        for _ in read(self, unit):
+            steps.append(unit.tries)
+            yield
 
     monkeypatch.setattr(batch, "LogUnit", made)
-    monkeypatch.setattr(rows._Row, "step", counted)
+    monkeypatch.setattr(sources.LinesCell, "lines", counted)
     with pytest.raises(UserCodeError, match="component b0: LookupError: wrong"):
         run(lines(tmp_path, *texts), (Wrong, SHUFFLE), (Counts, BY_WORD))
     suspect = units[-1].suspect
