@@ -78,8 +78,8 @@ class Watch:
 
 def _line(status: control_pb2.StatusReply, rows: list[ComponentRow], with_cause: bool = True) -> str:
     """A snapshot as one line, for outputs that are not terminals. A failed batch run says its cause at the end."""
-    failed = has_failed(status) and not with_cause
-    state = lifecycle_name(status.lifecycle) if failed else summary.state_text(status)
+    short = has_failed(status) and not with_cause
+    state = lifecycle_name(status.lifecycle) if short else summary.state_text(status)
     parts = [f"{format_duration(status.uptime_s)} {clean(state)}"]
     for row in rows:
         counts = f"{row.emitted:,} emitted" if row.is_spout else f"{row.executed:,} executed"
