@@ -129,15 +129,23 @@ class BatchKeeper(LogKeeper):
 
     def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
         """Write the figures of the run for people."""
-        stage = stage_progress(step.stage, figures, state, self._slow)
+        next_try, tries_max = self._next_try(step, figures) if state == "running" else (0, 0)
+        stage = stage_progress(step.stage, figures, state, self._slow, next_try, tries_max)
         self._steps.note(stage, self._rate.per_s(now, stage.bytes_done), now)
+
+    def _next_try(self, step: Step, figures: Figures) -> tuple[int, int]:
+        """The next try of the unit in work that has failed most often, and how many tries a unit has."""
+        if not figures.tries_failed or UnitState.LEASED not in figures.units:
+            return 0, 0
+        most = max((unit.tries for unit in self._asking.ask(ListUnits(UnitState.LEASED)).units), default=0)
+        return (most + 1, step.options.config.tries_max) if most else (0, 0)
 
     def _conclude(self) -> None:
         assert self._step_now is not None
         # For the ledger the stage is over even if units have failed. The run then fails, but the worker may not have
         # reported it yet.
         for failed in self._asking.ask(ListUnits(UnitState.FAILED, 1)).units:
-            raise self._steps.fail_unit(self._step_now, failed.unit, failed.error)
+            raise self._steps.fail_unit(self._step_now, failed.unit, failed.error, self._asking.ask(Show()))
         if self._steps.is_last(self._step_now):
             self.busy()
             self._note(self._step_now, self._asking.ask(Show()), "running", time.time())

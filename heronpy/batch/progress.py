@@ -52,8 +52,12 @@ def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: floa
     )
 
 
-def stage_progress(stage: Stage, found: Figures, state: str, slow: Mapping[str, float]) -> StageProgress:
-    """The progress of a stage from its pipeline's figures. `slow`: slow containers, and their slowdown factors."""
+def stage_progress(
+    stage: Stage, found: Figures, state: str, slow: Mapping[str, float], next_try: int = 0, tries_max: int = 0
+) -> StageProgress:
+    """One stage from the figures of its pipeline; `slow`: the slow containers, and how many times slower they are.
+    `next_try`, `tries_max`: see `StageProgress`.
+    """
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}
     weights = {UnitState(name): weight for name, (_, weight) in found.units.items()}
     committed = counts.get(UnitState.COMMITTED, 0)
@@ -74,6 +78,9 @@ def stage_progress(stage: Stage, found: Figures, state: str, slow: Mapping[str, 
         tries_failed=found.tries_failed,
         in_vain=found.in_vain,
         failed=counts.get(UnitState.FAILED, 0),
+        in_work=counts.get(UnitState.LEASED, 0),
+        next_try=next_try,
+        tries_max=tries_max,
         slow=[Slow(container=int(container), ratio=factor) for container, factor in sorted(slow.items())],
     )
 

@@ -36,6 +36,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     state: RunState = RunState.RUNNING
     #: Why the run failed, in state FAILED.
     cause: str = ""
+    #: FAILED: what to do; "" if the cause says it.
+    cure: str = ""
     ended_at: float | None = None
     #: The topologies that have worked on the run: each submit adds one.
     topology_ids: tuple[str, ...] = ()
@@ -110,8 +112,8 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
         )
     if newest.code != wanted.code and not wanted.resume:
         raise TopologyError(
-            f"run {newest.run} has not finished, and the program has changed since; give --resume to continue it,"
-            " which keeps the results of the old code, or --fresh to begin another run"
+            f"run {newest.run} has not finished, and the program or its arguments have changed since; give --resume to"
+            " continue it, which keeps the results of the old code, or --fresh to begin another run"
         )
     return True
 

@@ -128,7 +128,7 @@ class StageRows:
             head = row.cells[0]
             if isinstance(head, LinesCell):
                 for _ in head.lines(unit):
-                    row.step(unit.tries)
+                    row.step(0)
                     yield
             else:
                 assert isinstance(head, SplitsCell)

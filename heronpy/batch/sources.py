@@ -13,7 +13,7 @@ from typing import Any
 
 from heronpy.api.spout.base_spout import BaseSpout
 from heronpy.api.spout.split_spout import To, split_of
-from heronpy.batch.cells import ObjectCell
+from heronpy.batch.cells import ObjectCell, SinkCell
 from heronpy.batch.exchange import EndlessError, Saved
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout, flag
 from heronpy.plan.emit_rules import Columns
@@ -22,6 +22,8 @@ from heronpy.task.user_code import columns_of, emit_columns, emit_one
 
 #: Number of lines, or of tuples of a split, in one step.
 CHUNK = 1024
+#: Number of lines in one step when each line passes the stage apart.
+APART = 256
 #: Longest pause of a step, and pause after a call that emitted nothing and requested no time for the next call, in s.
 _PAUSE_S, _DRY_S = 0.01, 0.001
 
@@ -215,11 +217,16 @@ class LinesCell(SpoutCell):
         return iter(())
 
     def lines(self, unit: Any) -> Iterator[None]:
-        """Emit the lines of a unit, one by one if the unit has failed before."""
+        """Emit the lines of a unit. If the unit has failed before, each line passes the whole stage before the next
+        one is read, so that an error belongs to its line.
+        """
         stream = self.stream_named("default")
+        if unit.tries:
+            yield from self._lines_apart(unit, stream)
+            return
         if flag(self.user.config.get(TextFileSpout.EMIT_OFFSET, False)):
             located = unit.located()
-            while rows := list(islice(located, 1 if unit.tries else CHUNK)):
+            while rows := list(islice(located, CHUNK)):
                 self.push([list(column) for column in zip(*rows)], len(rows), stream)
                 yield
             return
@@ -227,6 +234,20 @@ class LinesCell(SpoutCell):
             for low in range(0, len(texts), CHUNK):
                 part = texts[low : low + CHUNK]
                 self.push([part], len(part), stream)
+                yield
+
+    def _lines_apart(self, unit: Any, stream: Any) -> Iterator[None]:
+        located = flag(self.user.config.get(TextFileSpout.EMIT_OFFSET, False))
+        rows = unit.located() if located else ((text,) for text in unit.lines())
+        cells = (self, *self.behind)
+        # The writer of a sink may refuse a row, and it gets the rows of a step together.
+        lines = 1 if any(isinstance(cell, SinkCell) for cell in cells) else APART
+        for number, row in enumerate(rows, 1):
+            self.push([[value] for value in row], 1, stream)
+            for cell in cells:
+                cell.drain()
+                cell.emitter.send_buffered()
+            if number % lines == 0:
                 yield
 
     def push(self, columns: list[list[Any]], size: int, stream: Any) -> None:

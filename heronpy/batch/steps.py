@@ -17,7 +17,7 @@ from heronpy.api.spout.split_spout import SplitSpout, checked_splits, split_line
 from heronpy.api.user_code import load_class
 from heronpy.batch import exchange
 from heronpy.batch.metrics import RunMetrics
-from heronpy.batch.progress import advanced, ended, started
+from heronpy.batch.progress import advanced, ended, stage_progress, started
 from heronpy.batch.record import RunState
 from heronpy.batch.rows import StageRows, sinks_of
 from heronpy.batch.run import RUN, Run
@@ -31,8 +31,9 @@ from heronpy.common.settings import Resolved, settings_for
 from heronpy.common.units import counted, format_bytes
 from heronpy.connectors.durable_files import make_record, write_record
 from heronpy.connectors.textfiles.textfilespout import TextFileOptions
-from heronpy.growing.patterns import parse
+from heronpy.growing.patterns import join, parse
 from heronpy.growing.scan import Scanner
+from heronpy.ingest.ledger.commands import Figures
 from heronpy.ingest.ledger.reaching import Reached
 from heronpy.ingest.ledger.requests import EnterList, KnownFile, ListFiles, TakeFiles, Who
 from heronpy.ingest.ledger.types import REPORT_MAX, Config, FileState, Kind
@@ -293,21 +294,30 @@ class Steps:
             write_record(path, msgspec.json.encode(advanced(before, record, stage, rate, now)))
 
     # ---- the end ------------------------------------------------------------------------------
-    def fail_unit(self, step: Step, unit: int, error: str) -> GaveUpError:
-        """Record that the run has failed because of a failed unit; see `fail`."""
-        told = f"unit {unit} of stage {step.name} has failed: {error}"
+    def fail_unit(self, step: Step, unit: int, error: str, figures: Figures | None) -> GaveUpError:
+        """The same as `fail` for a unit that has failed. `figures`: those of the stage, with the last try."""
+        if figures is not None and not self.run.record.has_ended:
+            now = time.time()
+            self.note(stage_progress(step.stage, figures, "failed", {}), 0.0, now)
+        # The ledger knows the file by its name in the folder with the logs.
+        name, root = error.partition(" bytes ")[0], step.options.files.root
+        place = f"{root}/{error}" if step.stage.source == "lines" and os.path.exists(join(root, name)) else error
+        told = f"unit {unit} of stage {step.name} has failed: {place}"
         if "MemoryError" in error or "ended: oom" in error:
             told += "; the unit needs more memory than is available"
             told += ", so most of its tuples may have the same few keys" if step.stage.source == "buckets" else ""
         return self.fail(told)
 
     def fail(
-        self, cause: str, cure: str = "fix the cause, and run the command again: it keeps the finished units"
+        self,
+        cause: str,
+        cure: str = "fix the cause, and run the command again: it keeps the finished units; after a change"
+        " of the program, add --resume",
     ) -> GaveUpError:
         """Record that the run has failed, unless the disk is full; return the error that ends the topology."""
         record = self.run.record
         if not record.has_ended:
-            record = replace(record, state=RunState.FAILED, cause=cause, ended_at=time.time())
+            record = replace(record, state=RunState.FAILED, cause=cause, cure=cure, ended_at=time.time())
             path = self.run.folder / PROGRESS
             with suppress(OSError, AnswerError):
                 self.run.write(record)

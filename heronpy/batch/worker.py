@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -16,8 +17,9 @@ from heronpy.batch.progress import pause_s
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import HeronError, LedgerAwayError
 from heronpy.ingest.figures import WORK, Counters
+from heronpy.ingest.ledger.commands import Show
 from heronpy.ingest.ledger.requests import Idle
 from heronpy.ingest.worker import LogWorker
 
@@ -115,7 +117,10 @@ class BatchWorker(LogWorker):
     def _fail(self, unit: int, error: str) -> None:
         """Fail the run because of a failed unit: raise GaveUpError."""
         assert self._step_now is not None
-        raise self._steps.fail_unit(self._step_now, unit, error)
+        figures = None
+        with suppress(LedgerAwayError):
+            figures = self._asking.ask(Show())
+        raise self._steps.fail_unit(self._step_now, unit, error, figures)
 
     def _blamed(self, cause: BaseException) -> None:
         """Raise errors for which the unit is not to blame: a damaged input file, or a spout that may be endless.

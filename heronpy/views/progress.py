@@ -47,8 +47,12 @@ class StageProgress(Struct, kw_only=True):
     preempted: int = 0
     tries_failed: int = 0
     in_vain: int = 0
-    #: Units that need a user's decision.
+    #: Units that need a user's decision, and units that workers are processing.
     failed: int = 0
+    in_work: int = 0
+    #: If an unfinished unit has failed: its next try, and how many tries a unit has.
+    next_try: int = 0
+    tries_max: int = 0
     slow: list[Slow] = msgspec.field(default_factory=list)
 
 
@@ -119,10 +123,18 @@ def _cells(one: StageProgress) -> list[str]:
     ]
     return [
         f"{one.number} {', '.join(one.components)}",
-        f"{one.done:,} of {one.units:,}" if known else "",
+        f"{one.done:,} of {one.units:,}{in_work(one)}" if known else "",
         format_bytes(one.bytes_done) if one.done else "",
         "; ".join(part for part in attempts if part),
     ]
+
+
+def in_work(one: StageProgress) -> str:
+    """`, 1 in work, try 2 of 3`; "" unless a worker is processing a unit of a running stage."""
+    if one.state != "running" or not one.in_work:
+        return ""
+    tries = f", try {one.next_try} of {one.tries_max}" if one.next_try else ""
+    return f", {one.in_work:,} in work{tries}"
 
 
 def ends_in(found: Progress) -> str:
@@ -135,4 +147,6 @@ def ends_in(found: Progress) -> str:
         return WRITING
     if found.ends_in_s is None:
         return ""
+    if found.ends_at_least and round(found.ends_in_s) == 0:
+        return ""  # the next stage is not known, so this says nothing
     return ("at least " if found.ends_at_least else "") + format_duration(round(found.ends_in_s))

@@ -135,7 +135,7 @@ def attempts_text(
         f"{counted(backups, 'backup')} ({won:,} won)" if backups else "",
         f"{preempted:,} preempted" if preempted else "",
         f"{in_vain:,} in vain" if in_vain else "",
-        f"{failed:,} failed" if failed else "",
+        f"{failed:,} failed {'try' if failed == 1 else 'tries'}" if failed else "",
     ]
     told = ", ".join(part for part in parts if part)
     return f"{attempts:,}: {told}" if told else f"{attempts:,}"

@@ -334,6 +334,8 @@ def test_a_broken_split_fails_the_run_by_its_place(tmp_path: Path, monkeypatch: 
     record = run.run.record
     assert record.state is RunState.FAILED and "component numbers: ValueError: split-7 is broken" in record.cause
     assert run.run.progress.state == "FAILED" and not rows_of(tmp_path / "out")
+    # The figures have the last try too, and history has an exception for each.
+    assert sum(stage.tries_failed for stage in run.run.progress.stages) == 3
 
 
 def test_a_stage_with_a_failed_unit_never_ends_and_the_run_goes_on_whole(

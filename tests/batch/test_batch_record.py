@@ -92,7 +92,7 @@ def test_a_command_leaves_a_run_alone_that_another_one_has_just_started(
         (replace(NEWEST, state=RunState.HELD, hold=True), Wanted("one"), False),
         (NEWEST, Wanted("two", fresh=True), False),
         (NEWEST, Wanted("two", resume=True), True),
-        (NEWEST, Wanted("two"), "visits/3 has not finished, and the program has changed"),
+        (NEWEST, Wanted("two"), "visits/3 has not finished, and the program or its arguments have changed"),
         (NEWEST, Wanted("one", hold=True), "neither --as nor --hold"),
         (replace(NEWEST, like="visits/1"), Wanted("one"), "--as visits/1"),
         (NEWEST, Wanted("one", resume=True, fresh=True), "exclude each other"),

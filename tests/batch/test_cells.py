@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,11 +23,12 @@ from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import ITaskHook
 from heronpy.api.user_code import UserCodeError
-from heronpy.batch import cells
+from heronpy.batch import cells, sources
 from heronpy.batch.exchange import BucketWriter, EndlessError
 from heronpy.connectors.files.sink import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
-from heronpy.simulator import Simulator
+from heronpy.ingest.unit import LogUnit
+from heronpy.simulator import Simulator, batch
 
 SHUFFLE = Grouping.SHUFFLE
 BY_WORD = Grouping.fields("word")
@@ -497,3 +499,44 @@ def test_an_empty_input_gives_an_empty_result(tmp_path: Path) -> None:
     """Where tasks are declared they finish all the same."""
     assert run(lines(tmp_path), (Words, SHUFFLE), (Counts, BY_WORD)).rows("sink") == []
     assert run(lines(tmp_path), (Words, SHUFFLE), (Counts, Grouping.LOWEST)).rows("sink") == [["finish", 0]]
+
+
+class Wrong(Bolt):
+    outputs: ClassVar[list[Any]] = ["word"]
+
+    def process(self, tup: Any) -> None:
+        if tup.values[0] == "wrong":
+            raise LookupError("wrong")
+        self.emit([tup.values[0]])
+
+
+@pytest.mark.parametrize("bad", [0, 300, 999])
+def test_a_repeated_unit_names_the_line_without_a_step_for_each_line(
+    bad: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step costs a turn of the worker and a write, so a step for each line made a try 100 times as long."""
+    texts = ["right"] * 1000
+    texts[bad] = "wrong"
+    units: list[LogUnit] = []
+    steps: list[int] = []
+
+    def made(*args: Any, **kwargs: Any) -> LogUnit:
+        unit = LogUnit(*args, **kwargs)
+        unit.tries = 1
+        units.append(unit)
+        return unit
+
+    read = sources.LinesCell.lines
+
+    def counted(self: sources.LinesCell, unit: LogUnit) -> Iterator[None]:
+        for _ in read(self, unit):
+            steps.append(unit.tries)
+            yield
+
+    monkeypatch.setattr(batch, "LogUnit", made)
+    monkeypatch.setattr(sources.LinesCell, "lines", counted)
+    with pytest.raises(UserCodeError, match="component b0: LookupError: wrong"):
+        run(lines(tmp_path, *texts), (Wrong, SHUFFLE), (Counts, BY_WORD))
+    suspect = units[-1].suspect
+    assert suspect is not None and (suspect.begin, suspect.end) == (bad * 6, bad * 6 + 6)
+    assert len(steps) <= 5

@@ -20,6 +20,7 @@ from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Run, Runs
 from heronpy.batch.topology import run_topology
 from heronpy.cli.submit.batch_mode import BatchSubmit
+from heronpy.cli.submit.waiting import TopologyFailed
 from heronpy.clusters import history
 from heronpy.net.answers import packed
 from heronpy.proto import control_pb2
@@ -243,6 +244,30 @@ def test_after_the_last_unit_the_command_and_the_table_say_what_is_done() -> Non
     assert said(working) == ("stage 2 of 2 (count): 1 of 2 units, 10B, 0s left", "0s")
     assert said(done) == ("stage 2 of 2 (count): 2 of 2 units, 20B, writing the output", "writing the output")
     assert table_of(stopped(done)).rows[1][-1] == ""
+    # A unit that is tried again.
+    again = msgspec.structs.replace(stages[1], done=0, bytes_done=0, in_work=1, next_try=2, tries_max=3)
+    retried = msgspec.structs.replace(working, stages=[stages[0], again], ends_in_s=None)
+    assert said(retried) == ("stage 2 of 2 (count): 0 of 2 units, 1 in work, try 2 of 3, 0B", "")
+    assert table_of(retried).rows[1][1] == "0 of 2, 1 in work, try 2 of 3"
+
+
+def test_a_failed_batch_run_is_told_in_one_sentence_with_each_traceback_once() -> None:
+    """Its workers and keepers give up with the same sentence, and each try has the same traceback."""
+    reply = control_pb2.ExceptionsReply()
+    for number in (1, 2, 3):
+        text = f"unit 1, try {number}: boo\nTraceback (most recent call last):\n  File parse.py\nValueError: boo"
+        reply.exceptions.add(type="heronpy.api.user_code.UserCodeError", message="boo", traceback=text)
+    reply.exceptions.add(type="heronpy.common.errors.GaveUpError", message="unit 1 has failed", traceback="keeper.py")
+    record = SimpleNamespace(
+        run="wordy/1", topology="wordy", state=RunState.FAILED, cause="unit 1 has failed", cure="fix it"
+    )
+    begun: Any = SimpleNamespace(run=SimpleNamespace(record=record))
+    session: Any = SimpleNamespace(ask=lambda *args: reply)
+    found = BatchSubmit(begun, word_count(), ()).failure(
+        session, TopologyFailed("container_1_batch_1 failed", control_pb2.StatusReply(), "long")
+    )
+    assert str(found) == "batch run wordy/1 is FAILED: unit 1 has failed; fix it"
+    assert found.report.count("Traceback") == 1 and "keeper.py" not in found.report
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"run": 3}', b"[" * 100_000])

@@ -211,7 +211,7 @@ def test_on_bad_fail_halves_what_kills_its_workers_down_to_a_line() -> None:
     assert dies(world, "out of memory", memory=True).failed == ()  # the other half is tried once
     halve = lease(world)
     failed = world.ask(world.workers[0], SplitAt(halve.unit, halve.attempt, 1, begin=None))
-    assert isinstance(failed, Failed) and failed.error == "a 60-100: out of memory"
+    assert isinstance(failed, Failed) and failed.error == "a bytes 60-100: out of memory"
     assert world.ask(world.user, Show()).tries_failed == 3
 
 
@@ -223,7 +223,7 @@ def test_on_bad_fail_names_the_line_at_which_each_worker_died() -> None:
     assert dies(world, "crashed", line).failed == ()
     [failed] = dies(world, "crashed", line).failed
     [unit] = units_of(world)
-    assert (unit.id, unit.state, unit.error) == (failed, UnitState.FAILED, "a 30-40: crashed")
+    assert (unit.id, unit.state, unit.error) == (failed, UnitState.FAILED, "a bytes 30-40: crashed")
 
 
 def test_on_bad_fail_takes_nothing_apart_that_raises() -> None:
@@ -235,7 +235,7 @@ def test_on_bad_fail_takes_nothing_apart_that_raises() -> None:
         world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "boo"))
         world.now += 1.0
     [unit] = units_of(world)
-    assert unit.state is UnitState.FAILED and unit.error == "a 0-100: boo"
+    assert unit.state is UnitState.FAILED and unit.error == "a bytes 0-100: boo"
     # Nothing else is handed out until a user has it tried again.
     see(world, "b", 100)
     world.ask(world.keepers[0], Cut())

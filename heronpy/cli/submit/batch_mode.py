@@ -12,12 +12,13 @@ from heronpy.batch.record import RunState
 from heronpy.batch.topology import KEEPER
 from heronpy.cli.look.batch_runs import print_stages
 from heronpy.cli.output import clean, command, say, warning
+from heronpy.cli.submit.waiting import TopologyFailed, user_errors
 from heronpy.clusters.session import Session
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.launching import on_batch
 from heronpy.launching.model import Loaded
 from heronpy.proto import control_pb2, topology_pb2
-from heronpy.views.progress import WRITING, ends_in
+from heronpy.views.progress import WRITING, ends_in, in_work
 
 #: A keeper in one of these states has nothing left to do.
 _TIDY: Final = frozenset((control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED))
@@ -48,11 +49,14 @@ class BatchSubmit:
         assert self._begun.run is not None
         found = self._begun.run.progress
         now = next((one for one in found.stages if one.state == "running"), None)
+        failed = next((one for one in found.stages if one.state == "failed"), None)
+        if failed is not None:
+            return f"stage {failed.number} of {len(found.stages)} ({', '.join(failed.components)}) has failed"
         if now is None:
             return f"{counted(len(self._begun.stages), 'stage')}, none in progress"
         told = ends_in(found)
         ends = f", {told}{'' if told == WRITING else ' left'}" if told else ""
-        units = f"{now.done:,} of {now.units:,} units, {format_bytes(now.bytes_done)}"
+        units = f"{now.done:,} of {now.units:,} units{in_work(now)}, {format_bytes(now.bytes_done)}"
         return f"stage {now.number} of {len(found.stages)} ({', '.join(now.components)}): {units}{ends}"
 
     def is_done(self, status: control_pb2.StatusReply) -> bool:
@@ -86,6 +90,16 @@ class BatchSubmit:
         counts = f"{counted(len(begun.stages), 'stage')}, {counted(begun.workers, 'worker')}"
         say(f"  batch:  run {record.number} of {record.topology}{f', which {what}' if what else ''}; {counts}")
 
+    def failure(self, session: Session, found: TopologyFailed) -> TopologyFailed:
+        """What the command says if the run has failed: its cause, and each error of user code once."""
+        record = self._begun.run.record if self._begun.run is not None else None
+        if record is None or record.state is not RunState.FAILED:
+            return found
+        cause = f"{record.cause}; {record.cure}" if record.cure else record.cause
+        return TopologyFailed(
+            f"batch run {record.run} is FAILED: {clean(cause)}", found.status, user_errors(session, record.topology)
+        )
+
     def say_ended(self, session: Session) -> None:
         """Print the results of the run."""
         if self._begun.run is None:
@@ -94,9 +108,10 @@ class BatchSubmit:
         took = format_duration((record.ended_at or record.submitted_at) - record.submitted_at)
         said = [f"batch run {record.number} of {record.topology}", record.boundary]
         say(": ".join(part for part in said if part))
-        keys = f": {record.keys:,} keys" if record.keys else ""
+        keys = f": {counted(record.keys, 'key')}" if record.keys else ""
         if record.state is RunState.HELD:
-            say(f"finished in {took}{keys}; nothing is published; to compare it: heron compare RUN {record.run}")
+            other = record.like or "RUN"
+            say(f"finished in {took}{keys}; nothing is published; to compare it: heron compare {other} {record.run}")
         elif record.savepoint:
             live = command("heron", "submit", session.target, *self._words, "--restore", "latest")
             say(f"finished in {took}{keys}; to continue as a stream: {live}")

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +88,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
             return
         with _taken_down_on_failure(session, started):
             if not options.detach:
-                _wait(session, planned, started, options, begun_at)
+                _wait(session, planned, started, options, begun_at, batch)
         # The topology runs from here on, even if stdout is closed.
         _say_launched(session, planned, started, options)
         if batch is not None:
@@ -145,12 +145,21 @@ def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
         say(f"The scheduler of '{name}' was asked to end; its containers keep running")
 
 
-def _wait(session: Session, planned: Planned, started: Started, options: SubmitOptions, begun_at: float) -> None:
+def _wait(
+    session: Session,
+    planned: Planned,
+    started: Started,
+    options: SubmitOptions,
+    begun_at: float,
+    batch: BatchSubmit | None,
+) -> None:
     try:
         until_running(session, started, planned.tasks, options.timeout_s, begun_at, options.queue_timeout_s)
     except TopologyFailed as failed:
         if options.wait:
             _say_tuples(failed.status)
+        if batch is not None:
+            raise batch.failure(session, failed) from None
         raise
     except KeyboardInterrupt:
         name = planned.topology.name
@@ -189,12 +198,13 @@ def _watch(
     if batch is not None and batch.is_batch:
         watch = Watch(session, started.record, batch.progress, batch.is_done)
     try:
-        with _tuples_at_an_early_end(watch):
+        with nullcontext() if batch is not None and batch.is_batch else _tuples_at_an_early_end(watch):
             return watch.until_finished()
-    except TopologyFailed:
+    except TopologyFailed as found:
+        failed = found if batch is None else batch.failure(session, found)
         with uninterrupted():
             _take_down(session, started, Doing.FINISHING)
-        raise
+        raise failed from None
     except KeyboardInterrupt:
         if options.kill_on_interrupt:
             warn(f"interrupted: removing topology '{name}'")

@@ -15,7 +15,7 @@ from heronpy.cli.render.exceptions import exception_text
 from heronpy.cli.render.progress import Progress
 from heronpy.cli.render.summary import failure_report, missing, ready
 from heronpy.clusters.session import Session, failed_of
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import GaveUpError, HeronError
 from heronpy.common.states import has_failed
 from heronpy.launching.model import Started
 from heronpy.launching.spawning import scheduler_died
@@ -48,6 +48,16 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
     if status.startup_exceptions:
         return report
     return "\n\n".join(exception_text(item) for item in _exceptions(session, name)[-EXCEPTIONS_SHOWN:]) or report
+
+
+def user_errors(session: Session, name: str) -> str:
+    """The tracebacks of user code, each once: the tries of a unit raise the same error, with another first line."""
+    told = {
+        (item.type, item.traceback.partition("\n")[2] or item.message): item
+        for item in _exceptions(session, name)
+        if item.type.rpartition(".")[2] != GaveUpError.__name__
+    }
+    return "\n\n".join(exception_text(item) for item in list(told.values())[-EXCEPTIONS_SHOWN:])
 
 
 def _exceptions(session: Session, name: str) -> list[control_pb2.ExceptionReport]:

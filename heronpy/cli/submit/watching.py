@@ -15,6 +15,7 @@ from heronpy.clusters.session import Session
 from heronpy.common.states import has_failed, lifecycle_name
 from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2, plan_pb2
+from heronpy.views.progress import WRITING
 
 LINE_INTERVAL_S = 2.0
 
@@ -46,10 +47,17 @@ class Watch:
         if terminal:
             live(self._session, looks)
         else:
+            before = ""
             for status, rows in looks:
                 units = pipelines.lines(pipelines.ask(self._session, status))
-                said = [_line(status, [] if self._progress is not None else rows), *units]
-                say(" | ".join(map(clean, [*said, self._progress()] if self._progress is not None else said)))
+                if self._progress is None:
+                    say(" | ".join(map(clean, [_line(status, rows), *units])))
+                    continue
+                told = self._progress()
+                # Spark may write for an hour.
+                if not (told.endswith(WRITING) and told == before):
+                    say(" | ".join(map(clean, [_line(status, [], with_cause=False), *units, told])))
+                before = told
         assert self.last is not None
         return self.last
 
@@ -68,9 +76,11 @@ class Watch:
         return has_failed(status) or lifecycle_name(status.lifecycle) == "FINISHED" or self._done(status)
 
 
-def _line(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> str:
-    """A snapshot as one line, for outputs that are not terminals."""
-    parts = [f"{format_duration(status.uptime_s)} {clean(summary.state_text(status))}"]
+def _line(status: control_pb2.StatusReply, rows: list[ComponentRow], with_cause: bool = True) -> str:
+    """A snapshot as one line, for outputs that are not terminals. A failed batch run says its cause at the end."""
+    short = has_failed(status) and not with_cause
+    state = lifecycle_name(status.lifecycle) if short else summary.state_text(status)
+    parts = [f"{format_duration(status.uptime_s)} {clean(state)}"]
     for row in rows:
         counts = f"{row.emitted:,} emitted" if row.is_spout else f"{row.executed:,} executed"
         least = "at least " if row.at_least else ""

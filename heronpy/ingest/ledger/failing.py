@@ -164,7 +164,7 @@ def _place(draft: Draft, unit: Unit, line: requests.Line | None) -> str:
     number, begin, end = pieces[0]
     file = draft.get(File, number)
     more = f" and {len(pieces) - 1} more" if len(pieces) > 1 else ""
-    return f"{file.key if file is not None else number} {begin}-{end}{more}"
+    return f"{file.key if file is not None else number} bytes {begin}-{end}{more}"
 
 
 def _rested(unit: Unit, until: float) -> Unit:
