@@ -133,7 +133,7 @@ class MetricsInbox:
         return [self._reports[name] for name in sorted(self._reports)]
 
     def take_batch(self) -> control_pb2.MetricsBatch | None:
-        """Reports that the topology master has not received yet; None without any."""
+        """Return the reports that the topology master has not received yet; None if there are none."""
         if not self._fresh and not self._exceptions and not self._ended:
             return None
         batch = control_pb2.MetricsBatch(container=self._container)

@@ -250,8 +250,8 @@ def _refuse_own(options: UnitOptions) -> None:
         for root, folder in product(roots, {place, os.path.realpath(place)}):
             if may_match_below(Pattern(root, parse(logs).parts), folder, (HOME, PREFIX, BATCH)):
                 raise ConfigError(
-                    f"pipeline {options.pipeline!r} would read its own {what} {place}, whose files {options.logs} may"
-                    " match; move one of the two"
+                    f"pipeline {options.pipeline!r} would read its own {what} {place}: the pattern {options.logs} may"
+                    " match its files; move one of the two"
                 )
 
 

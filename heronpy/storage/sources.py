@@ -323,14 +323,14 @@ def _check_name(name: str) -> str:
 def _link_target(name: str, target: str) -> str:
     """Return the target of a symbolic link, as a name in the package."""
     if target.startswith("/"):
-        raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package")
+        raise PackageError(f"{name!r} in the package is a link to {target!r}, which is outside of the package")
     return _inside(name, posixpath.join(posixpath.dirname(name), target))
 
 
 def _inside(name: str, target: str) -> str:
     normal = posixpath.normpath(target)
     if normal.startswith(("/", "..")) or normal == ".":
-        raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package")
+        raise PackageError(f"{name!r} in the package is a link to {target!r}, which is outside of the package")
     return normal
 
 

@@ -27,7 +27,7 @@ def history_command() -> None:
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
               help="Only the newest N.")  # fmt: skip
 def list_command(**flags: Any) -> None:
-    """List the runs of a cluster, a role or an environ, the newest first."""
+    """List the runs of a cluster, a role or an environ, newest first."""
     from heronpy.cli.look.history import list_runs
 
     list_runs(**flags)

@@ -194,7 +194,7 @@ def jobs_command(**flags: Any) -> int:
     default=DEFAULT_RATES,
     show_default=True,
     metavar="N,N,...",
-    help="Tuples per second of the spout, measured one rate after the other; max: as fast as possible.",
+    help="Spout rates to measure in turn, in tuples per second; max: as fast as possible.",
 )
 @click.option(
     "--mode",

@@ -61,7 +61,7 @@ def bad_command(**flags: Any) -> None:
     """List the ranges of bytes that could not be processed, with bytes, error and traceback of the last attempt.
 
     With UNIT, only the ranges found in that unit. Exit code 1 if there are any. Each range has a record in the folder
-    _units/bad of the table. 'heron dead-letters' lists the tuples that bolts have given up.
+    _units/bad of the table. 'heron dead-letters' lists the tuples that bolts have given up on.
     """
     from heronpy.cli.look.bad_ranges import show_bad
 
