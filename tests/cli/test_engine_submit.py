@@ -157,7 +157,7 @@ def test_a_spark_sink_needs_a_place_for_its_batches_that_all_hosts_reach(tmp_pat
     )
     inside = {"handover": tmp_path / "handover"}
     assert problems(with_a_spark_sink(table="/data/t"), engine=shared, spark=inside) == (
-        "option table of SparkSink 'count' is /data/t, which other hosts may not have; move it below heron.engine.shared"
+        "option table of SparkSink 'count' is /data/t, which other hosts may not have; put it below heron.engine.shared"
         " (engine.yaml), or into an object store"
     )
     for options in ({"table": f"{tmp_path}/t"}, {"table": "s3://bucket/t", "label": "x"}):
