@@ -78,8 +78,8 @@ def _latest(name: str, settings: CheckpointSettings, warn: Warn, run: str) -> Fo
         if _intact(found, warn, " of the replica"):
             has = "only damaged checkpoints" if everything else "no checkpoint"
             warn(
-                f"{_listed(settings)} holds {has} of '{name}'; using {found.name} of the replica, the newest intact"
-                " checkpoint there"
+                f"{_listed(settings)} contains {has} of '{name}'; using {found.name} of the replica, the newest"
+                " intact checkpoint there"
             )
             return found
     if settings.allow_empty:

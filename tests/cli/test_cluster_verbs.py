@@ -43,7 +43,7 @@ def test_init_without_a_kubeconfig_says_what_is_not_filled_in(
     ("words", "said"),
     [
         (("hpc", "--engine", "nomad"), "this release has no engine 'nomad'"),
-        (("local", "--engine", "slurm"), "cluster 'local' exists already"),
+        (("local", "--engine", "slurm"), "cluster 'local' already exists"),
         (("../x", "--engine", "slurm"), "cannot be the name of a cluster"),
     ],
 )

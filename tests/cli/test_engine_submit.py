@@ -92,7 +92,7 @@ def test_files_of_one_host_are_refused() -> None:
     del topology.spouts[0].comp.config.kvs[:]
     topology.spouts[0].comp.config.kvs.extend(encode_config({"textfile.paths": ["/data/in/a", "/other/b"]}).kvs)
     assert on_engine.file_problems(topology, [Path("/data")]) == [
-        "component 'word' reads /other/b, which other hosts may not have; put it below heron.engine.shared"
+        "component 'word' reads /other/b, which other hosts may not have; move it below heron.engine.shared"
         " (engine.yaml), or run the topology on this machine"
     ]
 

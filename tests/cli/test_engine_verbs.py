@@ -278,7 +278,10 @@ def test_a_scheduler_that_is_gone_is_told_by_all_verbs_that_look(placed: FakeTop
     assert json.loads(heron("status", "local", "wordy", "--json").out)["scheduler_away"] == GONE
     doctor = heron("doctor", "local", "wordy")
     assert doctor.code == exits.FAILED and "healthy" not in doctor.out.lower()
-    for text in ("the scheduler of wordy does not run, so a container", "next       heron scheduler start local wordy"):
+    for text in (
+        "the scheduler of wordy is not running, so a container",
+        "next       heron scheduler start local wordy",
+    ):
         assert text in doctor.out
     told = json.loads(heron("doctor", "local", "wordy", "--json").out)
     assert (told["healthy"], told["findings"][0]["verdict"]) == (False, "down")

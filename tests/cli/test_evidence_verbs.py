@@ -161,6 +161,6 @@ def test_bad_input_gets_one_sentence(
 def test_what_the_executor_says_is_told(heron: Heron, service: Service, tmp_path: Path) -> None:
     service.answers["profile"] = RpcError(f"{TASK} ended while being sampled")
     result = heron("profile", "local", "wordy", "2", "--out", str(tmp_path))
-    assert result.code == 1 and result.err == f"error: {TASK} ended while it was sampled\n"
+    assert result.code == 1 and result.err == f"error: {TASK} ended while being sampled\n"
     service.answers["dump_stacks"] = InvalidRpcError(f"{TASK} is not running in this container")
     assert "is not running in this container" in heron("stacks", "local", "wordy", "2").err

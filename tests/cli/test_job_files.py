@@ -131,7 +131,7 @@ def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
 
     monkeypatch.setattr(Store, "apply", late)
     told = heron("job", "apply", "local", "-f", written(tmp_path / "jobs.yaml", TWO), "--detach")
-    assert told.code == FAILED and "by bob meanwhile" in told.err and said in told.err
+    assert told.code == FAILED and "by bob in the meantime" in told.err and said in told.err
     assert store.get(meanwhile).document.parallelism == {"work": 7}
     assert store.get("Night").versions["oncall"] == (meanwhile == "Night")
 
@@ -148,7 +148,7 @@ def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
         ("job: Night\nparalelism: {work: 2}", "job 'Night': layer oncall has the unknown key 'paralelism' (did you"),
         ("job: Night\nresources: {work: {cpu: many}}", "job 'Night': 'resources.work.cpu' of layer oncall is 'many'"),
         ("job: Night\nparallelism: {work: null}", "is null, but a layer cannot delete keys; leave the key out"),
-        ("job: Night\nconfig: {size: .nan}", "'config.size' of layer oncall is nan, which a job cannot keep"),
+        ("job: Night\nconfig: {size: .nan}", "'config.size' of layer oncall is nan, which a job cannot store"),
         ('{"job": "Night", "config": {"a": "\\ud800"}}', "'config.a' of layer oncall is '\\ud800', which a job"),
         (
             "job: Night\npriority: 5000",
@@ -161,7 +161,7 @@ def test_a_key_that_somebody_has_changed_meanwhile_is_refused(
         ("parallelism: {work: 2}", "document 2 names no job; begin it with job: NAME"),
         ("[Night", "cannot be read as YAML or JSON: expected ',' or ']'"),
         ("\0", "cannot be read as YAML or JSON"),
-        ("# " + "x" * (1 << 20), "is larger than 1MB; split it"),
+        ("# " + "x" * (1 << 20), "is larger than 1MB; split the file"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(

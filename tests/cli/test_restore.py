@@ -147,7 +147,9 @@ def test_when_all_are_damaged_nothing_starts_unless_empty_is_allowed(heron: Hero
     assert refused.code == 1 and "every checkpoint of 'wordy' is damaged" in refused.err
     empty = dry(heron, program(), "--restore", "latest", "--config-property", "heron.checkpoint.allow_empty=true")
     assert empty.code == 0 and json.loads(empty.out)["restore"] is None
-    assert "the topology starts empty, because heron.checkpoint.allow_empty is set" in empty.err
+    assert (
+        "no checkpoint of 'wordy' can be restored; starting empty, as heron.checkpoint.allow_empty is set" in empty.err
+    )
 
 
 def test_what_is_not_there_is_not_found(heron: Heron, home: Path, program: Any, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_effectively_once_a_spout_that_began_again_could_not_be_rewound(wordy: F
     status.totals.spouts_begun_again = 1
     status.totals.begun_again.append("task 1 of src")
     told = "restored 2 times, replayed an unknown number: task 1 of src cannot be rewound (may be counted twice), dead"
-    assert told in summary.totals_text(status) and "counts once" not in summary.totals_text(status)
+    assert told in summary.totals_text(status) and "count once" not in summary.totals_text(status)
     assert summary.counted_twice_text(status).startswith(
         "task 1 of src cannot be rewound, so an unknown number of tuples may be counted twice; a spout is rewound only if"
     )

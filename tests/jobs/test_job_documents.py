@@ -99,7 +99,7 @@ def test_the_scaler_writes_only_its_keys() -> None:
     allowed = {"parallelism": {"work": 3}, "resources": {"work": {"ram": 1 << 28}}, "concurrency": {"work": 3}}
     assert len(leaves_of(allowed, "scaler")) == 3
     for key in ALL.keys() - allowed.keys():
-        assert f"layer scaler cannot have '{key}'" in refusal({key: ALL[key]}, "scaler")
+        assert f"layer scaler cannot contain '{key}'" in refusal({key: ALL[key]}, "scaler")
 
 
 def test_an_unknown_layer_names_the_nearest() -> None:

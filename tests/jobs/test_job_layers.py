@@ -173,10 +173,10 @@ def test_the_same_key_is_refused_with_both_values_and_both_writers() -> None:
     layer, history = written(("ann", {WORK: 20}))
     with pytest.raises(
         ConflictError,
-        match=r"'parallelism.work' of layer oncall was set to 20 by ann meanwhile, and bob wants it set to 30",
+        match=r"'parallelism.work' of layer oncall was set to 20 by ann in the meantime, but bob wants it set to 30",
     ):
         put(layer, {WORK: 30, CALL: 3}, 0, history, said("bob"))
-    with pytest.raises(ConflictError, match="set to 20 by ann meanwhile, and bob wants it unset"):
+    with pytest.raises(ConflictError, match="set to 20 by ann in the meantime, but bob wants it unset"):
         take_out(layer, ["parallelism"], 0, history, said("bob"))
     assert put(layer, {WORK: 20}, 0, history, said("bob")) is layer, "who wants the same has what it wants"
     assert put(layer, {WORK: 30}, 1, history, said("bob")).version == 2
@@ -186,7 +186,7 @@ def test_a_key_that_was_unset_meanwhile_is_refused() -> None:
     layer, history = written(("ann", {WORK: 20}))
     without = take_out(layer, ["parallelism.work"], 1, history, said("ann"))
     history.append(change_of(layer, without, said("ann")))
-    with pytest.raises(ConflictError, match="was unset by ann meanwhile, and bob wants it set to 30"):
+    with pytest.raises(ConflictError, match="was unset by ann in the meantime, but bob wants it set to 30"):
         put(without, {WORK: 30}, 1, history, said("bob"))
     assert put(without, {CALL: 3}, 1, history, said("bob")).version == 3
 
@@ -197,7 +197,7 @@ def test_a_version_that_the_history_no_longer_reaches_is_refused() -> None:
         ConflictError, match="version 0 of layer oncall is no longer in the history; read the layer again"
     ):
         put(layer, {CALL: 3}, 0, history[1:], said("bob"))
-    with pytest.raises(ConfigError, match="layer oncall has version 2 and not 7; read it again"):
+    with pytest.raises(ConfigError, match="layer oncall has version 2, not 7; read the layer again"):
         put(layer, {CALL: 3}, 7, history, said("bob"))
     with pytest.raises(ConfigError, match="version 2 of layer oncall is not in the history; give one from 1 to 1"):
         gone_back(layer, 2, 2, history, said("bob"))

@@ -117,7 +117,7 @@ class TestTheTwoOncalls:
         assert work(store) == (mine, "oncall")
         [refusal] = said[loser]
         assert refusal.startswith("ConflictError")
-        assert f"set to {mine} by {winner} meanwhile, and {loser} wants it set to {theirs}" in refusal
+        assert f"set to {mine} by {winner} in the meantime, but {loser} wants it set to {theirs}" in refusal
         store.unset("Day", "oncall", ["parallelism.work"], 1, winner, "the backfill is done")
         assert work(store) == (15, "scaler")
         store.unset("Day", "scaler", ["parallelism"], 1, "scaler", "")
@@ -172,7 +172,7 @@ class TestConsistent:
             ("oncall", {"scale": {"min": {"work": 41}}}, "but scale.min would be 41 and scale.max 40; change both"),
             ("oncall", {"definition": "a" * 64}, "definition aaaaaaaaaaaa is missing or damaged; deploy the program"),
             ("scaler", tasks(41), "'parallelism.work' of layer scaler is 41; it must be from 1 to 40"),
-            ("scaler", {"parallelism": {"call": 2}}, "since 'call' has no maximum; set scale.max.call"),
+            ("scaler", {"parallelism": {"call": 2}}, "because 'call' has no maximum; set scale.max.call"),
             (
                 "oncall",
                 {"concurrency": {"read": 2}},
@@ -192,7 +192,7 @@ class TestConsistent:
 
     def test_the_scaler_writes_only_when_it_may_act(self, store: Store) -> None:
         store.set("Day", "oncall", {"scale": {"mode": "advise"}}, 0, "ann", "")
-        with pytest.raises(ConfigError, match=r"is refused, since scale\.mode is advise; set scale\.mode to act"):
+        with pytest.raises(ConfigError, match=r"is refused, because scale\.mode is advise; set scale\.mode to act"):
             store.set("Day", "scaler", tasks(15), 0, "scaler", "")
 
     def test_a_job_keeps_its_definition(self, store: Store) -> None:
@@ -341,7 +341,7 @@ class TestHistory:
         store.set("Day", "oncall", {"role": "ads", **tasks(30)}, 1, "ann", "")
         view = store.revert("Day", "oncall", 1, 2, "bob", "it was better")
         assert view.versions["oncall"] == 3 and work(store) == (20, "oncall") and view.document.role == ""
-        with pytest.raises(ConflictError, match="by bob meanwhile, and ann wants it"):
+        with pytest.raises(ConflictError, match="by bob in the meantime, but ann wants it"):
             store.revert("Day", "oncall", 2, 2, "ann", "")
 
     def test_it_is_bounded(self, store: Store) -> None:
@@ -397,7 +397,7 @@ class TestJobs:
     def test_a_second_one_of_the_name_is_refused(self, store: Store, state: MemoryStateManager) -> None:
         with pytest.raises(NodeExistsError, match="job 'Day' exists; deploy the program to it, or choose another name"):
             make_job(state)
-        with pytest.raises(ConfigError, match=r"the name 'a/b' of the job contains a slash; choose another one"):
+        with pytest.raises(ConfigError, match=r"the name 'a/b' of the job contains a slash; choose another name"):
             make_job(state, name="a/b")
 
     def test_one_that_is_not_there_names_the_nearest(self, store: Store) -> None:

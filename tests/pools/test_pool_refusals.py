@@ -89,7 +89,7 @@ def test_a_topology_that_the_slots_cannot_run(state: StateManager, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "slots", "said"),
     [
-        ("Day", 1, "a job of cluster local has the name 'Day'; choose another path"),
+        ("Day", 1, "a job of cluster local has the name 'Day'; choose another name"),
         ("a/b", 1, "the name of the pool, 'a/b', contains a slash"),
         ("new", 0, "a pool cannot have 0 slots; give 1 to 2000"),
     ],
