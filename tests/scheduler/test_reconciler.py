@@ -320,9 +320,8 @@ async def test_a_kill_while_the_engine_is_away_goes_on_until_it_is_back(world: W
         assert isinstance(said, control_pb2.KillUnderWay)
         assert said.engine_away == "squeue has not answered within 10 s"
         assert [one.partition(" (")[0] for one in said.left] == [f"container {n}, submission 1" for n in range(3)]
-        assert all("requested to end" in one.fenced for one in world.containers.values()), (
-            "the control endpoint ends them"
-        )
+        by_endpoint = ["requested to end" in one.fenced for one in world.containers.values()]
+        assert all(by_endpoint), "the control endpoint ends them"
         assert state.get(paths.execution_state(NAME)) is not None
         for body in (control_pb2.RestartContainer(container=-1), control_pb2.DrainHost(host="n1")):
             with pytest.raises(RpcError, match="was killed"):
