@@ -193,7 +193,7 @@ def test_a_bad_value_is_an_error_that_names_key_value_and_place(key: str, value:
         ("queue_target_ms", (-1, "-5ms", 60_001, "61s", "soon", "nan", float("nan"), float("inf"), None, True, [1000]),
          "a duration such as 250ms or 2s (a bare number is in ms), from 0 to 60000"),
         # A target that is a time needs limits in bytes as well.
-        ("backpressure_high_bytes", (0, "0MB", -1, "-1MB"), "an amount of bytes such as 512KB or 64MB, at least 1B"),
+        ("backpressure_high_bytes", (0, "0MB", -1, "-1MB"), "a size such as 512KB or 64MB, at least 1B"),
     ],
 )  # fmt: skip
 def test_a_bad_limit_of_queues_is_one_sentence_with_its_range(key: str, values: tuple[Any, ...], expected: str) -> None:

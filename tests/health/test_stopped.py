@@ -36,8 +36,8 @@ USUAL = history("words", emitted=[1000.0] * 20)
 
 def test_what_holds_it_is_said() -> None:
     cases = {
-        "held by count-2": still(culprits=["count-2"]),
-        "held by spout backpressure": still(held_now=0.99),
+        "held back by count-2": still(culprits=["count-2"]),
+        "held back by spout backpressure": still(held_now=0.99),
         "its user code does not return from a call": with_spout(still(), silent_s=44.0),
         "1,000 tuples wait for acks, which is the limit": still(acking=True, max_pending=1000, pending=1000),
         "1,000 tuples wait for acks, which is the limit; 4 of Spark's batches wait": still(

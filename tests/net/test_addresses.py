@@ -53,10 +53,12 @@ def test_the_address_in_a_network_or_towards_a_peer() -> None:
     assert address_here("127.0.0.0/8", "tcp://203.0.113.9:1") == "127.0.0.1"
     assert address_here("", "tcp://127.0.0.1:5000") == "127.0.0.1" == address_here("", "127.0.0.1:5000")
     with pytest.raises(
-        ConfigError, match=r"no address in heron.security.network 203.0.113.0/24; it has .*127\.0\.0\.1"
+        ConfigError, match=r"no address in heron.security.network 203.0.113.0/24; its addresses are .*127\.0\.0\.1"
     ):
         address_here("203.0.113.0/24", "tcp://127.0.0.1:1")
-    with pytest.raises(ConfigError, match=r"reaches nowhere.invalid:5 .*it has .*127\.0\.0\.1.*heron.security.network"):
+    with pytest.raises(
+        ConfigError, match=r"reaches nowhere.invalid:5 .*its addresses are .*127\.0\.0\.1.*heron.security.network"
+    ):
         address_here("", "tcp://nowhere.invalid:5")
 
 

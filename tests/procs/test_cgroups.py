@@ -65,7 +65,7 @@ def test_a_container_gets_a_group_with_limits_of_version_2(tmp_path: Path) -> No
 @pytest.mark.parametrize("groups", ["", "0::/user\n", "4:memory:/a\n"])
 def test_without_groups_that_can_be_written_nothing_is_limited(tmp_path: Path, groups: str) -> None:
     (tmp_path / "cgroup").write_text(groups)
-    with pytest.raises(OSError, match="no control group of this process has a controller 'memory'"):
+    with pytest.raises(OSError, match="no control group of this process has the controller 'memory'"):
         enter("heron.wc-1.1", 7, 0.5, 1 << 20, str(tmp_path / "cgroup"), str(tmp_path / "fs"))
 
 

@@ -83,7 +83,7 @@ async def test_a_change_is_carried_out_once_and_never_after_a_later_one(state: L
         assert await ask(5, b"two") == first, "carried out once"
         assert state.get(NODE) == (b"two", first.number)
         await ask(6, b"three")
-        assert "was given up" in (await ask(5, b"two")).text
+        assert "was abandoned" in (await ask(5, b"two")).text
         assert state.get(NODE) == (b"three", first.number + 1)
         again = endpoint_pb2.StateCall(session=session, call=9, open=endpoint_pb2.StateOpen(session_s=300.0))
         await endpoint.call(again, 0, 7, print)

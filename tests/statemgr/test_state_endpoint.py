@@ -195,7 +195,7 @@ def test_nobody_else_gets_the_node_while_its_owner_may_come_back(
     for _ in range(3):
         endpoint.kill()
         endpoint.start()
-        with pytest.raises(StateError, match="exists already"):
+        with pytest.raises(StateError, match="already exists"):
             other.create(NODE, b"y", ephemeral=True)
     assert owner.get(NODE) == (b"x", 1)
     owner.delete(NODE)

@@ -64,7 +64,7 @@ class MemoryStateManager:
         self._check(path, data)
         with self.store.changed:
             if path in self.store.nodes:
-                raise NodeExistsError(f"state node {path!r} exists already")
+                raise NodeExistsError(f"state node {path!r} already exists")
             self.store.nodes[path] = Node(bytes(data), 1, self if ephemeral else None)
         self._fire([path])
 
