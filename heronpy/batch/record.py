@@ -108,12 +108,12 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
         flags = [f"--as {newest.like}"] * bool(newest.like) + ["--hold"] * newest.hold
         raise TopologyError(
             f"run {newest.run} has not finished, and was started with {' '.join(flags) or 'neither --as nor --hold'};"
-            " give the same flags to continue it, or --fresh to begin another run"
+            " give the same flags to continue it, or --fresh to start a new run"
         )
     if newest.code != wanted.code and not wanted.resume:
         raise TopologyError(
             f"run {newest.run} has not finished, and the program or its arguments have changed since; give --resume to"
-            " continue it, which keeps the results of the old code, or --fresh to begin another run"
+            " continue it, which keeps the results of the old code, or --fresh to start a new run"
         )
     return True
 

@@ -74,7 +74,7 @@ def test_a_stream_goes_on_in_the_table_of_the_batch(heron: Heron, tmp_path: Path
     expected = write(logs / "a.log", 3000, 1)
     words = (PROGRAM, "visits", f"{logs}/*.log", table, "follow=1", "spark=1")
     said = heron("submit", "local", "--mode", "batch", "--wait", *words, timeout_s=LIMIT_S).ok().out
-    assert f"{len(expected)} keys; to continue live" in said
+    assert f"{len(expected)} keys; to continue as a stream: heron submit local" in said
 
     def counts() -> Counter[str]:
         """The last count of each visitor, each of which is there once: counts only grow."""

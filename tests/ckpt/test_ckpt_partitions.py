@@ -66,5 +66,5 @@ def test_a_name_keeps_its_kind(tmp_path: Path) -> None:
     location = tasks.checkpoint(1).location
     for parallelism in (1, 2):
         for task in Tasks(tasks.store, FILES, parallelism, location).tasks:
-            with pytest.raises(TopologyError, match="'positions' is partitioned state"):
+            with pytest.raises(TopologyError, match="state 'positions' is already a partitioned state"):
                 task.keyed(NAME)

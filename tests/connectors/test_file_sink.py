@@ -310,7 +310,7 @@ def test_a_tuple_that_does_not_fit_fails_alone(out: Path) -> None:
 
 @pytest.mark.parametrize(("options", "words"), [
     ({"format": "csv"}, "must be one of jsonl, text"),
-    ({"fields": ["a", "a"]}, "must differ"),
+    ({"fields": ["a", "a"]}, "must have different names"),
     ({"roll_bytes": 0}, "roll_bytes of a FileSink must be a number above zero"),
     ({"roll_interval_s": "soon"}, "roll_interval_s of a FileSink"),
 ])  # fmt: skip

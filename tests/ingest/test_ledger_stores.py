@@ -437,7 +437,7 @@ def test_urls_that_give_away_too_much_are_refused(monkeypatch: pytest.MonkeyPatc
         ("postgresql://me@localhost,db.example/db?sslmode=disable", "verify"),
         ("postgresql:///db?service=other", "service"),
         ("postgresql://me@localhost/db?sslmode", "cannot be read"),
-        *(("mysql://x", "mysql"), ("ledger.db", "without one"), ("sqlite:ledger.db", "does not name a file")),
+        *(("mysql://x", "mysql"), ("ledger.db", "has no scheme"), ("sqlite:ledger.db", "does not name a file")),
     ):
         with pytest.raises(LedgerError, match=why) as caught:
             open_store(url)

@@ -170,7 +170,7 @@ def test_a_ledger_is_rebuilt_at_once_after_a_kill(heron: Heron, logs: Path, tabl
 
 def test_a_ledger_of_the_settings_that_cannot_be_is_refused(heron: Heron, logs: Path, table: Path) -> None:
     flags = ("--logs", logs, "--table", table, "--config-property", "heron.ingest.ledger=mysql://x")
-    refused_before_start(heron, USAGE, PROGRAM, "heron.ingest.ledger: a ledger is at sqlite:", flags=flags)
+    refused_before_start(heron, USAGE, PROGRAM, "heron.ingest.ledger: the URL of a ledger is sqlite:", flags=flags)
 
 
 @pytest.mark.heavy

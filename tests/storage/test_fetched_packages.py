@@ -132,7 +132,7 @@ def test_a_name_that_is_no_digest_leads_nowhere(tmp_path: Path) -> None:
 def test_an_entry_that_was_changed_is_refused(tmp_path: Path) -> None:
     other, store = Other(archive({"word": b"x"})), PackageStore(tmp_path)
     (store.fetch(DIGEST, other.read, len(other.data), other.digest) / "word").write_bytes(b"y")
-    with pytest.raises(PackageError, match="other content"):
+    with pytest.raises(PackageError, match="has 'word' with content that differs from the submitted file"):
         store.fetch(DIGEST, other.read, len(other.data), other.digest)
 
 

@@ -54,8 +54,8 @@ def open_store(url: str, must_exist: bool = False) -> Store:
         from heronpy.ingest.ledger.postgres import PostgresStore  # psycopg is an extra
 
         return PostgresStore(url)
-    shown = scheme if colon else "without one"
-    raise LedgerError(f"the URL of a ledger is sqlite:/folder/file or postgresql://user@host/database, not {shown!a}")
+    shown = f"not {scheme!a}" if colon else "but this URL has no scheme"
+    raise LedgerError(f"the URL of a ledger is sqlite:/folder/file or postgresql://user@host/database, {shown}")
 
 
 def text_of(given: Setting) -> str:
