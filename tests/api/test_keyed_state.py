@@ -243,7 +243,7 @@ def test_a_time_to_live_that_is_none_is_refused(ttl: Any) -> None:
 def test_one_name_is_one_state_with_one_time_to_live() -> None:
     states = KeyedStates()
     assert states("a", 5) is states("a", 5.0) and states("a", 5) is not states("b")
-    with pytest.raises(TopologyError, match=r"'a' is used with ttl_s=None and with ttl_s=5.0; give one"):
+    with pytest.raises(TopologyError, match=r"'a' is used with ttl_s=None and with ttl_s=5.0; give only one value"):
         states("a")
     with pytest.raises(TopologyError, match="needs a string as its name"):
         states("")

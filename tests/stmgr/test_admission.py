@@ -40,7 +40,7 @@ def test_a_task_of_the_plan_is_admitted() -> None:
         (asks(0), "container_1_count_0 is not a task of container 1"),
         (control_pb2.RegisterInstance(), "task 0 is not a task of container 1"),
         (asks(3, container=2), "container_2_count_3 is not a task of container 1"),
-        (asks(3, "word"), "task 3 is of count, not of word"),
+        (asks(3, "word"), "task 3 belongs to count, not to word"),
     ],
 )
 def test_who_can_be_no_task_of_this_container_is_refused(message: control_pb2.RegisterInstance, why: str) -> None:

@@ -120,9 +120,9 @@ def test_restarts_are_counted_from_the_first_report() -> None:
     watcher.processes(1, 1, [process("a", 6, "oom", "limit 64MB, peak 70MB\nmore"), process("b", 1, "rewound")])
     found = watcher.event_log.after(0).events
     assert [(e.kind, e.subject, e.times, e.warning) for e in found] == [("oom", "a", 2, True)]
-    assert found[0].text == "a was started again: oom: limit 64MB, peak 70MB"
+    assert found[0].text == "a was restarted: oom: limit 64MB, peak 70MB"
     watcher.processes(1, 2, [process("a", 0)])
-    assert watcher.event_log.after(0).events[-1].text == "container 1 was started again"
+    assert watcher.event_log.after(0).events[-1].text == "container 1 was restarted"
     watcher.place([2])
     watcher.processes(1, 3, [process("a", 9)])
     assert len(watcher.event_log) == 2, "container 1 left the plan and is new again"
@@ -135,7 +135,7 @@ def test_why_a_container_follows_another_is_what_its_scheduler_says() -> None:
     watcher.processes(1, 3, [], endpoint_pb2.Cause(reason="lost_host", text="it was lost on n2: it is silent"))
     moved, lost = watcher.event_log.after(0).events
     assert (moved.reason, moved.warning) == ("moved", False)
-    assert moved.text == "container 1 was started again: ann has moved it away from host n1"
+    assert moved.text == "container 1 was restarted: ann has moved it away from host n1"
     assert (lost.reason, lost.warning, lost.detail) == ("lost_host", True, "it was lost on n2: it is silent")
 
 
@@ -174,7 +174,7 @@ def test_an_end_that_somebody_wanted_is_no_warning(reason: str) -> None:
 
 
 def test_what_is_in_its_pause_is_not_told_as_started() -> None:
-    """It said "was started again" of a process that waited a minute for its restart."""
+    """It said "was restarted" of a process that waited a minute for its restart."""
     watcher = Watcher(EventLog())
     event_log = watcher.event_log
     watcher.processes(1, 1, [process("a", 0)])
@@ -183,7 +183,7 @@ def test_what_is_in_its_pause_is_not_told_as_started() -> None:
     event_log.now = 10.0
     watcher.processes(1, 1, [rests])
     [waits] = event_log.after(0).events
-    assert waits.text == "a will be started again in 59.6s: user exception: ValueError: no"
+    assert waits.text == "a will be restarted in 59.6s: user exception: ValueError: no"
     rests.next_restart_s = 30.0
     event_log.now = 40.0
     watcher.processes(1, 1, [rests])
@@ -193,7 +193,7 @@ def test_what_is_in_its_pause_is_not_told_as_started() -> None:
     for _ in range(3):
         watcher.processes(1, 1, [rests])
     [again] = event_log.after(0).events
-    assert again.text == "a was started again: user exception: ValueError: no" and again.number == waits.number + 1
+    assert again.text == "a was restarted: user exception: ValueError: no" and again.number == waits.number + 1
     assert (again.times, again.at, again.first_at) == (1, 10.0, 10.0), "it has ended once, and then"
     successor = Watcher(EventLog())
     successor.event_log.take_over(event_log.ledger("wc-1"), "wc-1")
@@ -211,7 +211,7 @@ def test_a_successor_tells_that_what_waited_was_started() -> None:
     successor = Watcher(EventLog())
     successor.event_log.take_over(watcher.event_log.ledger("wc-1"), "wc-1")
     successor.processes(1, 1, [process("a", 1, "killed")])
-    assert texts(successor.event_log, "restart") == ["a was started again: killed"]
+    assert texts(successor.event_log, "restart") == ["a was restarted: killed"]
 
 
 def test_an_episode_is_told_while_it_lasts_and_when_it_is_over() -> None:
