@@ -427,7 +427,7 @@ def test_refusals_have_the_words_of_the_server(real: tuple[Any, Kubelets]) -> No
     cluster.forbidden = set()
     with pytest.raises(EngineFatalError, match='cannot create resource "pods" in API group "" in the namespace "nowhe'):
         engine_of(namespace="nowhere").submit([ask(1)])
-    with pytest.raises(EngineFatalError, match='namespaces "nowhere" not found; make the namespace'):
+    with pytest.raises(EngineFatalError, match='namespaces "nowhere" not found; create the namespace'):
         engine_of(context="operator", namespace="nowhere").submit([ask(1)])
     with pytest.raises(EngineAwayError, match="Unauthorized; log in again"):
         engine_of(context="strange").list()

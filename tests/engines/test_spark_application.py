@@ -92,7 +92,7 @@ def test_a_driver_is_believed_only_in_its_own_words() -> None:
         {"jobs": 1},
         [],
     ):
-        with pytest.raises(ValueError, match="driver of Spark"):
+        with pytest.raises(ValueError, match="Spark driver"):
             told_of(wrong)  # type: ignore[arg-type]
     assert who_of("2.1") == (2, 1) and who_of("2.1.x") is None and who_of("") is None
 

@@ -101,7 +101,7 @@ def test_an_update_needs_the_version_that_was_seen(asking: Asking, busy: FakeTop
         ("update", {"parallelism": {"count": "x"}}, 400, "the body is invalid"),
         ("savepoint", {}, 400, "has no checkpoints"),
         ("restore", {"checkpoint": 3}, 400, "has no checkpoints"),
-        ("activate", {"task": 3}, 400, "activate takes no task"),
+        ("activate", {"task": 3}, 400, "activate does not accept task"),
         ("activate", {"colour": 3}, 400, "the body is invalid"),
         ("deactivate", {"timeout_s": 1e9}, 400, "from 0.1 to 3600"),
         ("explode", {}, 404, "there is nothing at"),
