@@ -262,7 +262,7 @@ def test_a_pipeline_to_spark_says_so_in_its_specification(tmp_path: Path, monkey
     assert (config.unit_wait_s, config.dispatch_bytes, config.dispatch_wait_s) == (10.0, 1 << 20, 2.0)
     assert DISPATCH_KEY not in worker.custom_config
     [refused] = {text.partition("writes ")[2] for text in file_problems(topology, [Path("/logs")]) if "writes" in text}
-    assert refused.startswith(f"{tmp_path}/units/p, which other hosts may not have; put it below heron.engine.shared")
+    assert refused.startswith(f"{tmp_path}/units/p, which other hosts may not have; move it below heron.engine.shared")
 
 
 @pytest.mark.parametrize(

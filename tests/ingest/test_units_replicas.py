@@ -250,7 +250,7 @@ def test_a_pipeline_gets_more_ledgers_and_is_looked_at_checked_and_rebuilt_over_
     assert (answer.files, answer.done_bytes, answer.units) == (16, figures.done_bytes, 0)
     _pipeline(after, logs, table)
     assert check(after, "p", str(table)).problems == []
-    with pytest.raises(LedgerError, match="no pipeline 'q'; it has p"):
+    with pytest.raises(LedgerError, match="has no pipeline 'q'; its pipelines are p$"):
         command_of(after, "q")
 
 
@@ -288,7 +288,7 @@ def test_two_pipelines_of_one_program_do_not_share_a_table() -> None:
     ]
     assert list(shared_tables(parts)) == []
     [problem] = shared_tables([*parts, {"ingest.pipeline": "c", "ingest.table": "/t"}])
-    assert problem.startswith("pipeline 'c': /t is the table of pipeline 'a'")
+    assert problem.startswith("pipeline 'c': /t is also the table of pipeline 'a'")
 
 
 def test_a_site_is_said_once() -> None:

@@ -61,7 +61,7 @@ def test_columns_come_from_the_inputs():
         ({"aggregate": "m.f", "max_uncommitted": 1000}, "at most"),
         ({"aggregate": "m.f", "output": object()}, "plain values"),
         ({"aggregate": "m.f", "schema": {"b": "int64"}}, "differ"),
-        ({"aggregate": "m.f", "fields": ["a", "a"]}, "must differ"),
+        ({"aggregate": "m.f", "fields": ["a", "a"]}, "must have different names"),
     ],
 )
 def test_wrong_options_are_one_sentence(kwargs, text):

@@ -194,7 +194,11 @@ def test_a_task_shows_what_it_does_by_keyboard_alone(site: Site, tab: Tab) -> No
     page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.accept()))
     page.goto(site.page("task", "container_1_count_3"))
     taken = page.get_by_role("region", name="current activity")
-    for kind, what in (("stacks", "most recent call first"), ("heap", "The process stopped for"), ("profile", "sampled by")):
+    for kind, what in (
+        ("stacks", "most recent call first"),
+        ("heap", "The process stopped for"),
+        ("profile", "sampled by"),
+    ):
         taken.get_by_role("button", name=kind).focus()
         page.keyboard.press("Enter")
         taken.get_by_text(what).first.wait_for()
