@@ -165,7 +165,7 @@ def test_the_list_of_examples_is_complete_and_gives_the_reasons_of_the_command(m
     made = unbounded(monkeypatch)
     named = {name: said for names, said in ROWS for name in re.findall(r"`(.+?)`", names)}
     assert {name.split(".")[0] for name in named} == {path.stem for path in EXAMPLES.glob("*.py")}
-    assert {name.replace(".py", "") for name, said in named.items() if said.startswith("the result")} == set(EQUAL)
+    assert {name.replace(".py", "") for name, said in named.items() if said.startswith("the same result")} == set(EQUAL)
     for name, said in named.items():
         if (quoted := re.search(r'"(.+)"', said)) and (topology := made.pop(name.split(".")[0], None)):
             if "refused" in said:

@@ -101,7 +101,7 @@ def test_a_topology_that_sets_operators_keys(key: str) -> None:
 
 def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"cannot be made: .*; set heron.engine.home to a folder"):
+    with pytest.raises(ConfigError, match=r"cannot be created: .*; set heron.engine.home to a folder"):
         home_of(str(tmp_path / "file"))
     with pytest.raises(ConfigError, match="must be an absolute path"):
         home_of("some/where")

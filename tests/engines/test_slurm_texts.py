@@ -207,7 +207,7 @@ def test_a_check_tells_drained_nodes_from_wrong_settings(
     variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "NODE": state, "WORDS": says}
     found = SlurmEngine("t", SlurmOptions(), ["true"], variables).check()[-1]
     assert found.what == "submission" and not found.ok
-    assert found.detail == f"{words} refuses: allocation failure: {says}" and found.fix.startswith(fix)
+    assert found.detail == f"{words} refuses the request: allocation failure: {says}" and found.fix.startswith(fix)
 
 
 @pytest.mark.parametrize("state", ["SUSPENDED", "STAGE_OUT", "A_STATE_OF_TOMORROW"])
@@ -404,7 +404,7 @@ def test_refusals_for_now_and_for_good(said: str, kind: type[Exception], tmp_pat
     variables = fake(tmp_path, "sbatch", f"cat >&2 <<'END'\n{said}\nEND\nexit 1")
     with pytest.raises(kind) as caught:
         Commands(variables).run(["sbatch"])
-    assert type(caught.value) is kind and str(caught.value).startswith("sbatch refuses: ")
+    assert type(caught.value) is kind and str(caught.value).startswith("sbatch refuses the request: ")
 
 
 def test_a_list_that_is_cut_off_is_no_list(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_unit_that_another_attempt_has_published_names_the_backup(tmp_path: Pa
     stages = staged(tmp_path / "table", 1, 1)
     stages.publish(1, 1, 1)
     staged(tmp_path / "table", 1, 2)
-    with pytest.raises(StageGoneError, match=r"unit=1-1 is from attempt 1, and attempt 2 counts.*heron units rebuild"):
+    with pytest.raises(StageGoneError, match=r"unit=1-1 is from attempt 1, but attempt 2 counts.*heron units rebuild"):
         stages.publish(1, 1, 2)
     assert stages.publish(1, 1, 1) is False, "who repeats it hears nothing"
 

@@ -112,10 +112,10 @@ def test_a_ledger_that_others_may_write_or_that_is_a_link_is_refused(heron: Hero
 def test_a_table_of_another_pipeline_or_with_a_link_inside_is_refused(heron: Heron, logs: Path, table: Path) -> None:
     Stages(str(table)).claim(About("clicks", Config("/logs/*.log")))
     flags = ("--logs", logs, "--table", table)
-    refused(heron, flags, f"{table} is also the table of pipeline 'clicks'", "give 'lines' a separate table")
+    refused(heron, flags, f"{table} is the table of pipeline 'clicks'", "give 'lines' a separate table")
     (table / "_units").rename(table.parent / "units")
     (table / "_units").symlink_to(table.parent / "units")
-    refused(heron, flags, f"{table}/_units is a link", "remove it")
+    refused(heron, flags, f"{table}/_units is a link", "remove the link")
     assert not (heron.home / "ledger").exists()
 
 

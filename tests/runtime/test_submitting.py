@@ -32,7 +32,7 @@ def test_interrupting_the_wait_detaches_and_says_how_to_come_back(heron: Heron, 
     code, out, err = interrupted_wait(heron, signum)
     assert code == 130
     assert re.fullmatch(r"  tuples: acked [0-9,]+, failed 0, replayed 0, dead letters 0, lost 0", out.splitlines()[-1])
-    assert "topology 'kept' runs on" in err and "Traceback" not in err
+    assert "topology 'kept' keeps running" in err and "Traceback" not in err
     commands = [line.split(":", 1)[1].strip() for line in err.splitlines()[1:]]
     assert commands == ["heron status local kept", "heron top local kept", "heron kill local kept"]
     assert heron.status("kept")["lifecycle"] == "RUNNING"

@@ -152,7 +152,7 @@ def test_rows_that_do_not_fit_are_failed_and_the_batch_goes_on(gateway, tmp_path
         bolt.process(Tup(i, values))
     bolt.finish()
     assert sorted(bolt.delegate.acked) == [0, 4] and sorted(bolt.delegate.failed) == [1, 2, 3]
-    assert any("column 'n' must be int64, and 'x' is not" in line for line in bolt.delegate.lines)
+    assert any("column 'n' must be int64, but 'x' is not" in line for line in bolt.delegate.lines)
     assert bolt.counts.get_value_and_reset()["rows-rejected"] == 3
     assert read(tmp_path / "t") == {"a": (1, 1), "b": (2, 1)}
 
@@ -338,7 +338,7 @@ def test_one_gateway_at_a_time_and_a_clean_stop(gateway, tmp_path):
     rival.log = tmp_path / "rival.log"
     rival.start()
     assert rival.process.wait(60) == 5
-    assert "another Spark gateway of this topology is still runs" in rival.log.read_text()
+    assert "another Spark gateway of this topology is still running" in rival.log.read_text()
     assert gateway.stop() == 0
     wait_for(lambda: not psutil.pid_exists(jvm) or psutil.Process(jvm).status() == psutil.STATUS_ZOMBIE, 20)
     gateway.start()

@@ -290,7 +290,7 @@ def test_what_was_published_before_is_replaced_once(tmp_path: Path) -> None:
     tables.publish(pairs[1])
     assert pq.read_table(table)["n"].to_pylist() == [2, 3] and not (table / "_staging").exists()
     tables.unpublish(pairs[1])
-    with pytest.raises(ConfigError, match="are gone"):
+    with pytest.raises(ConfigError, match="are missing"):
         tables.publish(pairs[1])
 
 
@@ -318,7 +318,7 @@ def test_a_table_in_an_object_store_has_one_object_per_batch(shared: RunRecords,
     tables.publish(manifest.tables)
     tables.unpublish(manifest.tables)
     assert table_store.list().objects == {}
-    with pytest.raises(ConfigError, match="are gone"):
+    with pytest.raises(ConfigError, match="are missing"):
         tables.publish(manifest.tables)
     with pytest.raises(ConfigError, match="one file"):
         batch.write_parquet(ROWS, table, files=2)

@@ -60,7 +60,7 @@ def test_publishing_what_somebody_removed_is_an_error(tmp_path):
     attempt.write_parquet(ROWS, tmp_path / "t")
     tables = attempt.staged_tables()
     attempt.drop_staged()
-    with pytest.raises(ConfigError, match="are gone"):
+    with pytest.raises(ConfigError, match="are missing"):
         publish(tables)
 
 

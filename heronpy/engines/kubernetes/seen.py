@@ -168,7 +168,7 @@ def _is_overdue(pod: Mapping[str, Any], now: float) -> bool:
 
 
 def _reason(pod: Mapping[str, Any], terminated: Mapping[str, Any]) -> ExitReason:
-    why, pods_why = terminated.get("reason"), text(of(pod, "status"), "reason")
+    why, pods_why = text(terminated, "reason"), text(of(pod, "status"), "reason")
     if why == "OOMKilled":
         return ExitReason.OOM
     if pods_why in _BY_KUBELET:
