@@ -481,7 +481,11 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if text is not None:
             file.write_text(text)
         monkeypatch.setenv("KUBECONFIG", str(file))
-        what = "the kubeconfig cannot be used" if text is not None else f"there is no kubeconfig {file}; set KUBECONFIG to a kubeconfig"
+        what = (
+            "the kubeconfig cannot be used"
+            if text is not None
+            else f"there is no kubeconfig {file}; set KUBECONFIG to a kubeconfig"
+        )
         with pytest.raises(EngineFatalError, match=what), engine_of().watch(lambda: None):
             engine_of().list()
     monkeypatch.setenv("KUBECONFIG", "config")

@@ -250,7 +250,7 @@ def test_a_pipeline_gets_more_ledgers_and_is_looked_at_checked_and_rebuilt_over_
     assert (answer.files, answer.done_bytes, answer.units) == (16, figures.done_bytes, 0)
     _pipeline(after, logs, table)
     assert check(after, "p", str(table)).problems == []
-    with pytest.raises(LedgerError, match="has no pipeline 'q'; its pipelines are p$"):
+    with pytest.raises(LedgerError, match=r"has no pipeline 'q'; its pipelines are p$"):
         command_of(after, "q")
 
 

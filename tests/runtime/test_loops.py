@@ -38,9 +38,7 @@ def test_a_loop_under_backpressure_goes_on(heron: Heron, out: Path) -> None:
 
 def test_a_loop_under_checkpoints_is_refused_with_the_reason(heron: Heron, out: Path) -> None:
     result = heron("submit", "local", LOOPS, "loop", "--out", out, "--guarantee", "EFFECTIVELY_ONCE")
-    result.refused(
-        2, "step -> back -> step", "a checkpoint barrier that it must first send itself", "ATLEAST_ONCE"
-    )
+    result.refused(2, "step -> back -> step", "a checkpoint barrier that it must first send itself", "ATLEAST_ONCE")
 
 
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "ATMOST_ONCE"])

@@ -297,7 +297,9 @@ def test_a_package_with_a_file_that_was_added_is_not_taken(
         (tmp_path / "packages" / ".manifests" / f"{entry.name}.json").unlink()
     (entry / added).parent.mkdir(parents=True, exist_ok=True)
     (entry / added).write_text("EVIL = 1\n")
-    with pytest.raises(PackageError, match=f"contains '{re.escape(added)}', which was not submitted; remove that folder"):
+    with pytest.raises(
+        PackageError, match=f"contains '{re.escape(added)}', which was not submitted; remove that folder"
+    ):
         store.add(program)
     (entry / added).unlink()
     (entry / "__pycache__").mkdir(exist_ok=True)
