@@ -97,7 +97,7 @@ def test_an_exit_code_0_of_user_code_is_told_as_its_own() -> None:
     assert detail_of(0, mine, "") == "user code ended the process with exit code 0"
     told = detail_of(0, mine, "task 2 of work, epoch 65537, starts")
     assert told == "user code ended the process with exit code 0; its last output: task 2 of work, epoch 65537, starts"
-    assert detail_of(7 << 8, mine, "bye") == "user code ended the process with exit code 7; it said last: bye"
+    assert detail_of(7 << 8, mine, "bye") == "user code ended the process with exit code 7; its last output: bye"
     assert detail_of(0, ExitHints(user_code=True, announced=True), "at its end") == "at its end"
     assert detail_of(0, ExitHints(), "stopped") == "stopped", "a daemon's"
 
