@@ -125,7 +125,7 @@ class Observatory:
         from heronpy.views.findings import Verdict
 
         last_event = self._machine.shared.event_log.last
-        # Otherwise a view would show a task as down beside a finding from the time when it was up.
+        # Otherwise a view would show a task as down next to a finding from the time when it was up.
         if now >= (self._due if last_event == self._known_event else self._due_by_event):
             began = time.thread_time()
             self._findings = diagnose(self.signals(now), self._findings)

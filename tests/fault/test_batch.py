@@ -29,7 +29,7 @@ def test_history_and_live_lines_count_once_whoever_dies(verify: Verify, faults: 
 
 
 def test_a_line_that_cannot_be_processed_fails_the_run_by_name_and_nothing_else_is_lost(verify: Verify) -> None:
-    """Once its cause is mended, the same command goes on."""
+    """Once its cause is fixed, the same command continues the run."""
     (found,) = verify(MODE, "batch-poison", timeout_s=560)
     assert [one["what"] for one in found["faults"]] and len(found["faults"]) == 2
 

@@ -64,7 +64,7 @@ def bad_lines(shown: Result) -> int:
 
 
 def write(heron: Heron, logs: Path, lines: int) -> None:
-    """Let the example's server write so many lines more."""
+    """Make the example's server write `lines` more lines."""
     command = [sys.executable, str(PROGRAM), "--write", str(lines), "--logs", str(logs)]
     subprocess.run(command, check=True, env=heron.env)
 
