@@ -79,8 +79,8 @@ ifneq ($(filter all F07,$(FAULTS)),)
 		tests/connectors/test_file_sink.py tests/spark/test_exactly_once.py tests/connectors/test_spark_table_under_fire.py
 endif
 
-fault-report: $(VENV)/.dev  ## docs/fault-report.md: three short runs of every fault
-	@$(BIN)/heron verify report --runs 3 --duration 4 --out docs/fault-report.md
+fault-report: $(VENV)/.dev  ## out/fault-report.md: three short runs of every fault, with losses and recovery times
+	@$(BIN)/heron verify report --runs 3 --duration 4 --out out/fault-report.md
 
 sim: $(VENV)/.dev  ## N seeds of the deterministic simulation of a whole cluster; SEED=n replays one; WHAT=flow: with slow and frozen tasks; WHAT=placement: of schedulers and hosts; WHAT=units: of work units; WHAT=batch: of batch runs
 	@$(BIN)/python -m tests.sim $(if $(WHAT),--what $(WHAT)) $(if $(SEED),--seed $(SEED),--seeds $(or $(N),1000))

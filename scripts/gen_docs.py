@@ -349,7 +349,7 @@ def faults_page() -> str:
         "# Faults",
         "",
         NOTE,
-        "The fault numbers in comments, tests and the [fault report](../fault-report.md). `heron verify run --fault"
+        "The fault numbers in comments, tests and the report of `heron verify report`. `heron verify run --fault"
         " F01` injects one into a running topology; see [Prove it](../howto/verify.md).",
         "",
         "| fault | what happens | done by |",

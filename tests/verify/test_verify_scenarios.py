@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,13 +35,6 @@ def test_a_scenario_is_well_formed(scenario: Scenario) -> None:
     assert set(scenario.usual) <= set(scenario.modes) and scenario.usual
     assert scenario.seconds(full=True, times=None) >= scenario.seconds(full=False, times=1)
     resolve("local", [], scenario.settings, {}, [])
-
-
-def test_the_report_in_the_documentation_has_every_fault_in_its_usual_modes() -> None:
-    lines = (Path(__file__).parents[2] / "docs" / "fault-report.md").read_text(encoding="utf-8").splitlines()
-    shown = {tuple(line.split(" | ")[:3]) for line in lines if line.startswith("| ")}
-    usual = {(f"| {one.name}", one.about, mode) for one in scenarios().values() for mode in one.usual}
-    assert sorted(usual - shown) == []
 
 
 def test_exactly_once_runs_have_checkpoints_between_their_faults() -> None:
