@@ -12,6 +12,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.loadtest import page
 from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.jobs import run
+from heronpy.loadtest.jobs.live import Changes, Pooled, Side, changes_cost, pooled_cost
 from heronpy.loadtest.jobs.run import ManagersCost, Sizes, managers_cost, pool_cost, rounds_cost, run_jobs
 from heronpy.pools.keeping import Keeper
 
@@ -33,10 +34,12 @@ def test_shards_of_lost_slots_go_to_others(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_missed_goal_fails_the_load_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "managers_cost", lambda *_: ManagersCost(0.5, 60 << 20, 3))
+    monkeypatch.setattr(run, "changes_cost", lambda *_: Changes(0.5, 1.0, 2.0))
+    monkeypatch.setattr(run, "pooled_cost", lambda *_: Pooled(Side(5.0, 5 << 20), Side(10.0, 10 << 20), 3.0))
     where: Any = SimpleNamespace(scratch=tmp_path, temporary=True)
     told = list[str]()
     result = run_jobs(where, SMALL, 1, told.append)
-    assert result["ok"] and len(told) == 5 and "jobs" in page.render(result)
+    assert result["ok"] and len(told) == 7 and "jobs" in page.render(result)
     assert {"changed_round_s", "loss_s", "wrong_causes", "changes_a_day", "managers_bytes"} <= result["summary"].keys()
 
     monkeypatch.setattr(run, "MAP_MAX_S", 0.0)
@@ -55,3 +58,12 @@ def test_a_real_manager_looks_at_jobs_that_rest(monkeypatch: pytest.MonkeyPatch)
         found = managers_cost(where, 3)
     # A manager looks every 30 s, so the kernel may have counted no tick of its CPU.
     assert found.in_sync == 3 and 0 <= found.percent < 50 and found.uss_bytes > 10 << 20
+
+
+@pytest.mark.heavy
+def test_changes_of_a_real_job_and_a_real_pool_are_measured() -> None:
+    with cluster() as where:
+        changes = changes_cost(where, 2)
+        pooled = pooled_cost(where, 3)
+    assert min(changes.simple_s, changes.rescale_s, changes.deploy_s, pooled.lost_s) > 0
+    assert min(pooled.pool.cpu_s, pooled.alone.cpu_s) > 0 and pooled.pool.pss_bytes > 10 << 20 < pooled.alone.pss_bytes

@@ -174,6 +174,20 @@ def costs_command(**flags: Any) -> int:
               help="Number of slots of the simulated pool.")  # fmt: skip
 @click.option("--scenarios", type=click.IntRange(1, 100_000), default=200, show_default=True,
               help="Number of random scenarios for the scaler.")  # fmt: skip
+@click.option(
+    "--times",
+    type=click.IntRange(1, 1000),
+    default=20,
+    show_default=True,
+    help="Number of changes of a running job, of each kind.",
+)
+@click.option(
+    "--pooled",
+    type=click.IntRange(3, 1000),
+    default=100,
+    show_default=True,
+    help="Number of topologies to start in a pool, and by themselves.",
+)
 @click.option("--days", type=click.IntRange(1, 14), default=3, show_default=True,
               help="Number of days of the scaler to simulate.")  # fmt: skip
 @_output_flags

@@ -1,7 +1,8 @@
 """`heron load-test jobs`: the cost of jobs, pools and the scaler, and wrong decisions of the scaler, against goals.
 
 Rounds of the syncer need no topologies: the driver is a stub. A pool's keeper decides about simulated slots.
-For a manager with many idle jobs, one running topology represents the topology of each job.
+For a manager with many idle jobs, one running topology represents the topology of each job. Changes of a job and the
+topologies in a pool are real.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from heronpy.loadtest.checks import Check
 from heronpy.loadtest.cluster import Cluster, Topology, submitted
 from heronpy.loadtest.control_plane import topology_of
 from heronpy.loadtest.errors import LabError
+from heronpy.loadtest.jobs.live import changes_cost, pooled_cost
 from heronpy.loadtest.jobs.model import Model, Part
 from heronpy.loadtest.jobs.scenarios import DAY, HOUR, TIMES, Drawn, Scene, daily, is_worse, is_wrong, noise
 from heronpy.loadtest.processes import cpu_s
@@ -46,6 +48,8 @@ CHANGED_MAX_S, IDLE_MAX_S = 5.0, 1.0
 MAP_MAX_S, LOSS_MAX_S, MEMORY_MAX_BYTES = 5.0, 2.0, 1 << 30
 MANAGERS_MAX_PERCENT, MANAGERS_MAX_BYTES = 3.0, 150 << 20
 WRONG_MAX, CHANGES_A_DAY_MAX = 0.01, 2
+#: Seconds of changes, and of a lost slot with a tenth of its usual times; costs in a pool as a share of submits.
+SIMPLE_MAX_S, RESCALE_MAX_S, DEPLOY_MAX_S, SLOT_MAX_S, POOLED_MAX = 2.0, 5.0, 6.0, 10.0, 0.67
 #: A folder in memory, so that the disk does not affect the results.
 _IN_MEMORY: Final = Path("/dev/shm")
 #: `rounds_cost`: number of tasks of a job's bolt before and after its change.
@@ -66,6 +70,8 @@ class Sizes(Struct, frozen=True):
     slots: int = 2000
     scenarios: int = 200
     days: int = 3
+    times: int = 20
+    pooled: int = 100
 
 
 def run_jobs(where: Cluster, sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
@@ -76,7 +82,7 @@ def run_jobs(where: Cluster, sizes: Sizes, repeat: int, say: Say) -> dict[str, A
     def once(number: int, begin: str) -> dict[str, Any]:
         values: dict[str, float] = {}
         checks: list[Check] = []
-        for part in (_rounds, _pool, _scenarios, _days, _managers):
+        for part in (_rounds, _pool, _scenarios, _days, _managers, _changes, _pooled):
             found, told = part(where, sizes)
             values |= found
             checks += told
@@ -175,6 +181,34 @@ def _managers(where: Cluster, sizes: Sizes) -> _Part:
         Check("manager memory", found.uss_bytes < MANAGERS_MAX_BYTES,
               f"{found.uss_bytes >> 20} MB of memory, limit {MANAGERS_MAX_BYTES >> 20} MB"),
     ]  # fmt: skip
+
+
+def _changes(where: Cluster, sizes: Sizes) -> _Part:
+    found = changes_cost(where, sizes.times)
+    values = {"set_s": found.simple_s, "rescale_s": found.rescale_s, "deploy_s": found.deploy_s}
+    of = f"{sizes.times} times, p95"
+    return values, [
+        _within("set", found.simple_s, SIMPLE_MAX_S, f"'job set' of a configuration, {of}, took"),
+        _within("rescale", found.rescale_s, RESCALE_MAX_S, f"'job set' between 2 and 4 tasks, {of}, took"),
+        _within("deploy", found.deploy_s, DEPLOY_MAX_S, "'job deploy' took"),
+    ]
+
+
+def _pooled(where: Cluster, sizes: Sizes) -> _Part:
+    found = pooled_cost(where, sizes.pooled)
+    memory, cpu = found.pool.pss_bytes / found.alone.pss_bytes, found.pool.cpu_s / found.alone.cpu_s
+    of = f"{sizes.pooled} topologies in a pool need"
+    return {"pooled_memory": memory, "pooled_cpu": cpu, "slot_s": found.lost_s}, [
+        Check("pool memory", memory <= POOLED_MAX,
+              f"{of} {memory:.2f} of the memory of submits ({found.pool.pss_bytes >> 20} MB), limit {POOLED_MAX:g}"),
+        Check("pool CPU", cpu <= POOLED_MAX,
+              f"{of} {cpu:.2f} of the CPU of submits to start ({found.pool.cpu_s:.1f} s), limit {POOLED_MAX:g}"),
+        _within("slot", found.lost_s, SLOT_MAX_S, "all tasks ran again after the kill of a slot in"),
+    ]  # fmt: skip
+
+
+def _within(name: str, seconds: float, limit_s: float, what: str) -> Check:
+    return Check(name, seconds <= limit_s, f"{what} {seconds:.2f} s, limit {limit_s:g} s")
 
 
 def _below(name: str, cpu_s: float, limit_s: float, what: str) -> Check:
