@@ -265,13 +265,12 @@ class Allotting:
                 f"job '{job}' would not run in pool '{pool}': {why}; change less, or add slots to the pool"
             )
 
-    def stopped_by(self, pool: str, slots: int) -> list[str]:
-        """The jobs that run in a pool now, and would be stopped if it had this number of slots."""
+    def stopped_by(self, pool: str, smaller: Pool) -> list[str]:
+        """The jobs that run in a pool now, and would be stopped if it had the slots of `smaller`."""
         size = read_pool(self._state, pool)
         if size is None:
             return []
         claims = self._known_claims(pool)
-        smaller = replace(size, slots=slots, drained=tuple(one for one in size.drained if one <= slots))
         now, then = (allot(_slots(one), self.quotas, claims.values(), time.time()) for one in (size, smaller))
         return sorted(job for job in now if now[job].runs and not then[job].runs)
 

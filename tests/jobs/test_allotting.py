@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.clusters.errors import RequestError
 from heronpy.common.units import GB
@@ -17,6 +18,7 @@ from heronpy.jobs.manager import SOON_S, Syncing
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.report import row, shown
 from heronpy.jobs.store import Scaled, Store, View
+from heronpy.pools.nodes import read_pool
 from heronpy.scaling.capacity import BACK_S, Allotted, Amount
 from heronpy.scaling.figures import Figures, Observation
 from tests.jobs.job_worlds import Clock, make_job, make_pool
@@ -238,8 +240,11 @@ def test_the_jobs_that_a_smaller_pool_would_stop_are_named(cluster: Cluster) -> 
     cluster.make("Night", 3, priority=50)
     cluster.round()
     allotting = Allotting(cluster.store, cluster.state, cluster.needs)
-    assert allotting.stopped_by("small", 1) == ["Night"]
-    assert allotting.stopped_by("small", 2) == allotting.stopped_by("small", 9) == []
+    pool = read_pool(cluster.state, "small")
+    assert pool is not None
+    assert allotting.stopped_by("small", replace(pool, slots=1)) == ["Night"]
+    assert allotting.stopped_by("small", replace(pool, drained=(2,))) == ["Night"]
+    assert allotting.stopped_by("small", pool) == allotting.stopped_by("small", replace(pool, slots=9)) == []
     assert jobs_of(cluster.store, "small") == ["Day", "Night"]
     cluster.store.set("Night", "oncall", {"run": "stopped"}, 0, "me", "")
     assert jobs_of(cluster.store, "small") == ["Day"] and jobs_of(cluster.store, "other") == []
