@@ -55,6 +55,8 @@ WHO_CHARS_MAX: Final = 100
 WHY_CHARS_MAX: Final = 500
 #: Number of programs whose components are remembered.
 KNOWN_MAX: Final = 256
+#: Field of `Definition.submitted`: the components that keep a plain State.
+PLAIN: Final = "plain"
 
 
 class Definition(Struct, frozen=True):
@@ -63,7 +65,7 @@ class Definition(Struct, frozen=True):
     topology: bytes
     """The encoded proto Topology, without an id."""
     submitted: dict[str, Any]
-    """The fields of `heronpy.plan.launch.Submitted`, without ids; the package is named by its digest."""
+    """The fields of `heronpy.plan.launch.Submitted`, without ids, and PLAIN; the package is named by its digest."""
 
 
 class Job(Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ from heronpy.jobs.store import Scaled, Store, View
 from heronpy.pools.nodes import read_pool
 from heronpy.scaling.capacity import BACK_S, Allotted, Amount
 from heronpy.scaling.figures import Figures, Observation
-from tests.jobs.job_worlds import Clock, make_job, make_pool
+from tests.jobs.job_worlds import Clock, definition_of, make_job, make_pool
 from tests.jobs.test_job_syncer import World
 from tests.support.memory_state import MemoryStateManager, MemoryStore
 
@@ -267,3 +267,18 @@ def test_a_component_that_cannot_be_rescaled_keeps_its_tasks() -> None:
             checked.set("Day", "oncall", given, 0, "me", "")
     for number, given in enumerate(({"parallelism": {"work": 3, "read": 1}}, {"scale": {"max": {"work": 3}}})):
         checked.set("Day", "oncall", given, number, "me", "")
+
+
+def test_a_new_job_gets_no_maximum_for_a_component_whose_state_belongs_to_single_tasks() -> None:
+    store = Store(MemoryStateManager(MemoryStore()), check=lambda *change: check_fixed(store, *change))
+    digest = store.define(definition_of("work", plain=["read"]))
+
+    def make(**most: int) -> None:
+        store.create("Day", {"provisioner": {"definition": digest, "scale": {"max": most}}}, "me", "")
+
+    with pytest.raises(RequestError, match=r"job 'Day' cannot have scale\.max\.read=3: the State of read belongs to"):
+        make(read=3)
+    assert store.names() == []
+    make(read=1, work=8)
+    with pytest.raises(RequestError, match=r"job 'Day' cannot have scale\.max\.read=2: the State of read belongs to"):
+        store.set("Day", "oncall", {"scale": {"max": {"read": 2}}}, 0, "me", "")
