@@ -7,18 +7,12 @@ of tasks. A component that is not in the checkpoint starts empty.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from heronpy.common.units import counted
 from heronpy.proto import checkpoint_pb2
-
-#: Properties of a component with plain State that prevent rescaling, and the alternatives.
-_PLAIN = (
-    "the State of {} belongs to individual tasks and cannot be redistributed to a different number of tasks; keep the"
-    " parallelism, or keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
-)
 
 
 class ComponentState(Struct):
@@ -103,11 +97,3 @@ def starting_empty(metadata: checkpoint_pb2.Metadata, parallelism: Mapping[str, 
     """Return the components of the topology that are not in the checkpoint."""
     known = set(metadata.parallelism) | {task.component for task in metadata.tasks}
     return [component for component in parallelism if component not in known]
-
-
-def not_scalable(component: str, plain: Collection[str]) -> str:
-    """Return why the number of tasks of a component cannot be changed; "" if it can.
-
-    `plain` contains the components with plain State.
-    """
-    return _PLAIN.format(component) if component in plain else ""

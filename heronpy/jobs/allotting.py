@@ -16,7 +16,6 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from heronpy.ckpt.compatibility import not_scalable
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError, NoNodeError
@@ -29,6 +28,7 @@ from heronpy.jobs.plans import STOPPED
 from heronpy.jobs.store import PLAIN, Store, View
 from heronpy.jobs.syncer import Running
 from heronpy.plan.logical import LogicalPlan
+from heronpy.plan.validation import not_scalable
 from heronpy.pools.nodes import read_pool
 from heronpy.pools.shards import Pool
 from heronpy.scaling.capacity import Allotted, Amount, Claim, allot

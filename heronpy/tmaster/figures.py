@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from heronpy.ckpt.compatibility import not_scalable
 from heronpy.common.ids import edge_id
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.states import UP_STATES, holds, lifecycle_name
 from heronpy.plan.component_config import live_concurrency
+from heronpy.plan.validation import not_scalable
 from heronpy.proto import control_pb2
 from heronpy.tmaster.loads import Loads, Part, Window
 from heronpy.tmaster.machine import TopologyMaster

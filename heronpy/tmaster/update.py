@@ -29,7 +29,6 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from heronpy.ckpt.compatibility import not_scalable
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.units import counted, listed
@@ -212,7 +211,7 @@ class Update:
     def _bound(self) -> str:
         """Return why the tasks of the new plan cannot take the state of the last checkpoint; "" if they can."""
         plain = self._saver.plain if self._saver is not None else ()
-        bound = [why for name in sorted(self._rescaled()) if (why := not_scalable(name, plain))]
+        bound = [why for name in sorted(self._rescaled()) if (why := validation.not_scalable(name, plain))]
         return f"nothing was updated: {'; '.join(bound)}" if bound else ""
 
     def _rescaled(self) -> set[str]:
