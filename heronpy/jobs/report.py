@@ -70,6 +70,9 @@ def shown(store: Store, job: str) -> dict[str, Any]:
     view, log = store.get(job), store.log(job)
     running = store.running(job)[0] or Running("")
     desired, _ = desired_of(store, job, running)
+    started, scaler = started_of(running), evidence(store, job)
+    if not started:  # the last figures are those of a topology that has ended
+        scaler |= {"at": None, "components": {}, "lag_s": None}
     return {
         "job": job,
         "state": state_of(running),
@@ -78,7 +81,7 @@ def shown(store: Store, job: str) -> dict[str, Any]:
         "plan": plan_text(running.plan) if running.plan is not None else None,
         "failure": running.failure,
         "drift_s": round(running.drifted_s, 1),
-        "started": _started(running),
+        "started": started,
         "restarted": running.restarted,
         "restarts_avoidable": running.restarts_avoidable,
         "versions": view.versions,
@@ -87,11 +90,11 @@ def shown(store: Store, job: str) -> dict[str, Any]:
         "ignored": [name_of(found.entry.path) for found in view.ignored],
         "changes": msgspec.to_builtins(log.changes),
         "decisions": msgspec.to_builtins(log.decisions),
-        "scaler": evidence(store, job),
+        "scaler": scaler,
     }
 
 
-def _started(running: Running) -> dict[str, int]:
+def started_of(running: Running) -> dict[str, int]:
     """The tasks of each component that the manager has started last; empty if the topology is stopped."""
     leaves = dict(running.leaves)
     stopped = running.state == "STOPPED" or leaves.get(("run",), "stopped") == "stopped"
