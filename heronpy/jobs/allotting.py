@@ -45,8 +45,6 @@ Needs: TypeAlias = tuple[dict[str, Amount], Amount]
 #: Leaves that do not change the needs of a task.
 _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
 
-#: Begins the reason why a component is not scaled that its own layer has fixed.
-PINNED: Final = "layer oncall sets "
 #: Leaves that do not change what a job claims of its pool.
 _NO_CLAIM: Final = frozenset(("restore", "slo", "concurrency"))
 
@@ -366,7 +364,7 @@ def _fixed(store: Store, job: str, view: View) -> Iterator[tuple[str, int, str, 
         look = store.scaled(job)[0].look
     if look is not None and look.program == digest and look.components:
         for one in look.components:
-            if one.fixed and not one.fixed.startswith(PINNED):
+            if one.fixed:
                 yield one.name, one.tasks, one.fixed, True
         return
     definition = store.definition(digest)

@@ -15,7 +15,18 @@ from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.nearest import did_you_mean
-from heronpy.jobs.documents import LAYERS, LEAVES_MAX, Document, Leaves, Path, Value, component_of, document_of, name_of
+from heronpy.jobs.documents import (
+    LAYERS,
+    LEAVES_MAX,
+    SCALER_KEYS,
+    Document,
+    Leaves,
+    Path,
+    Value,
+    component_of,
+    document_of,
+    name_of,
+)
 
 T = TypeVar("T")
 
@@ -105,6 +116,15 @@ def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
             value = min(cast(int, found.value), scale.max[path[1]])
             scaled[path] = replace(found, value=max(value, scale.min.get(path[1], 1)))
     return merge((live | {"scaler": scaled}).values())
+
+
+def pins_of(found: Mapping[Path, Found]) -> dict[str, str]:
+    """Return the components that the scaler leaves alone because layer oncall sets a value of them, with a sentence."""
+    pins: dict[str, list[str]] = {}
+    for path, one in found.items():
+        if path[0] in SCALER_KEYS and one.layer == "oncall":
+            pins.setdefault(path[1], []).append(name_of(path[:2]))
+    return {part: f"layer oncall sets {' and '.join(dict.fromkeys(keys))}" for part, keys in pins.items()}
 
 
 def values_of(found: Mapping[Path, Found]) -> Leaves:

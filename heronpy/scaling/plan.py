@@ -350,7 +350,7 @@ class _Round:
             one, known, finding = self.parts[name], self.known[name], self._of(Verdict.OVER_PROVISIONED, name)
             last = self.shrunk.get(name)
             early = last is not None and self.now - last.at < self.times.shrink_s
-            if finding is None or not known.per_thread or early or name not in self.goal.max or one.fixed:
+            if finding is None or not known.per_thread or early or name not in self.goal.max or one.kept:
                 continue
             ahead, past = self._ahead(name), self._past(name)
             rate = max(asked[name], ahead or 0.0)
@@ -404,8 +404,8 @@ class _Round:
         bar = self.bars.get(one.name)
         if one.name not in self.goal.max:
             cause, why = "no maximum", f"scale.max.{one.name} is not set; set this limit"
-        elif one.fixed:
-            cause, why = "fixed", one.fixed
+        elif one.kept:
+            cause, why = "fixed", one.kept
         elif bar is not None and self.now < bar.until:
             cause, why = "no effect", "the last change had no effect: something else limits the component"
         else:

@@ -254,8 +254,9 @@ def test_a_component_that_cannot_be_rescaled_keeps_its_tasks() -> None:
     state = MemoryStateManager(MemoryStore())
     store = make_job(state, given={"parallelism": {"work": 2}})
     view = store.get("Day")
-    seen = {"read": "the State of read belongs to single tasks", "work": "layer oncall sets parallelism.work"}
-    figures = tuple(Figures(name=name, is_spout=False, tasks=1, fixed=why) for name, why in seen.items())
+    read = Figures(name="read", is_spout=True, tasks=1, fixed="the State of read belongs to single tasks")
+    work = Figures(name="work", is_spout=False, tasks=1)
+    figures = tuple(replace(one, pinned=f"layer oncall sets parallelism.{one.name}") for one in (read, work))
     look = Observation(topology="Day", at=1.0, components=figures, program=view.document.definition)
     store.put_scaled("Day", Scaled(view.created, look=look), 0)
     checked = Store(state, Clock(), lambda job, before, after: check_fixed(store, job, before or after, after))

@@ -233,7 +233,7 @@ def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     assert [one.text for one in unset.said] == [
         "not scaled: work needs 5 tasks, but scale.max.work is not set; set this limit"
     ]
-    fixed = Job(fixed="layer oncall sets parallelism.work")
+    fixed = Job(pinned="layer oncall sets parallelism.work")
     fixed.looks(5, FEW)
     assert [type(one) for one in fixed.said] == [Refused], "said once"
 
@@ -244,7 +244,7 @@ def test_a_component_that_cannot_be_rescaled_is_refused_with_its_reason() -> Non
     (work,) = observation_of("Day", load, (), (), {}, None, {}, NOON).components
     assert work.fixed == why
     (pinned,) = observation_of("Day", load, (), (), {"work": "layer oncall sets it"}, None, {}, NOON).components
-    assert pinned.fixed == "layer oncall sets it"
+    assert (pinned.fixed, pinned.kept) == (why, f"layer oncall sets it, and {why}")
     job = Job(fixed=work.fixed)
     job.looks(5, FEW)
     assert [one.text for one in job.said] == [f"not scaled: work needs 5 tasks, but {why}"]
