@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from heronpy.clusters.errors import RequestError
 from heronpy.common.units import GB
 from heronpy.jobs import allotting, manager
+from heronpy.jobs.alerting import Alert
 from heronpy.jobs.allotting import Allotting, Needs, check_fixed, check_maximum, clipped, jobs_of
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.manager import SOON_S, Syncing
@@ -214,6 +215,23 @@ def test_a_job_that_lacks_room_may_still_be_changed(cluster: Cluster) -> None:
         check(cluster, "Day", "set", given)
     with pytest.raises(RequestError, match="cannot run in pool 'small' with run=running: it needs at least 11 cores"):
         check(cluster, "Day", "set", {"run": "running"})
+
+
+def test_what_is_left_of_a_temporary_change_is_held_if_the_pool_is_too_small_by_then(cluster: Cluster) -> None:
+    told: list[Alert] = []
+    cluster.make("Day", 8, scale={})
+    cluster.store = Store(cluster.state, lambda: cluster.now)
+    cluster.allotting = Allotting(cluster.store, cluster.state, cluster.needs)
+    cluster.syncing = Syncing(cluster.store, cluster, "m", cluster.allotting, told.extend)
+    assert cluster.round() == {"Day": ("IN_SYNC", 8)}
+    cluster.store.set("Day", "oncall", {"parallelism": {"work": 2}}, 0, "me", "", for_s=600)
+    assert cluster.round() == {"Day": ("IN_SYNC", 2)}
+    cluster.resize(4)
+    assert cluster.round() == {"Day": ("IN_SYNC", 2)} and told == []
+    for _ in range(3):
+        found = cluster.round(300)
+    assert found == {"Day": ("PREEMPTED", 0)} and cluster.worlds["Day"].performed[-1] == "Stop"
+    assert [one.cause for one in told] == ["preempted"] and "it needs at least 8 cores" in told[0].text
 
 
 def test_a_new_job_waits_for_room_unless_the_pool_can_never_have_it(cluster: Cluster) -> None:
