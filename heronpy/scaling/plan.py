@@ -124,7 +124,29 @@ class Outcome(Struct, frozen=True):
 
 def decide(state: State, look: Observation, goal: Goal, times: Times) -> Outcome:
     """Decide after this look, considering all earlier looks."""
-    return _Round(state, look, goal, times).outcome()
+    return _Round(_by_clock(state, look.at, times), look, goal, times).outcome()
+
+
+def _by_clock(state: State, now: float, times: Times) -> State:
+    """Return the state without times after now, if the clock was set back: otherwise the scaler would wait for them."""
+    if state.at <= now:
+        return state
+    plan = state.plan
+    if plan is not None:
+        seen_at = min(plan.seen_at, now) if plan.seen_at is not None else None
+        plan = replace(plan, at=min(plan.at, now), seen_at=seen_at)
+    return replace(
+        state,
+        changed_at=min(state.changed_at, now),
+        deployed_at=min(state.deployed_at, now),
+        kept_up_at=min(state.kept_up_at, now),
+        plan=plan,
+        shrunk={name: replace(one, at=min(one.at, now)) for name, one in state.shrunk.items()},
+        bars={
+            name: replace(one, until=min(one.until, now + times.bar_s * 2**one.times))
+            for name, one in state.bars.items()
+        },
+    )
 
 
 def withdrawn(state: State) -> State:

@@ -238,6 +238,18 @@ def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     assert [type(one) for one in fixed.said] == [Refused], "said once"
 
 
+def test_a_clock_that_is_set_back_by_a_day_makes_the_scaler_wait_for_nothing() -> None:
+    job = Job()
+    job.looks(4, FEW)
+    assert isinstance(job.said[-1], Changed) and job.state.plan is not None and job.state.plan.seen_at is not None
+    job.now -= 86_400
+    (judged,) = job.looks(5, FEW)
+    assert isinstance(judged, Judged) and judged.barred_until is not None and judged.barred_until > job.now
+    job.now -= 86_400
+    job.looks(1, FEW)
+    assert job.state.bars["work"].until <= job.now + TIMES.bar_s
+
+
 def test_a_component_that_cannot_be_rescaled_is_refused_with_its_reason() -> None:
     why = "'work' keeps plain State, which cannot be rescaled"
     load = load_answer(component_load("work", not_scalable=why), window_s=300.0).load
