@@ -243,8 +243,8 @@ def test_a_clock_that_is_set_back_by_a_day_makes_the_scaler_wait_for_nothing() -
     job.looks(4, FEW)
     assert isinstance(job.said[-1], Changed) and job.state.plan is not None and job.state.plan.seen_at is not None
     job.now -= 86_400
-    (judged,) = job.looks(5, FEW)
-    assert isinstance(judged, Judged) and judged.barred_until is not None and judged.barred_until > job.now
+    (judged,) = [one for one in job.looks(5, FEW) if isinstance(one, Judged)]
+    assert judged.barred_until is not None and judged.barred_until > job.now
     job.now -= 86_400
     job.looks(1, FEW)
     assert job.state.bars["work"].until <= job.now + TIMES.bar_s
