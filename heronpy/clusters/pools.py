@@ -114,27 +114,31 @@ def check_slots(slots: int, shards: int = SLOTS_MAX * SHARDS_PER_SLOT) -> None:
 def resize(session: Session, name: str, slots: int) -> Pool:
     """Give a pool another number of slots; removed slots hand over their shards first."""
 
-    def resized(pool: Pool) -> Pool:
-        check_slots(slots, pool.shards)
-        return replace(pool, slots=slots, drained=tuple(one for one in pool.drained if one <= slots))
-
     find(session, name)
-    return _changed(session, name, resized)
+    return _changed(session, name, lambda pool: resized(pool, slots))
+
+
+def resized(pool: Pool, slots: int) -> Pool:
+    """The specification of a pool with another number of slots; RequestError if the pool cannot have it."""
+    check_slots(slots, pool.shards)
+    return replace(pool, slots=slots, drained=tuple(one for one in pool.drained if one <= slots))
 
 
 def drain(session: Session, name: str, slot: int, lift: bool) -> Pool:
     """Move all shards away from a slot and give it no others; with `lift`, let it get shards again."""
 
-    def drained(pool: Pool) -> Pool:
-        if not 1 <= slot <= pool.slots:
-            raise RequestError(f"pool '{name}' has no slot {slot}; its slots are 1 to {pool.slots}")
-        others = {*pool.drained} - {slot}
-        if not lift and len(others) + 1 >= pool.slots:
-            raise RequestError(f"slot {slot} is the last slot of pool '{name}' that is not drained; add a slot first")
-        return replace(pool, drained=tuple(sorted(others if lift else others | {slot})))
-
     find(session, name)
-    return _changed(session, name, drained)
+    return _changed(session, name, lambda pool: drained(pool, name, slot, lift))
+
+
+def drained(pool: Pool, name: str, slot: int, lift: bool) -> Pool:
+    """The specification of a pool with one slot drained or not; RequestError if the pool cannot have it."""
+    if not 1 <= slot <= pool.slots:
+        raise RequestError(f"pool '{name}' has no slot {slot}; its slots are 1 to {pool.slots}")
+    others = {*pool.drained} - {slot}
+    if not lift and len(others) + 1 >= pool.slots:
+        raise RequestError(f"slot {slot} is the last slot of pool '{name}' that is not drained; add a slot first")
+    return replace(pool, drained=tuple(sorted(others if lift else others | {slot})))
 
 
 def _changed(session: Session, name: str, change: Callable[[Pool], Pool]) -> Pool:

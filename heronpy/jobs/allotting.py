@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -18,15 +18,17 @@ from msgspec.structs import replace
 
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.session import Session
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import HeronError, NoNodeError
 from heronpy.common.units import format_bytes
 from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import Leaves, Path, name_of
-from heronpy.jobs.driver import TopologyDriver, wish_of, wished_of
+from heronpy.jobs.documents import Document, Leaves, Path, name_of
+from heronpy.jobs.driver import TopologyDriver, topology_of, wish_of, wished_of
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import STOPPED
-from heronpy.jobs.store import Store, View
+from heronpy.jobs.store import PLAIN, Store, View
 from heronpy.jobs.syncer import Running
+from heronpy.plan.logical import LogicalPlan
+from heronpy.plan.validation import not_scalable
 from heronpy.pools.nodes import read_pool
 from heronpy.pools.shards import Pool
 from heronpy.scaling.capacity import Allotted, Amount, Claim, allot
@@ -43,8 +45,6 @@ Needs: TypeAlias = tuple[dict[str, Amount], Amount]
 #: Leaves that do not change the needs of a task.
 _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
 
-#: Begins the reason why a component is not scaled that its own layer has fixed.
-PINNED: Final = "layer oncall sets "
 #: Leaves that do not change what a job claims of its pool.
 _NO_CLAIM: Final = frozenset(("restore", "slo", "concurrency"))
 
@@ -265,13 +265,12 @@ class Allotting:
                 f"job '{job}' would not run in pool '{pool}': {why}; change less, or add slots to the pool"
             )
 
-    def stopped_by(self, pool: str, slots: int) -> list[str]:
-        """The jobs that run in a pool now, and would be stopped if it had this number of slots."""
+    def stopped_by(self, pool: str, smaller: Pool) -> list[str]:
+        """The jobs that run in a pool now, and would be stopped if it had the slots of `smaller`."""
         size = read_pool(self._state, pool)
         if size is None:
             return []
         claims = self._known_claims(pool)
-        smaller = replace(size, slots=slots, drained=tuple(one for one in size.drained if one <= slots))
         now, then = (allot(_slots(one), self.quotas, claims.values(), time.time()) for one in (size, smaller))
         return sorted(job for job in now if now[job].runs and not then[job].runs)
 
@@ -343,19 +342,36 @@ def check_maximum(job: str, before: View | None, after: View) -> None:
             )
 
 
-def check_fixed(store: Store, job: str, before: View, after: View) -> None:
-    """RequestError if a change gives other tasks to a component that, as the scaler has seen, cannot be rescaled."""
-    look, document = store.scaled(job)[0].look, after.document
-    if look is None or look.program != document.definition:
+def check_fixed(store: Store, job: str, before: View | None, after: View) -> None:
+    """RequestError if a change, or a new job (without `before`), gives other tasks to a component that cannot be
+    rescaled, as the scaler has seen, or a maximum to a component whose class keeps a plain State.
+    """
+    document = after.document
+    for one, tasks, why, seen in _fixed(store, job, after):
+        count, most = (two.get(one, tasks) for two in (document.parallelism, document.scale.max))
+        old = before.document if before is not None else Document()
+        if seen and count != tasks and count != old.parallelism.get(one):
+            raise RequestError(f"job '{job}' cannot have parallelism.{one}={count}: {why}")
+        if most > (tasks if seen else count) and most != old.scale.max.get(one):
+            raise RequestError(f"job '{job}' cannot have scale.max.{one}={most}: {why}")
+
+
+def _fixed(store: Store, job: str, view: View) -> Iterator[tuple[str, int, str, bool]]:
+    """Yield each component that cannot be rescaled: its tasks, the reason, and whether the scaler has seen it."""
+    digest = view.document.definition
+    look = None
+    with suppress(NoNodeError):  # a new job
+        look = store.scaled(job)[0].look
+    if look is not None and look.program == digest and look.components:
+        for one in look.components:
+            if one.fixed:
+                yield one.name, one.tasks, one.fixed, True
         return
-    for one in look.components:
-        if not one.fixed or one.fixed.startswith(PINNED):
-            continue
-        count, most = (two.get(one.name, one.tasks) for two in (document.parallelism, document.scale.max))
-        if count != one.tasks and count != before.document.parallelism.get(one.name):
-            raise RequestError(f"job '{job}' cannot have parallelism.{one.name}={count}: {one.fixed}")
-        if most > one.tasks and most != before.document.scale.max.get(one.name):
-            raise RequestError(f"job '{job}' cannot have scale.max.{one.name}={most}: {one.fixed}")
+    definition = store.definition(digest)
+    plain = definition.submitted.get(PLAIN, ())
+    for part in LogicalPlan.from_topology(topology_of(definition)).definitions if plain else ():
+        if part.name in plain:
+            yield part.name, part.parallelism, not_scalable(part.name, plain), False
 
 
 def allotting_of(session: Session, store: Store) -> Allotting:
@@ -371,8 +387,7 @@ def store_of(session: Session) -> Store:
 
     def check(job: str, before: View | None, after: View) -> None:
         check_maximum(job, before, after)
-        if before is not None:
-            check_fixed(store, job, before, after)
+        check_fixed(store, job, before, after)
         if after.document.place.pool:
             allotting_of(session, store).check_change(job, before, after)
 

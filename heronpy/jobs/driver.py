@@ -48,7 +48,7 @@ from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves, Path, Value
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import Seen, Step
-from heronpy.jobs.store import Definition, Store, View
+from heronpy.jobs.store import PLAIN, Definition, Store, View
 from heronpy.jobs.syncer import Running, StepError
 from heronpy.launching import importing, in_pool, submission
 from heronpy.launching.model import Kept, Planned
@@ -83,12 +83,17 @@ def topology_of(definition: Definition) -> topology_pb2.Topology:
     return topology_pb2.Topology.FromString(definition.topology)
 
 
-def definition_of(topology: topology_pb2.Topology, kept: Kept, role: str, environ: str) -> Definition:
-    """Return the definition to store for a program whose package is already stored."""
+def definition_of(
+    topology: topology_pb2.Topology, kept: Kept, role: str, environ: str, plain: tuple[str, ...] = ()
+) -> Definition:
+    """Return the definition to store for a program whose package is already stored.
+
+    `plain` contains the components that keep a plain State, as far as known.
+    """
     stored = topology_pb2.Topology()
     stored.CopyFrom(topology)
     stored.id, stored.state = "", topology_pb2.RUNNING
-    place = {ROLE: role, ENVIRON: environ}
+    place: dict[str, Any] = {ROLE: role, ENVIRON: environ, **({PLAIN: list(plain)} if plain else {})}
     return Definition(stored.SerializeToString(deterministic=True), {**msgspec.structs.asdict(kept), **place})
 
 
@@ -424,7 +429,7 @@ class TopologyDriver:
     def prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
         """Plan a topology with these leaves; also returns the session and the package for its start."""
         definition = self._store.definition(str(leaves["definition",]))
-        fields = {name: value for name, value in definition.submitted.items() if name not in (ROLE, ENVIRON)}
+        fields = {name: value for name, value in definition.submitted.items() if name not in (ROLE, ENVIRON, PLAIN)}
         kept = msgspec.convert(fields, Kept)
         topology = topology_of(definition)
         topology.id = topology_id or topology.id or job

@@ -8,16 +8,30 @@ version of the layer that it has read. Later changes of other leaves are kept; a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.nearest import did_you_mean
-from heronpy.jobs.documents import LAYERS, LEAVES_MAX, Document, Leaves, Path, Value, component_of, document_of, name_of
+from heronpy.jobs.documents import (
+    LAYERS,
+    LEAVES_MAX,
+    SCALER_KEYS,
+    Document,
+    Leaves,
+    Path,
+    Value,
+    component_of,
+    document_of,
+    name_of,
+)
 
 T = TypeVar("T")
+
+#: Number of ends of temporary entries at which a change is checked in advance.
+ENDS_MAX: Final = 20
 
 
 class ConflictError(HeronError):
@@ -107,6 +121,15 @@ def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
     return merge((live | {"scaler": scaled}).values())
 
 
+def pins_of(found: Mapping[Path, Found]) -> dict[str, str]:
+    """Return the components that the scaler leaves alone because layer oncall sets a value of them, with a sentence."""
+    pins: dict[str, list[str]] = {}
+    for path, one in found.items():
+        if path[0] in SCALER_KEYS and one.layer == "oncall":
+            pins.setdefault(path[1], []).append(name_of(path[:2]))
+    return {part: f"layer oncall sets {' and '.join(dict.fromkeys(keys))}" for part, keys in pins.items()}
+
+
 def values_of(found: Mapping[Path, Found]) -> Leaves:
     """Return the leaves without their origins."""
     return {path: one.value for path, one in found.items()}
@@ -169,11 +192,35 @@ def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
     )
 
 
+def ends_of(layers: Mapping[str, Layer], now: float) -> dict[float, list[str]]:
+    """Return the next times at which entries end, at most ENDS_MAX, with their names."""
+    ends: dict[float, list[str]] = {}
+    for layer in layers.values():
+        for entry in layer.entries:
+            if entry.stamp.until is not None and entry.holds(now):
+                ends.setdefault(entry.stamp.until, []).append(f"'{name_of(entry.path)}' of layer {layer.name}")
+    return dict(sorted(ends.items())[:ENDS_MAX])
+
+
+def left_at(change: Change, at: float) -> Change:
+    """Return what is left of a change at a time: entries that have ended by then count as removed."""
+    left = tuple(entry for entry in change.after if entry.holds(at))
+    paths = {entry.path for entry in left}
+    gone = {entry.path: entry for entry in (*change.before, *change.after) if entry.path not in paths}
+    return replace(change, before=tuple(gone.values()), after=left)
+
+
 def check_change(change: Change, merged: Document, components: Mapping[str, bool]) -> None:
     """Raise ConfigError if the changed leaves do not fit the merged document or the program.
 
     `components` maps each component of the program to whether it is an asynchronous bolt.
     """
+    replaced = {entry.path for entry in change.after}
+    for entry in (one for one in change.before if one.path not in replaced):
+        key, part = f"'{name_of(entry.path)}' of layer {change.layer}", component_of(entry.path)
+        low, high = merged.scale.min.get(part or "", 1), merged.scale.max.get(part or "")
+        if entry.path[0] == "scale" and part in components and high is not None and low > high:
+            raise ConfigError(f"without {key}, scale.min would be {low} and scale.max {high}; change both")
     for entry in change.after:
         key, part = f"'{name_of(entry.path)}' of layer {change.layer}", component_of(entry.path)
         if part is None:

@@ -8,13 +8,14 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from heronpy.clusters.errors import NotThereError
 from heronpy.common.errors import HeronError
 from heronpy.common.units import format_duration
 from heronpy.jobs.documents import goal_of, name_of, nested
 from heronpy.jobs.manager import desired_of, minutes_of
-from heronpy.jobs.merge import Found
+from heronpy.jobs.merge import Found, pins_of
 from heronpy.jobs.plans import Plan
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Running
@@ -70,6 +71,9 @@ def shown(store: Store, job: str) -> dict[str, Any]:
     view, log = store.get(job), store.log(job)
     running = store.running(job)[0] or Running("")
     desired, _ = desired_of(store, job, running)
+    started, scaler = started_of(running), evidence(store, job)
+    if not started:  # the last figures are those of a topology that has ended
+        scaler |= {"at": None, "components": {}, "lag_s": None}
     return {
         "job": job,
         "state": state_of(running),
@@ -78,7 +82,7 @@ def shown(store: Store, job: str) -> dict[str, Any]:
         "plan": plan_text(running.plan) if running.plan is not None else None,
         "failure": running.failure,
         "drift_s": round(running.drifted_s, 1),
-        "started": _started(running),
+        "started": started,
         "restarted": running.restarted,
         "restarts_avoidable": running.restarts_avoidable,
         "versions": view.versions,
@@ -87,11 +91,11 @@ def shown(store: Store, job: str) -> dict[str, Any]:
         "ignored": [name_of(found.entry.path) for found in view.ignored],
         "changes": msgspec.to_builtins(log.changes),
         "decisions": msgspec.to_builtins(log.decisions),
-        "scaler": evidence(store, job),
+        "scaler": scaler,
     }
 
 
-def _started(running: Running) -> dict[str, int]:
+def started_of(running: Running) -> dict[str, int]:
     """The tasks of each component that the manager has started last; empty if the topology is stopped."""
     leaves = dict(running.leaves)
     stopped = running.state == "STOPPED" or leaves.get(("run",), "stopped") == "stopped"
@@ -105,12 +109,15 @@ def _origin(found: Found) -> dict[str, Any]:
 
 def evidence(store: Store, job: str) -> dict[str, Any]:
     """Return the scaler's last figures and conclusion for each component."""
-    document, scaled = store.get(job).document, store.scaled(job)[0]
-    state, look = scaled.state, scaled.look
-    components = explained(state, look, goal_of(document), Times.of(document.scale.day_s)) if look is not None else []
+    view, scaled = store.get(job), store.scaled(job)[0]
+    document, state, look, pins = view.document, scaled.state, scaled.look, pins_of(view.found)
+    if look is not None:  # a pin may have been set or have ended since the look
+        components = (replace(one, pinned=pins.get(one.name, "")) for one in look.components)
+        look = replace(look, components=tuple(components))
+    evidences = explained(state, look, goal_of(document), Times.of(document.scale.day_s)) if look is not None else []
     return {
         "at": look.at if look is not None else None,
-        "components": {one.component: msgspec.to_builtins(one) for one in components},
+        "components": {one.component: msgspec.to_builtins(one) for one in evidences},
         "lag_s": shown_lag(look, state.kept_up_at) if look is not None else None,
         "slo_kept": state.slo.share,
         "slo_broken": msgspec.to_builtins(state.slo.intervals),

@@ -20,11 +20,10 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError, NoNodeError
 from heronpy.health.times import TIMES
 from heronpy.jobs.alerting import Alerts, of_decision
-from heronpy.jobs.allotting import PINNED
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import goal_of, needs_scaler
 from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of, pause_after
-from heronpy.jobs.merge import ConflictError, values_of
+from heronpy.jobs.merge import ConflictError, pins_of, values_of
 from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
 from heronpy.scaling.decisions import Alerted, Changed, Decision
 from heronpy.scaling.figures import Observation, Past, Times
@@ -41,8 +40,6 @@ WRITER: Final = "scaler"
 ASK_S: Final = 5.0
 #: A scaler ends after this time without a job to look at.
 IDLE_S: Final = 600.0
-#: Keys of a component that layer oncall may set; the scaler then leaves the component alone.
-_PINS: Final = ("parallelism", "concurrency", "resources")
 
 
 class Scaler:
@@ -100,22 +97,18 @@ class Scaler:
             self._histories.popitem()[1].close()
 
     def _look(self, job: str, view: View, times: Times, history: History, now: float) -> Observation:
-        fixed = {
-            path[1]: f"{PINNED}{path[0]}.{path[1]}"
-            for path, found in view.found.items()
-            if path[0] in _PINS and found.layer == "oncall"
-        }
+        pinned = pins_of(view.found)
         asynchronous, program = self._store.asynchronous(view), view.document.definition
         try:
             signals, findings = look(self._session, job, times.window_s, ASK_S, TIMES.of_day(view.document.scale.day_s))
         except DeadlineError:
-            return observation_of(job, None, (), asynchronous, fixed, None, {}, now, program)
+            return observation_of(job, None, (), asynchronous, pinned, None, {}, now, program)
         room = min(signals.machine_memory.values(), default=None)
         past: dict[str, Past] = {}
         if signals.load is not None:
             past = history.past([one.name for one in signals.load.components], now)
         updated_at = now - signals.updated_s if signals.updated_s is not None else None
-        return observation_of(job, signals.load, findings, asynchronous, fixed, room, past, now, program, updated_at)
+        return observation_of(job, signals.load, findings, asynchronous, pinned, room, past, now, program, updated_at)
 
     def _write(self, job: str, view: View, outcome: Outcome) -> bool:
         """Write layer scaler; returns False if the document was changed in the meantime."""

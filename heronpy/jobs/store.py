@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from heronpy.common.errors import (
     ConfigError,
     DamagedStateError,
+    HeronError,
     NodeExistsError,
     NoNodeError,
     StateError,
@@ -53,8 +54,12 @@ LOG_BYTES_MAX: Final = 512 << 10
 TRIES_MAX: Final = 1000
 WHO_CHARS_MAX: Final = 100
 WHY_CHARS_MAX: Final = 500
+#: Number of keys that a sentence names.
+KEYS_SHOWN: Final = 3
 #: Number of programs whose components are remembered.
 KNOWN_MAX: Final = 256
+#: Field of `Definition.submitted`: the components that keep a plain State.
+PLAIN: Final = "plain"
 
 
 class Definition(Struct, frozen=True):
@@ -63,7 +68,7 @@ class Definition(Struct, frozen=True):
     topology: bytes
     """The encoded proto Topology, without an id."""
     submitted: dict[str, Any]
-    """The fields of `heronpy.plan.launch.Submitted`, without ids; the package is named by its digest."""
+    """The fields of `heronpy.plan.launch.Submitted`, without ids, and PLAIN; the package is named by its digest."""
 
 
 class Job(Struct, frozen=True, forbid_unknown_fields=True):
@@ -361,6 +366,8 @@ class Store:
             views.append(self._view(name, after, stamp.at, after.last))
             if self._check is not None:
                 self._check(name, self._view(name, job, stamp.at), views[-1])
+            if layer != "scaler":  # its values are limited by the current values of the others
+                self._check_ends(name, job, after, stamp.at)
             if not write:
                 return job
             self._swap(paths.job_log(name), Log, lambda log: _logged(log, job))
@@ -369,6 +376,17 @@ class Store:
         if self._swap(paths.job(name), Job, changed):
             self._tell(name)
         return views[-1]
+
+    def _check_ends(self, name: str, before: Job, after: Job, now: float) -> None:
+        """Raise HeronError if a change is not allowed any more when a temporary entry ends."""
+        for at, keys in merge.ends_of(after.layers, now).items():
+            try:
+                view = self._view(name, after, at, [merge.left_at(change, at) for change in after.last])
+                if self._check is not None:
+                    self._check(name, self._view(name, before, at), view)
+            except HeronError as error:
+                some = ", ".join(keys[:KEYS_SHOWN]) + (f" and {len(keys) - KEYS_SHOWN} more" * (len(keys) > KEYS_SHOWN))
+                raise type(error)(f"after the end of {some}, {error}") from None
 
     def _view(self, name: str, job: Job, now: float, changes: Collection[Change] = ()) -> View:
         """Return the view of a job after these changes. Raises ConfigError if a change is not allowed."""

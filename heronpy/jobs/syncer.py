@@ -115,6 +115,9 @@ def advance(
             running = replace(running, plan=replace(plan, at=plan.at + 1, since=now, tries=0))
         elif isinstance(plan.step, Prove) and (problem := _unproved(plan, plan.step, seen, now)):
             running = failed(running, problem, False, now)
+        elif isinstance(plan.step, Prove) and desired.get(("run",)) == "stopped":
+            running = _unproven(running, plan, seen)  # it is to be stopped, so the rest of the proof tells nothing
+            running = _begun(running, desired, versions, seen, now, fresh_id)
         else:
             break
     return running
@@ -216,6 +219,11 @@ def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
         return f"topology {step.topology_id} has ended right after its start"
     late = abs(now - plan.since) >= PROVE_MAX_S  # before `since`: the clock was set back
     return f"topology {step.topology_id} did not run without trouble within {PROVE_MAX_S:g} s" if late else ""
+
+
+def _unproven(running: Running, plan: Plan, seen: Seen) -> Running:
+    """Return the job with the topology that the plan has started, without the rest of its proof."""
+    return replace(running, plan=None, topology_id=seen.topology_id, leaves=plan.target, versions=plan.versions)
 
 
 def _since(running: Running, now: float) -> float:

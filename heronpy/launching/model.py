@@ -40,6 +40,8 @@ class Loaded(Struct, frozen=True):
     argv: tuple[str, ...] = ()
     """The program and its arguments."""
     argv_names_topology: bool = False
+    plain: tuple[str, ...] = ()
+    """Components that keep a plain State, which belongs to single tasks."""
 
 
 class Kept(Struct, frozen=True):

@@ -7,7 +7,7 @@ Each problem is one sentence that names the thing and the fix. A problem that de
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from heronpy.common.errors import TopologyError
 from heronpy.common.ids import part_name_problem, topology_name_problem
@@ -30,6 +30,11 @@ from heronpy.wire.arrow_values import schema_of, schema_problem
 TASKS_MAX = 100_000
 SYSTEM_COMPONENT = "__system"
 TICK_STREAM = "__tick"
+#: Properties of a component with plain State that prevent rescaling, and the alternatives.
+_PLAIN = (
+    "the State of {} belongs to individual tasks and cannot be redistributed to a different number of tasks; keep the"
+    " parallelism, or keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
+)
 
 
 def problems(plan: LogicalPlan) -> list[str]:
@@ -55,6 +60,14 @@ def validate(plan: LogicalPlan) -> None:
 def warnings(plan: LogicalPlan) -> list[str]:
     """Return possible problems that depend on the user's code, one sentence each, for a plan without `problems`."""
     return [*_cycle_warnings(plan), *windows.warnings(plan)]
+
+
+def not_scalable(component: str, plain: Collection[str]) -> str:
+    """Return why the number of tasks of a component cannot be changed; "" if it can.
+
+    `plain` contains the components with plain State.
+    """
+    return _PLAIN.format(component) if component in plain else ""
 
 
 def _names(plan: LogicalPlan) -> Iterator[str]:

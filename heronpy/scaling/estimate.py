@@ -32,7 +32,7 @@ LAG_S = 5.0
 #: Number of looks whose mean is the measured rate.
 _LOOKS = 10
 #: Minimum and maximum number of looks whose mean is the usual time of a tuple.
-_USUAL_LOOKS_MIN, _USUAL_LOOKS = 5, 100
+_USUAL_LOOKS_MIN, _USUAL_LOOKS = 3, 100
 #: Factor by which the weight of older points of the memory line shrinks with each look.
 _FADES = 0.99
 

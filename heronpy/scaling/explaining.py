@@ -75,8 +75,8 @@ def _verdict(
         return "not scaled: scale.mode is off", None, None
     if high is None:
         return f"not scaled: scale.max.{name} is not set", None, None
-    if one.fixed:
-        return f"not scaled: {one.fixed}", None, None
+    if one.kept:
+        return f"not scaled: {one.kept}", None, None
     if bar is not None and state.at < bar.until:
         return "no further changes: the last change had no effect", None, bar.until
     lately = [alert for alert in state.alerts.values() if state.at - alert.seen < times.window_s]

@@ -46,8 +46,15 @@ class Figures(Struct, frozen=True, kw_only=True):
     saturated: bool = False
     #: Why the number of tasks cannot be changed, as one sentence without a full stop; "" if it can.
     fixed: str = ""
+    #: Which layer sets a value that the scaler would change, as one sentence without a full stop; "" if none does.
+    pinned: str = ""
     #: Seconds that a busy thread needs for a tuple in the healthy minutes of a day.
     usual_s: float | None = None
+
+    @property
+    def kept(self) -> str:
+        """Every reason why the scaler leaves the component alone, as one sentence; "" if there is none."""
+        return ", and ".join(filter(None, (self.pinned, self.fixed)))
 
 
 class Past(Struct, frozen=True):

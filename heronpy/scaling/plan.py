@@ -124,7 +124,29 @@ class Outcome(Struct, frozen=True):
 
 def decide(state: State, look: Observation, goal: Goal, times: Times) -> Outcome:
     """Decide after this look, considering all earlier looks."""
-    return _Round(state, look, goal, times).outcome()
+    return _Round(_by_clock(state, look.at, times), look, goal, times).outcome()
+
+
+def _by_clock(state: State, now: float, times: Times) -> State:
+    """Return the state without times after now, if the clock was set back: otherwise the scaler would wait for them."""
+    if state.at <= now:
+        return state
+    plan = state.plan
+    if plan is not None:
+        seen_at = min(plan.seen_at, now) if plan.seen_at is not None else None
+        plan = replace(plan, at=min(plan.at, now), seen_at=seen_at)
+    return replace(
+        state,
+        changed_at=min(state.changed_at, now),
+        deployed_at=min(state.deployed_at, now),
+        kept_up_at=min(state.kept_up_at, now),
+        plan=plan,
+        shrunk={name: replace(one, at=min(one.at, now)) for name, one in state.shrunk.items()},
+        bars={
+            name: replace(one, until=min(one.until, now + times.bar_s * 2**one.times))
+            for name, one in state.bars.items()
+        },
+    )
 
 
 def withdrawn(state: State) -> State:
@@ -350,7 +372,7 @@ class _Round:
             one, known, finding = self.parts[name], self.known[name], self._of(Verdict.OVER_PROVISIONED, name)
             last = self.shrunk.get(name)
             early = last is not None and self.now - last.at < self.times.shrink_s
-            if finding is None or not known.per_thread or early or name not in self.goal.max or one.fixed:
+            if finding is None or not known.per_thread or early or name not in self.goal.max or one.kept:
                 continue
             ahead, past = self._ahead(name), self._past(name)
             rate = max(asked[name], ahead or 0.0)
@@ -404,8 +426,8 @@ class _Round:
         bar = self.bars.get(one.name)
         if one.name not in self.goal.max:
             cause, why = "no maximum", f"scale.max.{one.name} is not set; set this limit"
-        elif one.fixed:
-            cause, why = "fixed", one.fixed
+        elif one.kept:
+            cause, why = "fixed", one.kept
         elif bar is not None and self.now < bar.until:
             cause, why = "no effect", "the last change had no effect: something else limits the component"
         else:

@@ -14,7 +14,7 @@ def observation_of(
     load: Load | None,
     findings: Collection[Finding],
     asynchronous: Collection[str],
-    fixed: Mapping[str, str],
+    pinned: Mapping[str, str],
     room_bytes: int | None,
     past: Mapping[str, Past],
     now: float,
@@ -23,8 +23,8 @@ def observation_of(
 ) -> Observation:
     """Make the observation of a topology; without a load, an observation without components.
 
-    `asynchronous` names the asynchronous bolts; `fixed` maps components to the reason why they must not be changed;
-    `program` is the digest of the program.
+    `asynchronous` names the asynchronous bolts; `pinned` maps components to the sentence that a layer sets a value of
+    them; `program` is the digest of the program.
     """
     if load is None or load.window_s is None:
         return Observation(topology=topology, at=now, findings=tuple(findings), program=program)
@@ -33,7 +33,7 @@ def observation_of(
         topology=topology,
         at=now,
         components=tuple(
-            _figures(one, load, one.name in asynchronous, fixed.get(one.name, ""), one.name in holds)
+            _figures(one, load, one.name in asynchronous, pinned.get(one.name, ""), one.name in holds)
             for one in load.components
         ),
         findings=tuple(findings),
@@ -47,7 +47,7 @@ def observation_of(
     )
 
 
-def _figures(one: ComponentLoad, load: Load, asynchronous: bool, fixed: str, holds: bool) -> Figures:
+def _figures(one: ComponentLoad, load: Load, asynchronous: bool, pinned: str, holds: bool) -> Figures:
     is_spout = one.kind == "spout"
     inputs: dict[str, float] = {}
     for edge in load.edges:
@@ -71,6 +71,7 @@ def _figures(one: ComponentLoad, load: Load, asynchronous: bool, fixed: str, hol
         memory_limit=one.memory_limit_bytes,
         keys=one.keys,
         saturated=holds,
-        fixed=fixed or one.not_scalable,
+        fixed=one.not_scalable,
+        pinned=pinned,
         usual_s=one.usual_s,
     )

@@ -17,12 +17,12 @@ from heronpy.common.ids import edge_id
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.states import UP_STATES, holds, lifecycle_name
 from heronpy.plan.component_config import live_concurrency
+from heronpy.plan.validation import not_scalable
 from heronpy.proto import control_pb2
 from heronpy.tmaster.loads import Loads, Part, Window
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.minutes import MINUTE_S, NAMES, Minutes, Row
 from heronpy.tmaster.totals import COUNTERS
-from heronpy.tmaster.update import not_scalable
 from heronpy.views.load import ComponentLoad, EdgeLoad, Load, LoadAnswer, culprit_of
 from heronpy.views.overview import totals_of
 from heronpy.views.past import metric_name

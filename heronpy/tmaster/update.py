@@ -24,7 +24,6 @@ holds all spouts.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from enum import Enum
 from typing import Protocol
 
@@ -45,20 +44,7 @@ from heronpy.tmaster.shared_state import SharedState
 QUIET_S = 0.5
 #: Seconds after which tasks move even if the topology is not empty, for example because its ticks emit.
 MOVE_WAIT_S = 5.0
-#: Properties of a component with plain State that prevent rescaling, and the alternatives.
-_PLAIN = (
-    "the State of {} belongs to individual tasks and cannot be redistributed to a different number of tasks; keep the"
-    " parallelism, or keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
-)
 _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
-
-
-def not_scalable(component: str, plain: Collection[str]) -> str:
-    """Return why the number of tasks of a component cannot be changed; "" if it can.
-
-    `plain` contains the components with plain State in the last checkpoint.
-    """
-    return _PLAIN.format(component) if component in plain else ""
 
 
 class Phase(Enum):
@@ -225,7 +211,7 @@ class Update:
     def _bound(self) -> str:
         """Return why the tasks of the new plan cannot take the state of the last checkpoint; "" if they can."""
         plain = self._saver.plain if self._saver is not None else ()
-        bound = [why for name in sorted(self._rescaled()) if (why := not_scalable(name, plain))]
+        bound = [why for name in sorted(self._rescaled()) if (why := validation.not_scalable(name, plain))]
         return f"nothing was updated: {'; '.join(bound)}" if bound else ""
 
     def _rescaled(self) -> set[str]:

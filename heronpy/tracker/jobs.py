@@ -229,17 +229,19 @@ def _shown(session: Session, name: str) -> dict[str, Any]:
 def _row(store: Store, name: str) -> dict[str, Any]:
     """A job in a list, also one that cannot be read."""
     from heronpy.jobs.manager import desired_of
-    from heronpy.jobs.report import row
+    from heronpy.jobs.report import row, started_of
     from heronpy.jobs.syncer import Running
     from heronpy.scaling.estimate import shown_lag
 
     found = row(store, name) | dict.fromkeys(("tasks", "lag_s", "slo_lag_s", "slo_kept", "decided"))
     with suppress(HeronError):
-        wanted, _ = desired_of(store, name, store.running(name)[0] or Running(""))
+        running = store.running(name)[0] or Running("")
+        wanted, _ = desired_of(store, name, running)
         scaled, decisions = store.scaled(name)[0], store.log(name).decisions
+        look = scaled.look if started_of(running) else None
         found |= {
             "tasks": sum(int(str(value)) for path, value in wanted.items() if path[0] == "parallelism"),
-            "lag_s": shown_lag(scaled.look, scaled.state.kept_up_at) if scaled.look is not None else None,
+            "lag_s": shown_lag(look, scaled.state.kept_up_at) if look is not None else None,
             "slo_lag_s": wanted.get(("slo", "lag_s")),
             "slo_kept": scaled.state.slo.share,
             "decided": {"at": decisions[-1].at, "text": decisions[-1].text} if decisions else None,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from heronpy.cli.change import jobs
 from heronpy.common.folders import make_folders
@@ -62,6 +63,27 @@ def test_each_component_has_its_evidence_and_its_last_decision(heron: Heron, sce
     assert "work 4 -> " in heron("job", "explain", "local", "Day").out
     assert work["decided"][0]["text"] == [one.text for _, one in scene.decisions if one.component == "work"][-1]
     assert read["verdict"] == "not scaled: scale.max.read is not set" and read["decided"] == []
+
+
+def test_a_pin_and_a_state_of_single_tasks_are_both_told_and_a_pin_only_while_it_holds(
+    heron: Heron, scene: Scene, home: Path
+) -> None:
+    def verdict() -> str:
+        return str(json.loads(heron("job", "explain", "local", "Day", "--json").out)["components"]["work"]["verdict"])
+
+    state = open_state("local", str(home / "state" / "local"))
+    store = Store(state)
+    scaled, version = store.scaled("Day")
+    assert scaled.look is not None
+    parts = tuple(replace(one, fixed=f"{one.name} keeps plain State") for one in scaled.look.components)
+    store.put_scaled("Day", replace(scaled, look=replace(scaled.look, components=parts)), version)
+    assert verdict() == "not scaled: work keeps plain State"
+    store.set("Day", "oncall", {"parallelism": {"work": 4}, "resources": {"work": {"cpu": 1}}}, 0, "ann", "")
+    pins = "layer oncall sets parallelism.work and resources.work"
+    assert verdict() == f"not scaled: {pins}, and work keeps plain State"
+    store.unset("Day", "oncall", ["parallelism", "resources"], 1, "ann", "")
+    state.close()
+    assert verdict() == "not scaled: work keeps plain State"
 
 
 def test_what_was_recorded_decides_the_same_each_time(heron: Heron, scene: Scene, tmp_path: Path) -> None:

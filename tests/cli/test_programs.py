@@ -185,6 +185,39 @@ class Third(Topology):
     assert silent.code == 0 and "StatefulComponent" not in silent.err
 
 
+def test_a_job_gets_no_maximum_for_a_component_whose_state_belongs_to_single_tasks(
+    heron: Heron, tmp_path: Path
+) -> None:
+    text = (
+        CLASSES
+        + """
+from heronpy.api.state.stateful_component import StatefulComponent
+
+class Kept(Words, StatefulComponent):
+    def init_state(self, stateful_state):
+        self.state = stateful_state
+
+class Free(Words, StatefulComponent):
+    def init_state(self, stateful_state):
+        pass
+
+class Third(Topology):
+    config = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
+    free = Free.spec(par=1)
+    kept = Kept.spec(par=2)
+    count = Count.spec(par=1, inputs=[free, kept])
+"""
+    )
+    program = write(tmp_path / "a.py", text)
+    refused = heron(
+        "job", "create", "local", program, "Third", "--max", "free=3", "--max", "count=8", "--max", "kept=3"
+    )
+    assert refused.code == exits.USAGE
+    said = "error: job 'Third' cannot have scale.max.kept=3: the State of kept belongs to individual tasks"
+    assert said in refused.err and "'free'" not in refused.err
+    assert "there are no jobs" in heron("job", "list", "local").out
+
+
 def test_programs_that_yield_nothing_usable(heron: Heron, tmp_path: Path) -> None:
     empty = heron("submit", "local", write(tmp_path / "empty.py", "x = 1\n"))
     assert empty.code == 2 and "builds no topology" in empty.err

@@ -7,19 +7,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.clusters.errors import RequestError
 from heronpy.common.units import GB
 from heronpy.jobs import allotting, manager
+from heronpy.jobs.alerting import Alert
 from heronpy.jobs.allotting import Allotting, Needs, check_fixed, check_maximum, clipped, jobs_of
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.manager import SOON_S, Syncing
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.report import row, shown
 from heronpy.jobs.store import Scaled, Store, View
+from heronpy.pools.nodes import read_pool
 from heronpy.scaling.capacity import BACK_S, Allotted, Amount
 from heronpy.scaling.figures import Figures, Observation
-from tests.jobs.job_worlds import Clock, make_job, make_pool
+from tests.jobs.job_worlds import Clock, definition_of, make_job, make_pool
 from tests.jobs.test_job_syncer import World
 from tests.support.memory_state import MemoryStateManager, MemoryStore
 
@@ -214,6 +217,23 @@ def test_a_job_that_lacks_room_may_still_be_changed(cluster: Cluster) -> None:
         check(cluster, "Day", "set", {"run": "running"})
 
 
+def test_what_is_left_of_a_temporary_change_is_held_if_the_pool_is_too_small_by_then(cluster: Cluster) -> None:
+    told: list[Alert] = []
+    cluster.make("Day", 8, scale={})
+    cluster.store = Store(cluster.state, lambda: cluster.now)
+    cluster.allotting = Allotting(cluster.store, cluster.state, cluster.needs)
+    cluster.syncing = Syncing(cluster.store, cluster, "m", cluster.allotting, told.extend)
+    assert cluster.round() == {"Day": ("IN_SYNC", 8)}
+    cluster.store.set("Day", "oncall", {"parallelism": {"work": 2}}, 0, "me", "", for_s=600)
+    assert cluster.round() == {"Day": ("IN_SYNC", 2)}
+    cluster.resize(4)
+    assert cluster.round() == {"Day": ("IN_SYNC", 2)} and told == []
+    for _ in range(3):
+        found = cluster.round(300)
+    assert found == {"Day": ("PREEMPTED", 0)} and cluster.worlds["Day"].performed[-1] == "Stop"
+    assert [one.cause for one in told] == ["preempted"] and "it needs at least 8 cores" in told[0].text
+
+
 def test_a_new_job_waits_for_room_unless_the_pool_can_never_have_it(cluster: Cluster) -> None:
     cluster.make("First", 8, scale={})
     cluster.round()
@@ -238,8 +258,11 @@ def test_the_jobs_that_a_smaller_pool_would_stop_are_named(cluster: Cluster) -> 
     cluster.make("Night", 3, priority=50)
     cluster.round()
     allotting = Allotting(cluster.store, cluster.state, cluster.needs)
-    assert allotting.stopped_by("small", 1) == ["Night"]
-    assert allotting.stopped_by("small", 2) == allotting.stopped_by("small", 9) == []
+    pool = read_pool(cluster.state, "small")
+    assert pool is not None
+    assert allotting.stopped_by("small", replace(pool, slots=1)) == ["Night"]
+    assert allotting.stopped_by("small", replace(pool, drained=(2,))) == ["Night"]
+    assert allotting.stopped_by("small", pool) == allotting.stopped_by("small", replace(pool, slots=9)) == []
     assert jobs_of(cluster.store, "small") == ["Day", "Night"]
     cluster.store.set("Night", "oncall", {"run": "stopped"}, 0, "me", "")
     assert jobs_of(cluster.store, "small") == ["Day"] and jobs_of(cluster.store, "other") == []
@@ -249,8 +272,9 @@ def test_a_component_that_cannot_be_rescaled_keeps_its_tasks() -> None:
     state = MemoryStateManager(MemoryStore())
     store = make_job(state, given={"parallelism": {"work": 2}})
     view = store.get("Day")
-    seen = {"read": "the State of read belongs to single tasks", "work": "layer oncall sets parallelism.work"}
-    figures = tuple(Figures(name=name, is_spout=False, tasks=1, fixed=why) for name, why in seen.items())
+    read = Figures(name="read", is_spout=True, tasks=1, fixed="the State of read belongs to single tasks")
+    work = Figures(name="work", is_spout=False, tasks=1)
+    figures = tuple(replace(one, pinned=f"layer oncall sets parallelism.{one.name}") for one in (read, work))
     look = Observation(topology="Day", at=1.0, components=figures, program=view.document.definition)
     store.put_scaled("Day", Scaled(view.created, look=look), 0)
     checked = Store(state, Clock(), lambda job, before, after: check_fixed(store, job, before or after, after))
@@ -262,3 +286,18 @@ def test_a_component_that_cannot_be_rescaled_keeps_its_tasks() -> None:
             checked.set("Day", "oncall", given, 0, "me", "")
     for number, given in enumerate(({"parallelism": {"work": 3, "read": 1}}, {"scale": {"max": {"work": 3}}})):
         checked.set("Day", "oncall", given, number, "me", "")
+
+
+def test_a_new_job_gets_no_maximum_for_a_component_whose_state_belongs_to_single_tasks() -> None:
+    store = Store(MemoryStateManager(MemoryStore()), check=lambda *change: check_fixed(store, *change))
+    digest = store.define(definition_of("work", plain=["read"]))
+
+    def make(**most: int) -> None:
+        store.create("Day", {"provisioner": {"definition": digest, "scale": {"max": most}}}, "me", "")
+
+    with pytest.raises(RequestError, match=r"job 'Day' cannot have scale\.max\.read=3: the State of read belongs to"):
+        make(read=3)
+    assert store.names() == []
+    make(read=1, work=8)
+    with pytest.raises(RequestError, match=r"job 'Day' cannot have scale\.max\.read=2: the State of read belongs to"):
+        store.set("Day", "oncall", {"scale": {"max": {"read": 2}}}, 0, "me", "")

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from heronpy.common.errors import ConfigError, DamagedStateError, NodeExistsError, NoNodeError, StateError
+from heronpy.common.errors import ConfigError, DamagedStateError, HeronError, NodeExistsError, NoNodeError, StateError
 from heronpy.jobs import store as stores
+from heronpy.jobs.allotting import check_maximum
 from heronpy.jobs.merge import ConflictError
 from heronpy.jobs.store import Store
 from heronpy.jobs.syncer import Running
@@ -321,6 +322,28 @@ class TestOverridesWithAnEnd:
         assert work(store) == (20, "oncall")
         clock.now += 1
         assert work(store) == (10, "provisioner")
+
+    def test_what_is_left_at_their_end_is_checked_at_once(self, state: MemoryStateManager, clock: Clock) -> None:
+        store = make_job(state, clock)
+        checked = Store(state, clock, check_maximum)
+        checked.set("Day", "oncall", {"scale": {"max": {"work": 80}}, "parallelism": {"work": 60}}, 0, "ann", "", 3600)
+        for given, said in (
+            ({"scale": {"min": {"work": 50}}}, "'scale.min.work' of layer oncall is 50, but scale.min would be 50 and"),
+            ({"parallelism": {"work": 50}}, "job 'Day' would have parallelism.work=50, but scale.max.work is 40; set"),
+        ):
+            with pytest.raises(HeronError, match=f"^after the end of .*'scale.max.work' of layer oncall, {said}"):
+                checked.set("Day", "oncall", given, 1, "bob", "")
+        assert checked.set("Day", "oncall", {"parallelism": {"work": 50}}, 1, "bob", "", 3600).versions["oncall"] == 2
+        clock.now += 3600
+        assert work(store) == (10, "provisioner") and store.get("Day").document.scale.max == {"work": 40}
+
+    def test_a_key_is_not_taken_out_if_the_rest_makes_no_sense(self, store: Store) -> None:
+        store.set("Day", "oncall", {"scale": {"max": {"work": 80}, "min": {"work": 50}}}, 0, "ann", "")
+        with pytest.raises(
+            ConfigError, match=r"without 'scale\.max\.work' of layer oncall, scale\.min would be 50 and"
+        ):
+            store.unset("Day", "oncall", ["scale.max.work"], 1, "ann", "")
+        store.unset("Day", "oncall", ["scale"], 1, "ann", "")
 
     @pytest.mark.parametrize("for_s", [0, -1, float("nan"), float("inf")])
     def test_a_time_that_makes_no_sense_is_refused(self, store: Store, for_s: float) -> None:

@@ -68,6 +68,7 @@ class World:
         self.leaves: Leaves = {}
         self.broken: set[str] = set()
         """Definitions whose topology crashes."""
+        self.running_s = 60.0
         self.performed: list[str] = []
         self.restarted: dict[str, int] = {}
 
@@ -79,7 +80,9 @@ class World:
     def see(self) -> Seen:
         trouble = "'work' crashes" if self.leaves.get(("definition",)) in self.broken else ""
         live = {path: value for path, value in self.leaves.items() if path[0] in {*LIVE, "concurrency"}}
-        return Seen(self.id, self.alive, False, live if self.alive else {}, 1, 0.0 if trouble else 60.0, trouble)
+        return Seen(
+            self.id, self.alive, False, live if self.alive else {}, 1, 0.0 if trouble else self.running_s, trouble
+        )
 
     def perform(self, step: Step, part: bool = False) -> dict[str, int]:
         """Perform a step, or only its first half."""
@@ -354,6 +357,27 @@ class TestABrokenDeploy:
         syncing.keep(failed(syncing.running, "day2.py does not import", True, syncing.now))
         assert syncing.sync().state == "QUARANTINED" and syncing.running.failure == "day2.py does not import"
         assert syncing.world.what() == expected(DAY)
+
+    @pytest.mark.parametrize("desired", [V2 | {("run",): "stopped"}, STOPPED])
+    def test_a_stop_ends_the_proof_at_once(self, desired: Leaves) -> None:
+        syncing = synced(DAY)
+        old = syncing.world.id
+        syncing.world.running_s = 10.0
+        assert list(steps_of(syncing, V2)) == ["Check", "Stop", "Start"]
+        assert syncing.running.plan is not None and isinstance(syncing.running.plan.step, Prove)
+        new = syncing.world.id
+        assert list(steps_of(syncing, desired)) == ["Stop"] and new != old
+        running = syncing.running
+        assert not syncing.world.alive and running.state == "STOPPED" and dict(running.leaves) == desired
+
+    def test_one_that_is_to_be_stopped_and_crashes_still_gives_back_the_old_state(self) -> None:
+        syncing = synced(DAY)
+        syncing.world.running_s = 10.0
+        assert list(steps_of(syncing, V2)) == ["Check", "Stop", "Start"]
+        syncing.world.broken.add("b" * 64)
+        stopped = V2 | {("run",): "stopped"}
+        assert list(steps_of(syncing, stopped)) == ["End", "Start"] and syncing.running.failure == "'work' crashes"
+        assert list(steps_of(syncing, stopped)) == ["Stop"] and syncing.running.state == "STOPPED"
 
     def test_one_that_never_gets_ready_is_given_up(self) -> None:
         plan = plan_of(DAY, {}, {}, Seen(), 0.0, "new")

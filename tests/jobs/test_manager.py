@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 
+from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.stopping import EFFECTIVELY_ONCE
 from heronpy.clusters.target import Common, Target
-from heronpy.common.errors import ConfigError, DamagedStateError, StateError, TopologyError
+from heronpy.common.errors import (
+    ConfigError,
+    DamagedStateError,
+    NoSpaceError,
+    PackageError,
+    StateAwayError,
+    StateError,
+    TopologyError,
+)
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
 from heronpy.jobs.base import read_base
@@ -19,8 +28,9 @@ from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.driver import TopologyDriver, _seen_leaves, own_leaves, topology_of
 from heronpy.jobs.manager import LOOK_S, Syncing
-from heronpy.jobs.plans import Check, Resize, Seen, Step
-from heronpy.jobs.syncer import StepError
+from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
+from heronpy.jobs.syncer import StepError, released
+from heronpy.launching import importing
 from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
 from heronpy.plan.logical import LogicalPlan
@@ -29,6 +39,7 @@ from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import paths
 from tests.jobs.job_worlds import definition_of, make_job
 from tests.jobs.test_job_syncer import World
+from tests.support.launch import launch_spec
 from tests.support.memory_state import MemoryStateManager, MemoryStore
 
 
@@ -154,14 +165,15 @@ def test_each_damaged_node_of_a_job_is_named(state: MemoryStateManager, node: Ca
     assert Syncing(store, driver, "m1").sync("Day") is None and driver.world.alive
 
 
+@pytest.mark.parametrize("error", [StateAwayError("cannot be reached"), NoSpaceError("its disk is full")])
 @pytest.mark.parametrize(("steps", "performed"), [(1, ["Check", "Check", "Start"]), (2, ["Check", "Start"])])
-def test_a_plan_goes_on_after_the_state_manager_was_away_in_the_middle(
-    state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch, steps: int, performed: list[str]
+def test_a_plan_goes_on_after_the_state_manager_was_away_or_full_in_the_middle(
+    state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch, steps: int, performed: list[str], error: StateError
 ) -> None:
     store, driver = make_job(state), Driver()
 
     def away(*_: Any) -> int:
-        raise StateError("the state manager cannot be reached")
+        raise error
 
     def fails() -> None:
         if len(driver.world.performed) == steps:
@@ -169,7 +181,7 @@ def test_a_plan_goes_on_after_the_state_manager_was_away_in_the_middle(
 
     driver.meanwhile = fails
     syncing = Syncing(store, driver, "m1")
-    with pytest.raises(StateError, match="cannot be reached"):
+    with pytest.raises(type(error), match=str(error)):
         syncing.sync("Day")
     monkeypatch.undo()
     driver.meanwhile = lambda: None
@@ -208,6 +220,49 @@ def test_a_program_that_no_longer_fits_the_newest_checkpoint_is_not_tried_again(
     with pytest.raises(StepError, match="is in the checkpoint, but 'work' keeps none") as raised:
         driver.perform("Day", Check(()))
     assert raised.value.fatal
+
+
+def test_an_engine_that_is_away_in_the_middle_of_a_plan_is_asked_again_and_nothing_is_half_done(
+    state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Engine(Driver):
+        driver = TopologyDriver(Target("local"), Common(), state)
+
+        def perform(self, job: str, step: Step) -> Mapping[str, int]:
+            if self.away and isinstance(step, Start):
+                return self.driver.perform(job, step)  # this one asks the engine
+            return super().perform(job, step)
+
+        away = True
+
+    def away(*_: Any) -> None:
+        raise ClusterError("engine 'slurm' cannot be reached; the start can be repeated")
+
+    monkeypatch.setattr(Engine.driver, "prepared", away)
+    store, driver = make_job(state), Engine()
+    syncing = Syncing(store, driver, "m1")
+    syncing.sync("Day")
+    running, version = store.running("Day")
+    assert running is not None and running.state == "WAITING" and not driver.world.alive and running.leaves == ()
+    assert running.failure == "engine 'slurm' cannot be reached; the start can be repeated" and running.tries == 1
+    Engine.away = False
+    store.put_running("Day", released(running), version)
+    syncing.sync("Day")
+    running, _ = store.running("Day")
+    assert running is not None and (running.state, running.failure) == ("IN_SYNC", "") and driver.world.alive
+
+
+def test_a_program_that_does_not_unpack_or_import_is_named(tmp_path: Path) -> None:
+    topology = topology_of(definition_of("work"))
+    topology.spouts[0].comp.class_name = "nowhere.Missing"
+    for package, said in (
+        (None, "module 'nowhere' is not part of the package"),
+        ("a" * 64, "package directory .* does not exist"),
+    ):
+        submitted = launch_spec("Day", "Day-1", tmp_path, package=package).submitted
+        with pytest.raises(PackageError, match=f"^the program cannot be imported: .*{said}") as raised:
+            importing.check(submitted, topology)
+        assert "\n" not in str(raised.value)
 
 
 def test_what_no_layer_sets_is_as_the_program_says() -> None:

@@ -13,7 +13,7 @@ from heronpy.cli.change import pools as verbs
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
-from heronpy.common.errors import HeronError, TopologyError
+from heronpy.common.errors import DeadlineError, HeronError, TopologyError
 from heronpy.common.host import Host, this_host
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
 from heronpy.jobs.driver import TopologyDriver
@@ -21,6 +21,7 @@ from heronpy.launching import in_pool
 from heronpy.packing.demand import ResourceRequest
 from heronpy.plan.component_config import set_key
 from heronpy.plan.launch import SLOT
+from heronpy.pools.nodes import read_pool
 from heronpy.pools.shards import Size
 from heronpy.proto import plan_pb2
 from heronpy.scaling.capacity import Amount
@@ -117,7 +118,7 @@ def test_a_topology_in_a_pool_of_another_host_is_not_reached(state: StateManager
         session.by_endpoint(session.record("Day"))
 
 
-def test_a_pool_in_which_jobs_should_run_is_neither_deleted_nor_made_too_small(
+def test_a_pool_in_which_jobs_should_run_is_neither_deleted_nor_made_too_small_nor_drained(
     state: StateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs = {"read": Amount(), "work": Amount(1.0, 100), "call": Amount()}, Amount()
@@ -131,7 +132,15 @@ def test_a_pool_in_which_jobs_should_run_is_neither_deleted_nor_made_too_small(
         verbs.delete(Target("local"), "small", Common())
     with pytest.raises(RequestError, match="1 slot is too few for pool 'small': job 'Day' would be stopped"):
         verbs.resize(Target("local"), "small", 1, Common())
+    said = "without slot 2, pool 'small' is too small: job 'Day' would be stopped; first .* heron job stop local Day"
+    with pytest.raises(RequestError, match=said):
+        verbs.drain(Target("local"), "small", 2, False, 0.0, Common())
+    pool = read_pool(state, "small")
+    assert pool is not None and pool.slots == 2 and not pool.drained
     verbs.resize(Target("local"), "small", 3, Common())
+    with pytest.raises(DeadlineError, match="slot 2 of pool 'small' is not empty yet"):  # no scheduler moves anything
+        verbs.drain(Target("local"), "small", 2, False, 0.0, Common())
+    verbs.drain(Target("local"), "small", 2, True, 0.0, Common())
     store.set("Day", "oncall", {"run": "stopped"}, 0, "me", "")
     verbs.resize(Target("local"), "small", 1, Common())
 

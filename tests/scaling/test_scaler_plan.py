@@ -233,9 +233,21 @@ def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     assert [one.text for one in unset.said] == [
         "not scaled: work needs 5 tasks, but scale.max.work is not set; set this limit"
     ]
-    fixed = Job(fixed="layer oncall sets parallelism.work")
+    fixed = Job(pinned="layer oncall sets parallelism.work")
     fixed.looks(5, FEW)
     assert [type(one) for one in fixed.said] == [Refused], "said once"
+
+
+def test_a_clock_that_is_set_back_by_a_day_makes_the_scaler_wait_for_nothing() -> None:
+    job = Job()
+    job.looks(4, FEW)
+    assert isinstance(job.said[-1], Changed) and job.state.plan is not None and job.state.plan.seen_at is not None
+    job.now -= 86_400
+    (judged,) = [one for one in job.looks(5, FEW) if isinstance(one, Judged)]
+    assert judged.barred_until is not None and judged.barred_until > job.now
+    job.now -= 86_400
+    job.looks(1, FEW)
+    assert job.state.bars["work"].until <= job.now + TIMES.bar_s
 
 
 def test_a_component_that_cannot_be_rescaled_is_refused_with_its_reason() -> None:
@@ -244,7 +256,7 @@ def test_a_component_that_cannot_be_rescaled_is_refused_with_its_reason() -> Non
     (work,) = observation_of("Day", load, (), (), {}, None, {}, NOON).components
     assert work.fixed == why
     (pinned,) = observation_of("Day", load, (), (), {"work": "layer oncall sets it"}, None, {}, NOON).components
-    assert pinned.fixed == "layer oncall sets it"
+    assert (pinned.fixed, pinned.kept) == (why, f"layer oncall sets it, and {why}")
     job = Job(fixed=work.fixed)
     job.looks(5, FEW)
     assert [one.text for one in job.said] == [f"not scaled: work needs 5 tasks, but {why}"]

@@ -145,11 +145,12 @@ def test_code_that_always_waits_is_scaled(has_baseline: bool) -> None:
     assert scene.model.parts["work"].tasks >= 6 and scene.lags[-1][1] < 5, scene.told()
 
 
+@pytest.mark.parametrize("since_h", [0.05, 0.07, 0.3])
 def test_a_dependency_that_turns_slow_before_its_usual_time_is_learned_is_not_scaled(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, since_h: float
 ) -> None:
     monkeypatch.setattr(Model, "learn_usual", lambda self: None)
-    wrong = fault("dependency", since_h=0.3, much=40.0)
+    wrong = fault("dependency", since_h=since_h, much=40.0)
     scene = Scene(Model(parts({"computes": 0.05}), lambda _: 2600.0, (wrong,)), 3)
     assert not scene.changes(up=True), scene.told()
     (alert,) = scene.alerts

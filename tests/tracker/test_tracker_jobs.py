@@ -10,12 +10,13 @@ import pytest
 
 from heronpy.jobs.driver import TopologyDriver
 from heronpy.jobs.manager import minutes_of
-from heronpy.jobs.store import Store
+from heronpy.jobs.store import Scaled, Store
 from heronpy.jobs.syncer import Running
 from heronpy.plan.launch import SLOT
 from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size, Spec, bucket_of, pack, shard_of
 from heronpy.proto import plan_pb2
 from heronpy.scaling.capacity import Amount
+from heronpy.scaling.figures import Figures, Observation
 from heronpy.statemgr import open_state, paths
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.tokens import Tokens
@@ -108,6 +109,19 @@ def test_a_release_needs_the_version_of_the_document(asking: Asking, store: Stor
     assert asking.get(DAY)["state"] == "QUARANTINED"
     assert released(**{"If-Match": "2"}).json() == {"job": "Day", "released": True}
     assert asking.get(DAY)["state"] == "WAITING"
+
+
+def test_a_stopped_job_has_no_lag_and_no_figures(asking: Asking, store: Store) -> None:
+    work = Figures(name="work", is_spout=False, tasks=10, busy=0.5)
+    look = Observation(topology="Day", at=1000.0, components=(work,), end_to_end_s=3.0)
+    store.put_scaled("Day", Scaled(store.get("Day").created, look=look), 0)
+    version = 0
+    for run, lag_s, components in (("running", 3.0, ["work"]), ("stopped", None, [])):
+        leaves = ((("parallelism", "work"), 10), (("run",), run))
+        version = store.put_running("Day", Running("", "Day-1", leaves, state="IN_SYNC"), version)
+        scaler = asking.get(DAY)["scaler"]
+        assert asking.get("/api/v1/jobs")[0]["lag_s"] == scaler["lag_s"] == lag_s
+        assert list(scaler["components"]) == components and (scaler["at"] is None) == (not components)
 
 
 def test_the_token_view_sees_numbers_and_neither_settings_nor_reasons(asking: Asking, store: Store) -> None:

@@ -276,14 +276,14 @@ def lines_of(found: Mapping[str, Any], origin: bool = False) -> list[str]:
     origins: Mapping[str, Any] = found["origin"]
     scaler, running = found["scaler"], found["started"]
     for component, count in found["document"].get("parallelism", {}).items():
-        figures = figures_text(scaler["components"].get(component, {})) if running else ""
+        figures = figures_text(scaler["components"].get(component, {}))
         by, runs = _by(origins.get(f"parallelism.{component}")), running.get(component, 0)
         fewer = f"{runs} of " if runs < count else ""
         more = f" ({runs} run)" if runs > count else ""
         lines.append(f"  {component}  {fewer}{counted(count, 'task')}{more}{by}{figures}")
-    if running and scaler["at"] is not None and (age_s := time.time() - scaler["at"]) > STALE_S:
+    if scaler["at"] is not None and (age_s := time.time() - scaler["at"]) > STALE_S:
         lines.append(f"  these figures are {format_duration(age_s // 60 * 60)} old")
-    for text in promise_texts(scaler if running else {**scaler, "lag_s": None}):
+    for text in promise_texts(scaler):
         lines.append(f"  {text}")
     for name, one in origins.items():
         if origin or not name.startswith(("parallelism.", "definition")):

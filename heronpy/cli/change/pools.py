@@ -80,10 +80,10 @@ def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
 def resize(target: Target, pool: str, slots: int, common: Common) -> None:
     """Change the number of slots of a pool."""
     session = Session(target, common)
-    pools.find(session, pool)
+    known = pools.find(session, pool)
     pools.check_runs(session, pool)
-    pools.check_slots(slots)
-    if stopped := allotting_of(session, Store(session.state)).stopped_by(pool, slots):
+    smaller = pools.resized(known, slots)
+    if stopped := allotting_of(session, Store(session.state)).stopped_by(pool, smaller):
         few = f"{counted(slots, 'slot')} {'is' if slots == 1 else 'are'} too few for pool '{pool}'"
         raise RequestError(
             f"{few}: {_jobs(stopped)} would be stopped; give it more slots, or first give the jobs fewer tasks or stop"
@@ -96,8 +96,14 @@ def resize(target: Target, pool: str, slots: int, common: Common) -> None:
 def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, common: Common) -> None:
     """Empty a slot, and wait until it is empty."""
     session = Session(target, common)
-    pools.find(session, pool)
+    known = pools.find(session, pool)
     pools.check_runs(session, pool)
+    smaller = pools.drained(known, pool, slot, lift)
+    if not lift and (stopped := allotting_of(session, Store(session.state)).stopped_by(pool, smaller)):
+        raise RequestError(
+            f"without slot {slot}, pool '{pool}' is too small: {_jobs(stopped)} would be stopped; first give the pool"
+            f" another slot, or give the jobs fewer tasks or stop them: heron job stop {target} {stopped[0]}"
+        )
     pools.drain(session, pool, slot, lift)
     if lift:
         say(f"Slot {slot} of pool '{pool}' accepts containers again")

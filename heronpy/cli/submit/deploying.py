@@ -136,7 +136,7 @@ def _defined(
         submission.plan(session, topology, warning)
         kept = submission.keep(loaded)
     role, environ = session.target.role_or_user, session.target.environ_or_default
-    return topology, definition_of(topology, kept, role, environ)
+    return topology, definition_of(topology, kept, role, environ, loaded.plain)
 
 
 def _layer(store: Store, topology: topology_pb2.Topology, definition: Definition, common: Common) -> dict[str, Any]:

@@ -8,6 +8,7 @@ user code is printed in full, without frames of the runtime; exit code 3 means t
 
 from __future__ import annotations
 
+import dis
 import importlib
 import importlib.util
 import json
@@ -16,7 +17,7 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -64,6 +65,7 @@ def main() -> int:
         "main_file": _main_file(),
         "files": _loaded_files(request["root"]),
         "warnings": _spouts_that_start_over(Path(request["out"])),
+        "plain": _plain(Path(request["out"])),
     }
     report.write_text(json.dumps(content), encoding="utf-8")
     sys.stdout.flush()
@@ -206,13 +208,43 @@ def _write_main_classes(request: dict[str, Any]) -> None:
 
 def _spouts_that_start_over(out: Path) -> list[str]:
     """One sentence for each spout of an EFFECTIVELY_ONCE topology that keeps no position."""
+    from heronpy.api.state.stateful_component import StatefulComponent
+
+    return [
+        f"spout '{name}' is not a StatefulComponent: after a failure the spout starts over, and"
+        " its tuples are counted again; keep its position in a state, or use ATLEAST_ONCE"
+        for name, is_spout, cls in _checkpointed(out)
+        if is_spout and not issubclass(cls, StatefulComponent)
+    ]
+
+
+def _plain(out: Path) -> list[str]:
+    """The components of EFFECTIVELY_ONCE topologies that keep a plain State: their `init_state` uses the State.
+
+    Of heronpy's own classes, only windows are known to keep one before the first checkpoint.
+    """
+    found = []
+    for name, _, cls in _checkpointed(out):
+        init_state: Any = getattr(cls, "init_state", None)
+        code = getattr(init_state, "__code__", None)
+        if code is None or code.co_argcount < 2:
+            continue
+        used = any(
+            one.argval == code.co_varnames[1] and one.opname.startswith("LOAD") for one in dis.get_instructions(code)
+        )
+        module = init_state.__module__
+        if used and (not module.startswith("heronpy.") or module == "heronpy.api.bolt.window_bolt"):
+            found.append(name)
+    return found
+
+
+def _checkpointed(out: Path) -> Iterator[tuple[str, bool, type]]:
+    """The components of the written EFFECTIVELY_ONCE topologies: name, whether it is a spout, and class if known."""
     from google.protobuf.message import DecodeError
 
-    from heronpy.api.state.stateful_component import StatefulComponent
     from heronpy.plan.component_config import reliability_mode
     from heronpy.proto import topology_pb2
 
-    found = []
     for path in sorted(out.glob("*.defn")):
         try:
             topology = topology_pb2.Topology.FromString(path.read_bytes())
@@ -220,14 +252,11 @@ def _spouts_that_start_over(out: Path) -> list[str]:
             continue  # The parent reports the error.
         if reliability_mode(topology) != "EFFECTIVELY_ONCE":
             continue
-        for spout in topology.spouts:
-            cls = _class_at(spout.comp.class_name)
-            if cls is not None and not issubclass(cls, StatefulComponent):
-                found.append(
-                    f"spout '{spout.comp.name}' is not a StatefulComponent: after a failure the spout starts over, and"
-                    " its tuples are counted again; keep its position in a state, or use ATLEAST_ONCE"
-                )
-    return found
+        for parts, is_spout in ((topology.spouts, True), (topology.bolts, False)):
+            for part in parts:
+                cls = _class_at(part.comp.class_name)
+                if cls is not None:
+                    yield part.comp.name, is_spout, cls
 
 
 def _class_at(class_path: str) -> type | None:

@@ -62,6 +62,7 @@ def load(child: Child, program: Program, target: Target, paused: bool, scratch: 
         is_folder=program.needs_whole_root and program.archive is None,
         argv=(program.shown, *program.args),
         argv_names_topology=program.name_argument,
+        plain=tuple(report["plain"]),
     )
 
 
