@@ -43,7 +43,7 @@ Needs: TypeAlias = tuple[dict[str, Amount], Amount]
 #: Leaves that do not change the needs of a task.
 _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
 
-#: Begins the reason why a component is not scaled that its own layer has fixed.
+#: First words of the reason for not scaling a component whose number of tasks layer oncall sets.
 PINNED: Final = "layer oncall sets "
 #: Leaves that do not change what a job claims of its pool.
 _NO_CLAIM: Final = frozenset(("restore", "slo", "concurrency"))
@@ -126,7 +126,7 @@ class Allotting:
         #: Role to quota.
         self.quotas: Mapping[str, Amount] = {}
         self._lock = threading.Lock()
-        #: Job to the pools in which it is or should be; None: not known yet. Empty before the first call.
+        #: Job to the pools in which it is or should be; None if they are not known yet. Empty before the first call.
         self._where: dict[str, set[str] | None] = {}
         self._begun = False
         #: Pool to its last allotment.
@@ -170,7 +170,8 @@ class Allotting:
         return found
 
     def check_change(self, job: str, before: View | None, after: View) -> None:
-        """RequestError if a changed or new job (without `before`) could not run in its pool, or would no longer run.
+        """Raise RequestError if a changed job, or a new job (without `before`), could not run in its pool or would stop
+        running.
 
         A new job may wait for room. A job that lacks room may still be changed, except to more tasks.
         """
@@ -200,7 +201,8 @@ class Allotting:
             raise RequestError(f"{what}: {never}; give it less, or add slots to the pool")
 
     def _unfit(self, job: str, leaves: Leaves, pool: str) -> str:
-        """Why a job cannot be placed in a pool: there is no such pool, or a container is larger than a slot."""
+        """Return why a job cannot be placed in a pool: the pool does not exist, or a container is larger than a slot.
+        """
         if read_pool(self._state, pool) is None:
             return f"there is no pool '{pool}'; create it, or name another pool"
         try:
@@ -210,7 +212,7 @@ class Allotting:
         return ""
 
     def _never(self, job: str, view: View, leaves: Leaves, pool: str) -> str:
-        """Why a job has no room even if it is alone in the pool; "" if it has."""
+        """Return why a job does not fit into the pool even without other jobs; "" if it fits."""
         size = read_pool(self._state, pool)
         if size is None:
             return ""
@@ -230,7 +232,7 @@ class Allotting:
         whole: Collection[str] = (),
         claims: dict[str, Claim] | None = None,
     ) -> str:
-        """Why a job does not run beside the other jobs of its pool, with all tasks of `whole`; "" if it does."""
+        """Return why a job does not fit beside the other jobs of its pool, with all tasks of `whole`; "" if it fits."""
         size = read_pool(self._state, pool)
         if size is None:
             return ""
@@ -242,9 +244,10 @@ class Allotting:
         return "" if runs or found.fits_since is not None else found.why
 
     def check_tasks(self, job: str, view: View, components: Collection[str], whole: Collection[str] = ()) -> None:
-        """RequestError if a job does not run, or not with all tasks of `whole`, because its pool lacks room.
+        """Raise RequestError if the pool of a job lacks room for the job, or for all tasks of the components in
+        `whole`.
 
-        The error names a number of tasks of one of the components that fits.
+        If possible, the error names a component and a number of tasks for it that fits.
         """
         running = self._store.running(job)[0] or Running("")
         wish = wish_of(self._store, view, running).leaves
@@ -266,7 +269,7 @@ class Allotting:
             )
 
     def stopped_by(self, pool: str, slots: int) -> list[str]:
-        """The jobs that run in a pool now, and would be stopped if it had this number of slots."""
+        """Return the running jobs of a pool that would be stopped if the pool had this number of slots."""
         size = read_pool(self._state, pool)
         if size is None:
             return []
@@ -287,7 +290,7 @@ class Allotting:
             try:
                 claim = self._claim(job, pool)
             except HeronError as error:
-                # The step that starts it there reports the same error.
+                # The step that starts the job in the pool reports the same error.
                 log.debug("job %s gets no tasks in pool %s: %s", job, pool, error)
                 continue
             if claim is not None:
@@ -317,7 +320,7 @@ class Allotting:
 
 
 def jobs_of(store: Store, pool: str) -> list[str]:
-    """The jobs that should run in a pool, also those that do not run now; not those that have finished."""
+    """Return the jobs that should run in a pool, even if they do not run now. Finished jobs are left out."""
     found = []
     for job in store.names():
         with suppress(HeronError):  # a job that cannot be read
@@ -329,7 +332,7 @@ def jobs_of(store: Store, pool: str) -> list[str]:
 
 
 def check_maximum(job: str, before: View | None, after: View) -> None:
-    """RequestError if a change gives a component more tasks than its maximum."""
+    """Raise RequestError if a change gives a component more tasks than its maximum."""
 
     def counts(view: View, one: str) -> tuple[int, int | None]:
         return view.document.parallelism.get(one, 0), view.document.scale.max.get(one)
@@ -344,7 +347,7 @@ def check_maximum(job: str, before: View | None, after: View) -> None:
 
 
 def check_fixed(store: Store, job: str, before: View, after: View) -> None:
-    """RequestError if a change gives other tasks to a component that, as the scaler has seen, cannot be rescaled."""
+    """Raise RequestError if a change rescales a component that cannot be rescaled according to the scaler."""
     look, document = store.scaled(job)[0].look, after.document
     if look is None or look.program != document.definition:
         return
@@ -359,7 +362,7 @@ def check_fixed(store: Store, job: str, before: View, after: View) -> None:
 
 
 def allotting_of(session: Session, store: Store) -> Allotting:
-    """The allotments of a cluster, for a command."""
+    """Return the allotments of a cluster, for a command."""
     driver = TopologyDriver(session.target, session.common, session.state)
     allotting = Allotting(store, session.state, driver.needs)
     allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas

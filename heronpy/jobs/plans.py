@@ -54,7 +54,8 @@ class _Step(Struct, frozen=True):
 
 
 class Check(_Step, frozen=True, tag=True):
-    """Unpack the program, import its classes in a child, pack it, and fit the newest checkpoint to it."""
+    """Unpack the program, import its classes in a child process, pack it, and check that the newest checkpoint fits it.
+    """
 
     leaves: Pairs
 
@@ -74,7 +75,7 @@ class Stop(_Step, frozen=True, tag=True):
 
 
 class End(_Step, frozen=True, tag=True):
-    """Remove what is left of a topology, without a savepoint."""
+    """Remove the remains of a topology, without a savepoint."""
 
     topology_id: str
 

@@ -81,7 +81,7 @@ class Driver(Protocol):
     def see(self, job: str, leaves: Leaves) -> Seen:
         """Observe the topology of this name, with its values for all paths of `leaves`.
 
-        Raises StateError if the state cannot be determined now; then nothing is decided.
+        Raises StateError if the state cannot be determined now; the syncer then decides nothing.
         """
 
     def perform(self, job: str, step: Step) -> Mapping[str, int]:
@@ -99,7 +99,7 @@ def taken_over(running: Running, owner: str) -> Running:
 def advance(
     running: Running, desired: Leaves, versions: Mapping[str, int], seen: Seen, now: float, fresh_id: str
 ) -> Running:
-    """Return the job after a look at it: a plan begins, skips a step that is done, or ends.
+    """Return the job after a look at it, in which a plan begins, skips a completed step, or ends.
 
     `desired` contains the program's own values for leaves that no layer sets. `fresh_id` is an id that was never used
     for a topology.
@@ -126,7 +126,7 @@ def waits(running: Running, now: float) -> bool:
 
 
 def to_perform(running: Running, now: float) -> Step | None:
-    """Return the step to perform now; None if no step is left or due."""
+    """Return the step to perform now; None if there is no such step."""
     if running.plan is None or running.state == "QUARANTINED" or waits(running, now):
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step

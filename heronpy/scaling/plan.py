@@ -187,7 +187,7 @@ class _Round:
         self._alert(pressed)
         return self._outcome()
 
-    # ---- what is so -----------------------------------------------------------------------
+    # ---- findings -------------------------------------------------------------------------
 
     def _kept(self, one: Alert) -> Alert:
         """Return an open alert, marked as seen if its cause cannot be checked now and may still exist."""
@@ -248,7 +248,7 @@ class _Round:
         )
 
     def _always_waits(self, one: Finding) -> bool:
-        """Whether a component waits no longer than usual, so that more tasks allow more simultaneous calls.
+        """Whether a component waits no longer than usual, so that more tasks would allow more simultaneous calls.
 
         Until health knows the usual time, the time at earlier looks shows that a dependency has become slow.
         """
@@ -293,7 +293,7 @@ class _Round:
         if not self.changing:
             self.known |= {one.name: patterns.raised(self.known[one.name], one) for one in self.look.components}
 
-    # ---- what is done ---------------------------------------------------------------------
+    # ---- changes --------------------------------------------------------------------------
 
     def _grow(self, pressed: list[str], asked: dict[str, float]) -> None:
         """Size the whole graph if a component has needed more tasks for long enough and the topology does not catch
@@ -433,7 +433,7 @@ class _Round:
         if after < before:
             self.shrunk[one.name] = Shrunk(self.now, estimate.threads(one))
 
-    # ---- what it has brought --------------------------------------------------------------
+    # ---- effects --------------------------------------------------------------------------
 
     def _judge(self, plan: Plan) -> None:
         """Judge a plan: when it is visible and has settled, compare its actual effect with the planned effect."""
@@ -485,7 +485,7 @@ class _Round:
             Judged(name, effect, self.now + bar_s, f"{text}; no further changes for {format_duration(bar_s)}")
         )
 
-    # ---- what is wrong --------------------------------------------------------------------
+    # ---- alerts ---------------------------------------------------------------------------
 
     def _check_figures(self) -> None:
         """Open an alert if figures are missing for a long time, because the scaler does not act without them."""
@@ -514,7 +514,7 @@ class _Round:
                 one = replace(one, figures={"usual_s": usual_s} | one.figures)
             text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
             component = "" if one.verdict in OF_MACHINES else one.component
-            # In the beginning, only some tasks of a slow host may be slow.
+            # At first, only some tasks of a slow host may be slow.
             later = one.verdict is Verdict.SLOW_TASK or (one.verdict is Verdict.MACHINE and not vetoes)
             waits_s = self.times.sure_s if later else 0.0
             alerts.append(Alert(component, one.verdict.value, text, vetoes, waits_s))
