@@ -16,7 +16,7 @@ from heronpy.proto import control_pb2
 
 #: A dependency is slow if it takes this multiple of its usual time.
 SLOWED = 3.0
-#: Minimum number of minutes that make a usual time; and hours for which they count.
+#: Minimum number of minutes for a usual time, and number of hours for which minutes count.
 MINUTES_MIN, HOURS = 10, 24
 #: Durations are grouped in steps of this part of an octave: 19 %.
 _PARTS = 4
@@ -54,7 +54,7 @@ class Baseline:
             del self._hours[old]
 
     def kept(self) -> list[control_pb2.MinutesLedger.Usual]:
-        """The baseline for a successor: for each component the median, its minutes, and the time of the newest."""
+        """The baseline for a successor: for each component the median, the minutes and the newest time."""
         found: defaultdict[str, Counter[int]] = defaultdict(Counter)
         newest: dict[str, int] = {}
         for hour, counts in sorted(self._hours.items()):

@@ -201,8 +201,7 @@ class Allotting:
             raise RequestError(f"{what}: {never}; give it less, or add slots to the pool")
 
     def _unfit(self, job: str, leaves: Leaves, pool: str) -> str:
-        """Return why a job cannot be placed in a pool: the pool does not exist, or a container is larger than a slot.
-        """
+        """Return why a job cannot be placed: its pool does not exist, or a container is larger than a slot."""
         if read_pool(self._state, pool) is None:
             return f"there is no pool '{pool}'; create it, or name another pool"
         try:

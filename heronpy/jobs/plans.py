@@ -54,8 +54,7 @@ class _Step(Struct, frozen=True):
 
 
 class Check(_Step, frozen=True, tag=True):
-    """Unpack the program, import its classes in a child process, pack it, and check that the newest checkpoint fits it.
-    """
+    """Unpack the program, import its classes in a child, pack it, and check that the newest checkpoint fits it."""
 
     leaves: Pairs
 

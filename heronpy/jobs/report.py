@@ -92,8 +92,7 @@ def shown(store: Store, job: str) -> dict[str, Any]:
 
 
 def _started(running: Running) -> dict[str, int]:
-    """Return the number of tasks with which the manager last started each component; empty if the topology is stopped.
-    """
+    """Return the last started number of tasks of each component; empty if the topology is stopped."""
     leaves = dict(running.leaves)
     stopped = running.state == "STOPPED" or leaves.get(("run",), "stopped") == "stopped"
     return {} if stopped else {path[1]: int(str(n)) for path, n in leaves.items() if path[0] == "parallelism"}

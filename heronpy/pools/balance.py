@@ -66,8 +66,7 @@ class Loads:
         return load
 
     def place(self, shard: int, load: Size | None) -> int:
-        """Add a shard to the slot with the least load. A shard without a load goes to the slot with the fewest shards.
-        """
+        """Add a shard to the slot with the least load, or a shard without a load to the slot with the fewest shards."""
         slot = self.coolest() if load is not None else self._emptiest()
         self.give(shard, load, slot)
         return slot

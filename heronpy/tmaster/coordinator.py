@@ -42,7 +42,8 @@ class UnknownCheckpointError(InvalidRpcError):
 class WithdrawnCheckpointError(InvalidRpcError):
     """The topology was restored from an older checkpoint, and its sinks may have withdrawn the output of this one.
 
-    A failed restore from a damaged checkpoint counts, too: the first sink that restored has withdrawn its output.
+    This also holds if the restore from the older checkpoint failed: a sink that restored first has withdrawn its
+    output.
     """
 
     def __init__(self, checkpoint: int) -> None:
@@ -418,7 +419,7 @@ class Coordinator:
             raise UnknownCheckpointError(checkpoint)
 
     def damaged(self, checkpoint: int, what: str) -> None:
-        """Mark a checkpoint that a task could not restore as damaged (F23)."""
+        """Mark a checkpoint as damaged, because a task could not restore it (F23)."""
         for record in self.log.complete:
             if record.checkpoint == checkpoint and not record.damaged:
                 record.damaged, record.damage = True, what

@@ -40,7 +40,7 @@ class Readiness:
 
     def hold(self, now: float, waits_for: Collection[str]) -> None:
         """Hold the spouts while all tasks restart, until the new tasks of these components are ready. Without
-        components, do not hold them.
+        components, the spouts are not held.
         """
         shared = self._shared
         if waits_for:

@@ -211,7 +211,9 @@ def _restart(shared: SharedState, names: set[str], now: float) -> str:
 
 
 def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
-    """Return the end of a sentence: why the process ended last, or the common part of the reasons."""
+    """Return the reason of the last end of the process, or the common part of several reasons, as the end of a
+    sentence.
+    """
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
     # The first line contains the exception's name; its message may span several lines.
     words, times = lines[0], ""

@@ -61,7 +61,8 @@ class Restorer:
         self.regions = Regions(settings)
         #: Why the location given at submit cannot be restored.
         self._source_damage: str | None = None
-        #: Whether an update has switched: a state that does not load now is the update's fault, and rolls it back.
+        #: Whether an update has switched. If so, a state that does not load is attributed to the update, which is
+        #: rolled back.
         self.switching = False
         self.last_restore = ""
         self.last_restore_s = 0.0
@@ -132,7 +133,8 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether a task may have reported to the predecessor, which it does once, that this start cannot be restored.
+        """Whether the predecessor may have received a report that this start cannot be restored. Tasks send that report
+        once.
 
         The log only knows checkpoints of this topology, so a start from elsewhere is attempted again.
         """
@@ -251,7 +253,7 @@ class Restorer:
         for task in region.places:
             self._shared.registry.excuse(task, self._shared.registry.epoch_of(task))
 
-    # ---- reports of others ------------------------------------------------------------------
+    # ---- reports of other processes ---------------------------------------------------------
 
     def look_at_all(self, now: float) -> None:
         """Check all tasks, because a process has been silent for too long."""
