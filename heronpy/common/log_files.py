@@ -281,7 +281,7 @@ def _tail(path: Path, size: int) -> tuple[list[str], bool]:
 
 
 def level_filter(level: str | None) -> Callable[[str], bool]:
-    """Return a function that tells whether a level is severe enough; no level ("") always is. Raises ConfigError if
+    """Return a function that says whether a level is severe enough; no level ("") always is. Raises ConfigError if
     `level` is unknown.
     """
     lowest = _level_number(level) if level else 0

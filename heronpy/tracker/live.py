@@ -46,7 +46,7 @@ _IN_TABLES = frozenset(path for _, path, _ in _TABLES)
 def rounded(name: str, value: Any) -> Any:
     """The value of a field with the digits that are shown; a float without a fraction becomes an int, which is shorter.
 
-    Numbers of things, texts and lists stay. Times of day keep milliseconds.
+    Counts, texts and lists do not change. Times of day keep milliseconds.
     """
     if isinstance(value, float):
         if not value:
@@ -89,8 +89,8 @@ def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
 def stands_out(shown: Load, now: Load) -> bool:
     """Whether something has changed that a viewer should see at once, not with the next poll.
 
-    This is work that begins, ends or changes by half, tasks that come or go, and the culprits that hold the
-    spouts back. Queues and latencies vary too much to count.
+    Such a change is work that begins, ends or changes by half, a task that comes or goes, or a change of the culprits
+    that hold the spouts back. Queues and latencies vary too much to count.
     """
     if (shown.state, shown.cause, shown.plan_version) != (now.state, now.cause, now.plan_version):
         return True
@@ -192,7 +192,7 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
             if was != now and rounded(name, was) != (shown := rounded(name, now)):
                 changed[number] = shown
         if 2 * len(changed) > len(after):
-            # Otherwise the row numbers would be longer than the values of the other rows.
+            # With most rows changed, the row numbers would be longer than the values of the unchanged rows.
             values = [
                 changed[number] if number in changed else rounded(name, value(row)) for number, row in enumerate(after)
             ]

@@ -14,7 +14,7 @@ from heronpy.views.overview import Topology
 from heronpy.views.past import Event, Timeline
 from heronpy.views.quotes import without_values
 
-#: Figures cover the first time before the end, as for a running topology; events the second.
+#: Seconds before the end that figures cover, as for a running topology, and that events cover.
 FIGURES_S, EVENTS_S = 300.0, 1800.0
 #: The doctor's limits for a running topology: shares above which spouts are held, and a task is full.
 HELD, FULL = 0.2, 0.8
@@ -115,7 +115,7 @@ def _span(window: _Window) -> str:
 
 
 def _said_last(shown: Topology) -> list[Finding]:
-    """The last findings of the doctor, unless they said that all was well."""
+    """Return the last findings of the doctor, unless they were that all is well."""
     if shown.sentence is None or shown.verdict is None or shown.calm:
         return []
     return [_finding(shown.verdict, False, shown.sentence, component=shown.component, task=shown.task)]

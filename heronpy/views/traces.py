@@ -7,10 +7,10 @@
 | wire | it leaves a process | the next stream manager takes it |
 | in-queue | the stream manager of the task has sent it | its call begins |
 | process | its call begins | its call ends |
-| ack | the end of the last call | the spout hears that the tuple's tree is complete |
+| ack | the end of the last call | the spout is notified that the tuple's tree is complete |
 
 Frames that a busy task has not yet read from its socket count as part of its in-queue. Executors compare the clocks of
-two hosts: the time of the wire between them is as precise as this comparison (`error_s`). Without a comparison the time
+two hosts: the wire time between two hosts is as precise as this comparison (`error_s`). Without a comparison the time
 counts as 0. `exact` is false in both cases.
 """
 
