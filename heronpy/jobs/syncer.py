@@ -1,9 +1,9 @@
 """The syncer of one job: decides when to make a plan, how the plan continues and ends, and when to give up. Pure.
 
 `Running` is the whole state, in one node that only the syncer writes. A round is `advance`, a compare-and-set, the
-running step, `succeeded` or `failed`, and a compare-and-set. Invariants: the committed document changes in the
-one write that ends a plan, never in the middle; a plan that fails is undone; a syncer that takes over rewrites the
-node, so the next write of its predecessor fails.
+running step, `succeeded` or `failed`, and a compare-and-set. Invariants: The committed document changes only in the
+write that ends a plan. A plan that fails is undone. A syncer that takes over rewrites the node, so the next write of
+its predecessor fails.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The steps of a submit between a loaded topology and a running one, each undone when a later one fails.
+"""The steps of a submit between a loaded topology and a running one. If a step fails, the earlier steps are undone.
 
-Order: everything that can refuse comes first and has no side effects (validate, settings, pack); then the package is
-cached; then, under the lock of the topology's operations, the execution state reserves the name, the launch file and
-plans are written and the scheduler is started. The scheduler refuses a topology that does not fit its host before it
-publishes its location. Until then, the submit undoes its changes; afterwards, `takedown.take_down` does so.
+The steps that can refuse the topology come first and have no side effects (validate, settings, pack). Then the package
+is cached. Then, under the lock of the topology's operations, the execution state reserves the name, the launch file and
+the plans are written, and the scheduler is started. The scheduler refuses a topology that does not fit its host before
+it publishes its location. Until then, the submit undoes its changes; afterwards, `takedown.take_down` does so.
 """
 
 from __future__ import annotations

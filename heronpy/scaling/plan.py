@@ -2,8 +2,8 @@
 
 Three findings of `heronpy.health` lead to changes: too few tasks, too little memory, and more tasks than needed. A lag
 above the promise also leads to a change while a component is fully and evenly busy. All other findings open an alert.
-Scaling is suspended while an alert is open that more tasks cannot solve. Invariants: one plan at a time, and each plan
-is judged before the next; no value leaves the limits of `scale`; without figures no change is made.
+Scaling is suspended while an alert is open that more tasks cannot solve. Invariants: There is one plan at a time, and
+each plan is judged before the next plan. No value leaves the limits of `scale`. Without figures, no change is made.
 """
 
 from __future__ import annotations

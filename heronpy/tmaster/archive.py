@@ -1,8 +1,8 @@
 """The files of a topology's checkpoints that the topology master writes and deletes.
 
 All work runs in threads outside the event loop: metadata in one, deletions in another, so that slow deletions never
-delay a checkpoint. Invariants: at most one write and one deletion run at a time, in order; the next sweep repeats a
-failed deletion; this module raises nothing.
+delay a checkpoint. Invariants: At most one write and one deletion run at a time, in order. The next sweep repeats a
+failed deletion. This module raises nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides when checkpoints are taken, which events they wait for, and which can be restored. Pure.
 
-Each call gets the time, and returns a value or adds to `effects`. Invariants (F23): a number is reserved in the log
-before it is announced and is never used twice; one checkpoint runs at a time; an answer counts once per task, and only
-if it comes from the process and attempt with which the checkpoint began; a checkpoint is complete when its metadata is
-written, and is in the log before it is announced; every started checkpoint ends as completed, aborted or failed, and is
+Each call gets the time, and returns a value or adds to `effects`. Invariants (F23): A number is reserved in the log
+before it is announced, and is never used twice. One checkpoint runs at a time. An answer counts once per task, and only
+if it comes from the process and attempt with which the checkpoint began. A checkpoint is complete when its metadata is
+written, and is in the log before it is announced. Every started checkpoint ends as completed, aborted or failed, and is
 counted.
 """
 

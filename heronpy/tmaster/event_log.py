@@ -1,11 +1,11 @@
 """The history of the topology, for people: restarts, episodes of backpressure, checkpoints, updates. Pure.
 
 The parts of the topology master add events for their decisions; `Watcher` derives from reports the events that
-no component emits. Invariants: at most `limit` events are kept, the oldest are dropped first and counted; numbers
-increase across topology masters, so a reader can ask for the events after the last one it knows; an event that repeats
-within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under a new number,
-so a crash loop does not evict everything else. Lifecycle states matter in sequence, so they are merged only when they
-flap.
+no component emits. Invariants: At most `limit` events are kept; the oldest events are dropped first, and counted.
+Numbers increase across topology masters, so a reader can ask for the events after the last one that it knows. An event
+that repeats within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under
+a new number. So a crash loop does not evict all other events. Lifecycle states matter in sequence, so they are merged
+only when they flap.
 """
 
 from __future__ import annotations

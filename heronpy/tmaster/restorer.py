@@ -1,10 +1,11 @@
 """The tasks of each attempt, and the checkpoint that each attempt starts from (mode EFFECTIVELY_ONCE). Pure.
 
-Keeps the regions in line with the packing plan, sends a region back to a checkpoint when part of it is lost, falls back
-to an older checkpoint when one cannot be restored, and starts a region when all of its tasks have restored. Invariants:
-an attempt, its checkpoint and its start are in the stored plan before a task learns of them, and the plan never shows a
-started region with other tasks than those that restored; so a successor of this master continues from the stored plan
-(F03). State is discarded only on request: no region that has ever had a checkpoint starts empty (F23).
+The restorer keeps the regions in line with the packing plan. It sends a region back to a checkpoint when part of the
+region is lost, falls back to an older checkpoint when a checkpoint cannot be restored, and starts a region when all
+tasks of the region have restored. Invariants: An attempt, its checkpoint and its start are in the stored plan before a
+task learns of them. The tasks of a started region in the plan are exactly the tasks that restored. So a successor of
+this master can continue from the stored plan (F03). State is discarded only on request: no region that has ever had a
+checkpoint starts empty (F23).
 """
 
 from __future__ import annotations
