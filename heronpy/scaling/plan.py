@@ -465,7 +465,7 @@ class _Round:
             self.helped.discard(name)
             if effect < EFFECT_MIN and self.vetoed:
                 text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} had no effect"
-                self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve what holds it up"))
+                self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve its problem"))
                 continue
             if effect >= HELPED and gained > 0:
                 self.helped.add(name)

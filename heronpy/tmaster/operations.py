@@ -124,7 +124,7 @@ class StateChange:
             self.done = True
             why = (
                 f"{topology} is {verb}, but within {self._shared.settings.start_timeout_s:g} s these"
-                f" spouts did not follow: {listed(waiting)}; see their logs"
+                f" spouts did not report the change: {listed(waiting)}; see their logs"
             )
             self._shared.refuse(self.requests, RpcError(why))
 

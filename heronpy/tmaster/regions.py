@@ -30,7 +30,7 @@ PAUSE_MAX_S = 10.0
 class Cause(Enum):
     """Reason why a region goes back."""
 
-    WANTED = "a request or the plan wants it"
+    WANTED = "a request or the plan requires it"
     ENDED = "a process ended and was replaced"
     LOSS = "frames are lost, and no process has ended"
 

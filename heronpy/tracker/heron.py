@@ -209,7 +209,9 @@ async def metrics_timeline(call: Call) -> Json:
         raise Problem(400, "bad-request", f"starttime is {start}, after endtime, which is {end}")
     if end - start > MINUTES_MAX * MINUTE_S:
         told = f"the time is {(end - start) // 60} minutes; at most {MINUTES_MAX}"
-        raise Problem(400, "bad-request", told, "ask for less time, or GET /api/v1/.../timeline, which sums minutes up")
+        raise Problem(
+            400, "bad-request", told, "request a shorter time, or use GET /api/v1/.../timeline, which combines minutes"
+        )
     names = {name: _series_name(name) for name in wanted["metricname"] or _COUNTS}
     watched = await named(call)
     known = [node.name for node in (await watched.plan()).nodes]

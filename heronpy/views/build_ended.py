@@ -124,7 +124,7 @@ def _said_last(shown: Topology) -> list[Finding]:
 def _ended(shown: Topology, where: str) -> Finding:
     after = f", after {format_duration(round(shown.uptime_s))}" if shown.uptime_s else ""
     failed = shown.state == "FAILED"
-    advice = f"its last words: heron logs {where} --level ERROR" if failed else ""
+    advice = f"its last errors: heron logs {where} --level ERROR" if failed else ""
     return _finding("ended", not failed, f"{shown.cause}{after}", advice)
 
 
@@ -201,6 +201,6 @@ def _busiest(window: _Window) -> list[Finding]:
     if not name or shares[name] < FULL:
         return []
     mean = window.mean(name, "busy")
-    rest = f", the mean task {mean * 100:.0f} %" if mean is not None else ""
+    rest = f", the tasks {mean * 100:.0f} % on average" if mean is not None else ""
     sentence = f"the busiest task of {name} was {shares[name] * 100:.0f} % busy in its last {_span(window)}{rest}"
     return [_finding("busy", False, sentence, component=name, figures={"busy": shares[name]})]
