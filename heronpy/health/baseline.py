@@ -1,9 +1,9 @@
 """The usual time of a tuple in each component: the median wall time of a day's healthy minutes. Pure.
 
-A minute is healthy when the component was not the cause of anything: it was not full, the spouts were not held, and
-none of its tasks ended. Code that waits for a long time in each healthy minute has always done so. A dependency that is
-slower than usual is a different problem, which more tasks do not solve. The baseline keeps counts of minutes per hour
-and duration, so its memory is bounded by the components of a day. A successor gets one median of each component.
+A minute is healthy if the component caused no problem: it was not full, the spouts were not held, and none of its tasks
+ended. Code that waits for a long time in each healthy minute has always done so. A dependency that is slower than usual
+is a different problem, which more tasks do not solve. The baseline keeps counts of minutes per hour and duration, so
+its memory is bounded by the components of a day. A successor gets one median of each component.
 """
 
 from __future__ import annotations

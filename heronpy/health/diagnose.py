@@ -1,6 +1,6 @@
-"""Diagnoses: all findings that fit the figures, ordered so that the first is the one to act on first. Pure.
+"""Diagnoses: all findings that fit the figures, in the order in which users should act on them. Pure.
 
-The order of the rules is the order of precedence: tasks that are down explain slow ones, and the cause of a wait comes
+The order of the rules is the order of precedence: tasks that are down explain slow tasks, and the cause of a wait comes
 before the wait.
 """
 

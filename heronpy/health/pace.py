@@ -183,7 +183,7 @@ def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterato
 
 
 def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
-    """All tasks of one machine, at least two, are slower than those of the other machines."""
+    """The finding that all tasks of one machine, at least two, are slower than the tasks of other machines."""
     rates: defaultdict[str, list[float]] = defaultdict(list)
     for task in tasks:
         if task.host and (rate := task.per_busy_s) is not None:

@@ -99,7 +99,7 @@ class Latency(Struct, frozen=True):
 
 
 def latency(signals: Signals) -> Latency | None:
-    """The latency of the slowest sink, or of full acks if these are slower; None while the usual one is unknown."""
+    """The latency of the slowest sink, or of full acks if these are slower; None while the usual latency is unknown."""
     found = []
     for series in ("end_to_end_p99_s", "complete_p99_s"):
         for component in signals.components:

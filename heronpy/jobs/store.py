@@ -188,8 +188,8 @@ class Store:
     def set(
         self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None
     ) -> View:
-        """Write keys of a layer. The writer has read this version of the layer. With `for_s` the keys end after this
-        time.
+        """Write keys of a layer. `version` is the version of the layer that the writer has read. With `for_s` the keys
+        end after this time.
 
         Raises ConflictError if another writer has written another value of one of the keys since then.
         """

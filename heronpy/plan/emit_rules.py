@@ -1,4 +1,4 @@
-"""Which tuples may be emitted, and to which tasks they go: the rules shared by the runtime and the simulator. Pure.
+"""The rules of the runtime and the simulator for which tuples may be emitted and to which tasks they go. Pure.
 
 The order of the checks is fixed, so that the same mistake gives the same error everywhere. The checks are: the stream
 is declared, the values are a list with one value per field, every consumer's grouping finds its tasks, each value can

@@ -1,4 +1,4 @@
-"""Decisions of the scaler, with their figures and one sentence; and alerts, one per cause. Pure."""
+"""Decisions of the scaler, each with its figures and a sentence, and alerts, one per cause. Pure."""
 
 from __future__ import annotations
 

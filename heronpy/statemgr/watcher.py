@@ -160,7 +160,7 @@ class Watcher:
         self._close_descriptors()
 
     def _wait(self, timeout_s: float | None) -> tuple[bool, bool]:
-        """Wait until a check is due; returns whether watched files changed, and whether owner files changed."""
+        """Wait for the next check; returns whether watched files changed, and whether owner files changed."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         if self._inotify:

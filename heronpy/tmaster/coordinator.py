@@ -191,8 +191,8 @@ class Coordinator:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
 
     def advance(self, now: float, roster: Roster) -> None:
-        """Abort a checkpoint that takes too long, make a slow checkpoint unaligned, or begin a checkpoint that is
-        due.
+        """Abort a checkpoint that takes too long, make a slow checkpoint unaligned, or begin the next checkpoint at its
+        time.
         """
         self._expire(now)
         self._stalled = False

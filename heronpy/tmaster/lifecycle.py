@@ -1,8 +1,8 @@
 """The lifecycle state of the topology, and its cause in one sentence. Pure.
 
-The module is stateless: it derives everything from the plan and the registry, so a restarted topology
-master comes to the same result after all processes have reported. The order of the checks in
-`decide_lifecycle` is the order of precedence.
+The module is stateless: it derives everything from the plan and the registry, so a restarted topology master reaches
+the same result after all processes have reported. The order of the checks in `decide_lifecycle` is the order of
+precedence.
 """
 
 from __future__ import annotations

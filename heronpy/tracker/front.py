@@ -117,7 +117,7 @@ def facts_of(request: Request) -> Facts:
 
 
 def _line(text: str) -> str:
-    """At most `SENTENCE_MAX` characters of the text, in one line."""
+    """Return at most `SENTENCE_MAX` characters of the text, in one line."""
     line = escape(text[: SENTENCE_MAX + 1]).replace("\n", " ").replace("\t", " ")
     return line if len(line) <= SENTENCE_MAX else line[: SENTENCE_MAX - 1] + "…"
 

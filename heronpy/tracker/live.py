@@ -70,7 +70,7 @@ def rounded(name: str, value: Any) -> Any:
 
 
 def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
-    """`new`, with figures of `old` in its tables that differ by less than STEP.
+    """Return `new`, but keep the figures of `old` in its tables that differ by less than STEP.
 
     So a steady topology sends little, and a shown figure is never wrong by more than STEP. Changes to and from 0, and
     the summary of the topology, are always sent.
@@ -175,7 +175,7 @@ def _at(snapshot: Snapshot, path: tuple[str, ...]) -> Sequence[Struct] | None:
 
 
 def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, ...]) -> dict[str, Cells] | None:
-    """Changed cells by column; None if the rows differ or have another order."""
+    """Return the changed cells by column; None if the rows differ or have another order."""
     if len(before) != len(after):
         return None
     identity = attrgetter(*key)
@@ -203,7 +203,7 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
 
 
 def _add_fields(found: Delta, prefix: str, part: str, old: Struct | None, new: Struct | None) -> bool:
-    """Add the changed fields of a part; False if the part was added or removed."""
+    """Add the changed fields of a part; returns False if the part was added or removed."""
     if old is None or new is None:
         return old is new
     for name in old.__struct_fields__:

@@ -1,8 +1,8 @@
 """Samples of the last minutes of a topology, taken every few seconds by a tracker. Pure.
 
 All samples that are at least `SAMPLE_S` apart are kept. So a topology that is young or has viewers has a sample every
-two seconds, and any other topology has one every ten seconds. Invariants: times increase; at most `SAMPLES_MAX`
-samples, none older than `KEPT_S` before the newest. NaN means unknown.
+two seconds, and any other topology has one every ten seconds. Invariants: Times increase. At most `SAMPLES_MAX` samples
+are kept, and none is older than `KEPT_S` before the newest. NaN means unknown.
 """
 
 from __future__ import annotations
