@@ -170,8 +170,8 @@ class Allotting:
         return found
 
     def check_change(self, job: str, before: View | None, after: View) -> None:
-        """Raise RequestError if a changed job, or a new job (without `before`), could not run in its pool or would stop
-        running.
+        """Raise RequestError if a changed job, or a new job (without `before`), could not run in its pool or would no
+        longer run.
 
         A new job may wait for room. A job that lacks room may still be changed, except to more tasks.
         """

@@ -145,7 +145,7 @@ def _kept(window_s: float | None, measured_s: float, broken_s: float) -> dict[st
 
 @contextmanager
 def minutes(store: Store, cluster: str, job: str, where: str = "") -> Iterator[History]:
-    """Open the minutes of a job. Raises NotThereError on another host than the scaler's, which `where` names."""
+    """Open the minutes of a job. Raises NotThereError on any host except the scaler's, which `where` names."""
     day_s, file = store.get(job).document.scale.day_s, minutes_of(cluster, job)
     if not file.exists():
         raise NotThereError(

@@ -347,7 +347,7 @@ class _Undone:
 
 
 def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP, warn: Warn = unheard) -> list[str]:
-    """Remove a topology that was started here, unless another topology has its name; returns what remains."""
+    """Remove a topology that was started here, unless another topology has its name. Returns its remains."""
     name = started.record.topology
     record = session.record(name)
     if record is not None and record.topology_id != started.record.topology_id:

@@ -77,7 +77,7 @@ class EventLog:
         times: int = 1,
         warning: bool = False,
     ) -> None:
-        """Note that something has just happened."""
+        """Record an event that has just happened."""
         at = self.now + self._wall_offset_s
         self.last += 1
         event = TopologyEvent(

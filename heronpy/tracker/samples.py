@@ -106,7 +106,7 @@ class Samples:
 
 
 def _short(value: float) -> float | None:
-    """The value with the digits of a float32; more digits would be most of an answer."""
+    """Return the value with the digits of a float32; further digits would take most of the bytes of an answer."""
     return None if isnan(value) else round(value, 7 if value < 1 else 3)
 
 

@@ -115,7 +115,7 @@ def _span(window: _Window) -> str:
 
 
 def _said_last(shown: Topology) -> list[Finding]:
-    """Return the last findings of the doctor, unless they were that all is well."""
+    """Return the last findings of the doctor, unless they said that all was well."""
     if shown.sentence is None or shown.verdict is None or shown.calm:
         return []
     return [_finding(shown.verdict, False, shown.sentence, component=shown.component, task=shown.task)]
