@@ -270,7 +270,7 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
 
 
 def test_a_file_of_no_room_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"stmgrs\.yaml is not the file of a room.*one of stmgr\.yaml, "):
+    with pytest.raises(ConfigError, match=r"stmgrs\.yaml is not a settings file of heronpy; use one of stmgr\.yaml, "):
         resolve("local", [conf(tmp_path, stmgrs="")], {}, {}, [])
 
 
