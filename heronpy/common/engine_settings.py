@@ -1,4 +1,4 @@
-"""How settings are declared, and the settings of engines, work units and batch runs; others: `setting_types`."""
+"""How settings are declared, and the settings of engines, work units and batch runs. `setting_types` has the others."""
 
 from __future__ import annotations
 

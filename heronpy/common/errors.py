@@ -10,8 +10,8 @@
         DamagedStateError          a node cannot be read, now or later
         StateAwayError             the state manager cannot be reached now; also a RetryableError
       WireError                    a frame or message is invalid
-        LocalWireError             our own fault: we tried to send it
-        RemoteWireError            the peer's fault: we received it
+        LocalWireError             this process tried to send it
+        RemoteWireError            this process received it from a peer
       RpcError                     the peer refuses a request
         RetryableRpcError          for now; also a RetryableError
         FencedRpcError             because the caller was replaced; also a FencedError
@@ -26,7 +26,7 @@
         LedgerAwayError            the ledger cannot be reached now; also a RetryableError
           RemovedLedgerError       because the file of the ledger was removed or replaced
       FencedError                  the caller's epoch or lease is stale: stop, do not retry
-        ReplacedError              a process with a higher epoch has its place
+        ReplacedError              a process with a higher epoch has replaced it
       RetryableError               a later attempt may succeed
       FatalError                   no later attempt can succeed
         GaveUpError                a task gives up: it is not restarted, and its topology has failed
@@ -171,4 +171,4 @@ class FatalError(HeronError):
 
 
 class GaveUpError(FatalError):
-    """Raised by a task that a restart cannot help: the topology fails with this sentence."""
+    """A task gives up because a restart would not help. The topology fails with this sentence."""

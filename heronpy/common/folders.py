@@ -73,7 +73,7 @@ def write_private_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
-    """Write a file atomically; it is never readable by other users in between.
+    """Write a file atomically; other users can never read it.
 
     A file that is not `durable` would be rewritten after a crash of the machine, so it is not synced to disk.
     """

@@ -6,11 +6,11 @@ task. So the hash is canonical over *values*, not over representations: `a == b`
 never uses the builtin `hash()`, which is salted per process.
 
 Rules: numbers of all types by their mathematical value (every NaN alike); text; bytes and
-bytearray; None; tuples (with named tuples); lists; mappings and sets without regard to order; enums
-by class and name, or by their value where they equal it; data classes by class and compared fields;
-dates, times (aware ones by their instant), durations; UUIDs; ranges; arrays; deques. A class may
-define `__stable_key__()` that returns a value with a rule. Any other type is hashed by its pickled
-bytes, and warned about once, because equal values may pickle differently.
+bytearray; None; tuples (with named tuples); lists; mappings and sets without regard to order; enums by class and name,
+or by their value if they equal their value; data classes by class and compared fields; dates, times (aware ones by
+their instant), durations; UUIDs; ranges; arrays; deques. A class may define `__stable_key__()` that returns a value
+with a rule. Any other type is hashed by its pickled bytes, and warned about once, because equal values may pickle
+differently.
 
 The results are written into checkpoints: changing a rule moves keys between tasks.
 """

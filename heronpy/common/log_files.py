@@ -1,9 +1,9 @@
 """Log files: the bounded, rotating writer and the reader that follows it.
 
 The executor copies the output of a process into a `RotatingLog`: `P.log`, then `P.log.1`, `P.log.2`
-and so on, newest first.  Invariants: the files of one process never exceed their number times their
-size; if the disk is full or not writable, log bytes are dropped and counted, and the caller gets no
-error; the reader sees every byte once and in order across rotations, in bounded memory.
+and so on, newest first. Invariants: The files of one process never exceed their number times their size. If the disk is
+full or not writable, log bytes are dropped and counted, and the caller gets no error. The reader sees every byte once
+and in order across rotations, in bounded memory.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def _tail(path: Path, size: int) -> tuple[list[str], bool]:
 
 
 def level_filter(level: str | None) -> Callable[[str], bool]:
-    """Return a function that tells whether a level is severe enough; no level ("") always is. Raises ConfigError if
+    """Return a function that says whether a level is severe enough; no level ("") always is. Raises ConfigError if
     `level` is unknown.
     """
     lowest = _level_number(level) if level else 0

@@ -1,7 +1,7 @@
 """Finds text in a log file from its end towards its beginning, in bounded pieces.
 
-Invariants: each call searches at most `BYTES_MAX` bytes and returns about `FOUND_MAX_BYTES`; a line is returned once,
-either as a hit or as context; a line of more than CHUNK bytes counts as several lines.
+Invariants: Each call searches at most `BYTES_MAX` bytes and returns about `FOUND_MAX_BYTES`. A line is returned once,
+either as a hit or as context. A line of more than CHUNK bytes counts as several lines.
 """
 
 from __future__ import annotations

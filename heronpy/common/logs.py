@@ -1,8 +1,7 @@
 """Logs of a process: records and prints go to its stdout in one format.
 
-The executor copies stdout into files (see `log_files`); `log_format` defines the format; both can be
-imported from here.  Invariants: writing a log never raises into the caller; buffers are bounded; each
-printed line becomes one record.
+The executor copies stdout into files (see `log_files`), and `log_format` defines the format. Both can be imported from
+here. Invariants: Writing a log never raises into the caller. Buffers are bounded. Each printed line becomes one record.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ class InstanceSettings(Room, frozen=True):
     execute_timeout_s: float = _setting(
         0.0,
         "If a bolt's process() takes longer for one tuple, the task ends, and the tuple has used one of its"
-        " poison_tries; 0 disables the limit. hang_timeout_s applies to all user code; after it, the restarted task"
-        " looks for the tuple that hangs, and counts a try when the tuple hangs again.",
+        " poison_tries; 0 disables the limit. hang_timeout_s applies to all user code. When it has ended a task, the"
+        " restarted task looks for the tuple that hangs, and a try is counted only if the tuple hangs again.",
     )
     slow_ms: float = _setting(
         100.0,
@@ -300,7 +300,7 @@ class SparkSettings(Room, frozen=True):
     driver_memory: str = _setting(
         "",
         "Memory of the Spark driver, in Spark's notation. Empty means an eighth of the memory of its container, or else"
-        " of the machine, but 1 to 4 GB.",
+        " of the machine, but at least 1 GB and at most 4 GB.",
     )
     batch_rows: int = _setting(10_000, "A micro-batch is committed when it has this many rows.", low=1)
     batch_bytes: int = _setting(16 * MB, "A micro-batch is committed when its rows have about this many bytes.", low=1)

@@ -2,9 +2,9 @@
 
 Later sources take precedence: defaults in `setting_types`, `<conf>/<cluster>/<room>.yaml`, the topology's own config,
 the config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
-`heron.<room>.<field>`.  Invariants: every resolved value has its declared type and lies in its range; the origin of
-each value is known; an unknown `heron.*` or `topology.*` key is an error that names the nearest key, unless it is a key
-of Apache Heron; any other key belongs to the user and is kept unchanged.
+`heron.<room>.<field>`. Invariants: Every resolved value has its declared type and lies in its range. The origin of each
+value is known. An unknown `heron.*` or `topology.*` key is an error that names the nearest key, unless it is a key of
+Apache Heron. Any other key belongs to the user and is kept unchanged.
 """
 
 from __future__ import annotations
@@ -439,7 +439,7 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
             return read_yaml(file)
         if file.stem not in topology_keys.FILES:
             rooms = ", ".join(f"{room}.yaml" for room in ROOMS)
-            raise ConfigError(f"{file} is not the file of a room of settings; use one of {rooms}")
+            raise ConfigError(f"{file} is not a settings file of heronpy; use one of {rooms}")
         result.ignored.append(f"{file} is a file of Apache Heron and has no effect here")
     except ConfigError as error:
         if not lenient:
@@ -471,7 +471,7 @@ def read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
             if root is None or root.tag == "tag:yaml.org,2002:null":
                 return {}
             if not isinstance(root, yaml.MappingNode):
-                raise ConfigError(f"{file}:1: the file must hold lines of the form key: value")
+                raise ConfigError(f"{file}:1: the file must contain lines of the form key: value")
             found: dict[str, tuple[Any, int]] = {}
             for key_node, value_node in root.value:
                 line = key_node.start_mark.line + 1

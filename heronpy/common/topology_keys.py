@@ -113,7 +113,7 @@ _FAMILIES: Final = frozenset(
     runtime downloader uploader release apiserver binaries command check streammgr tmanager metricsmgr metricscache
     metricscachemgr healthmgr ckptmgr aurora kubernetes mesos marathon nomad slurm yarn ecs dlog""".split()
 )
-#: Keys of heron_internals.yaml, scheduler.yaml, packing.yaml and statemgr.yaml that begin like heronpy's keys.
+#: Keys of heron_internals.yaml, scheduler.yaml, packing.yaml and statemgr.yaml with the same prefix as heronpy's keys.
 _SINGLE: Final = frozenset(
     f"heron.{name}"
     for name in """

@@ -129,7 +129,7 @@ def _duration_error(value: object) -> ConfigError:
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file came with Python or with an installed package."""
+    """Whether a file belongs to Python or to an installed package."""
     return bool(_INSTALLED.search(file))
 
 

@@ -1,9 +1,9 @@
 """The usual time of a tuple in each component: the median wall time of a day's healthy minutes. Pure.
 
-A minute is healthy when the component was not the cause of anything: it was not full, the spouts were not held, and
-none of its tasks ended. Code that waits for a long time in each healthy minute has always done so. A dependency that is
-slower than usual is a different problem, which more tasks do not solve. The baseline keeps counts of minutes per hour
-and duration, so its memory is bounded by the components of a day. A successor gets one median of each component.
+A minute is healthy if the component caused no problem: it was not full, the spouts were not held, and none of its tasks
+ended. Code that waits for a long time in each healthy minute has always done so. A dependency that is slower than usual
+is a different problem, which more tasks do not solve. The baseline keeps counts of minutes per hour and duration, so
+its memory is bounded by the components of a day. A successor gets one median of each component.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heronpy.proto import control_pb2
 
 #: A dependency is slow if it takes this multiple of its usual time.
 SLOWED = 3.0
-#: Minimum number of minutes that make a usual time; and hours for which they count.
+#: Minimum number of minutes for a usual time, and number of hours for which minutes count.
 MINUTES_MIN, HOURS = 10, 24
 #: Durations are grouped in steps of this part of an octave: 19 %.
 _PARTS = 4
@@ -54,7 +54,7 @@ class Baseline:
             del self._hours[old]
 
     def kept(self) -> list[control_pb2.MinutesLedger.Usual]:
-        """The baseline for a successor: for each component the median, its minutes, and the time of the newest."""
+        """The baseline for a successor: for each component the median, the minutes and the newest time."""
         found: defaultdict[str, Counter[int]] = defaultdict(Counter)
         newest: dict[str, int] = {}
         for hour, counts in sorted(self._hours.items()):

@@ -1,6 +1,6 @@
-"""Diagnoses: all findings that fit the figures, ordered so that the first is the one to act on first. Pure.
+"""Diagnoses: all findings that fit the figures, in the order in which users should act on them. Pure.
 
-The order of the rules is the order of precedence: tasks that are down explain slow ones, and the cause of a wait comes
+The order of the rules is the order of precedence: tasks that are down explain slow tasks, and the cause of a wait comes
 before the wait.
 """
 
@@ -19,7 +19,7 @@ from heronpy.health.stopped import STOPPED_BY, stopped
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM, Finding, Verdict
 
-#: With this number of waiting Spark batches, the number alone means that they come late.
+#: Number of waiting Spark batches that by itself shows that batches are late.
 SPARK_WAITING = 3
 #: A component has become worse if it does this share less per busy second than before an update.
 WORSE = 0.3
@@ -32,8 +32,8 @@ LATE = 5.0
 def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
     """All findings, most urgent first; a single HEALTHY finding if there are no others.
 
-    `before` has the previous findings: their causes stay until they are gone. Until figures have settled after a
-    change, rates and shares mix two configurations, so they are not judged.
+    `before` contains the previous findings, whose causes are repeated until they are gone. Until figures have settled
+    after a change, rates and shares mix two configurations, so they are not judged.
     """
     found = [finding for rule in _ALWAYS for finding in rule(signals)]
     changing = list(_changing(signals))
@@ -54,7 +54,9 @@ def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
 
 
 def _place(found: Sequence[Finding]) -> Callable[[Finding], int]:
-    """The order of findings: causes, their effects, those about the machine, those that need no action."""
+    """The position of a finding: causes come first, then their effects, findings about the machine, and findings that
+    need no action.
+    """
     held_up = any(one.verdict in STOPPED_BY for one in found)
 
     def place(finding: Finding) -> int:
@@ -188,7 +190,7 @@ def _bad_update(signals: Signals) -> Iterator[Finding]:
         had = trends.before_update(signals)
         if had is not None:
             figures |= {"plan": had.plan_now, "plan_before": had.plan}
-        # The arguments of `heron update` for going back.
+        # The arguments of `heron update` that undo the update.
         names = tuple(f"{name}:{number}" for name, number in had.tasks.items()) if had is not None else ()
         yield Finding(Verdict.BAD_UPDATE, component, figures=figures, quote=signals.update, names=names)
 
@@ -251,7 +253,7 @@ def _losses(signals: Signals) -> Iterator[Finding]:
 
 def _changing(signals: Signals) -> Iterator[Finding]:
     settle_s = signals.times.restored_s if signals.restored else signals.times.settle_s
-    # The window of a young topology still grows, and the part of a change in it would stay.
+    # The window of a young topology still grows, so a change would stay in the window.
     settled_s = min(settle_s, signals.asked_s if signals.asked_s is not None else signals.window_s)
     settled = (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED, control_pb2.LIFE_FAILED)
     if signals.lifecycle not in settled:

@@ -16,10 +16,10 @@ from heronpy.views.quotes import UNSEEN
 if TYPE_CHECKING:
     from heronpy.health.signals import Signals
 
-#: The urgency of a finding. A verdict that is missing here needs action, as 2 says.
+#: The urgency of a finding. Verdicts that are missing here have urgency 2, which means that they need action.
 _RANKS = {Verdict.FAILED: 4, Verdict.DOWN: 3, Verdict.HUNG: 3, Verdict.MEMORY: 3, Verdict.CRASHING: 3,
           Verdict.LOSSES: 3, Verdict.STOPPED: 3, Verdict.MACHINE: 1, Verdict.CHANGING: 1}  # fmt: skip
-#: Verdicts that quote a line of code; the others quote messages of the running topology.
+#: Verdicts that quote a line of code. All other verdicts quote messages of the running topology.
 _QUOTE_CODE = frozenset((Verdict.HUNG, Verdict.DEPENDENCY, Verdict.SLOW_TASK))
 #: Verdicts that quote the last message of a process.
 _QUOTE_PROCESSES = frozenset((Verdict.FAILED, Verdict.DOWN, Verdict.MEMORY, Verdict.CRASHING))
@@ -49,7 +49,7 @@ def _unquoted(finding: Finding, topology: str) -> str:
 
 
 def rank_of(finding: Finding | None) -> int:
-    """The urgency of a finding: 0 needs nothing, 4 has failed."""
+    """The urgency of a finding, from 0 (no action needed) to 4 (the topology has failed)."""
     if finding is None:
         return 0
     return _RANKS.get(finding.verdict, 0 if finding.verdict in CALM else 2)

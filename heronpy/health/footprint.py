@@ -56,18 +56,18 @@ def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
 
 
 def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The task whose memory grows towards a limit, and its figures."""
+    """The finding about a task whose memory grows towards a limit."""
     tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
     return _soon_full(signals, tasks) or _full_within_the_hour(signals, component, tasks)
 
 
 def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The task that reaches its limit first according to the last seconds, within the time for which its growth has
-    been steady.
+    """The task that would reach its limit first at its growth of the last seconds. It must reach the limit within the
+    time for which its growth has been steady.
 
-    Growth that slows down but still counts as steady can reach the limit, too. Example: memory approaches its end
-    exponentially, and after a time t the last third of its growth is at least 0.75 of its first. Then it still grows by
-    the amount of 2.3 t at its current rate.
+    Growth that slows down but still counts as steady can reach the limit, too. Example: memory approaches a final size
+    exponentially, and the growth in the last third of a time t is at least 0.75 of the growth in its first third. Such
+    memory will still grow by as much as in 2.3 t at its current rate.
     """
     found: list[tuple[float, TaskSignals, dict[str, float]]] = []
     for task in tasks:
@@ -130,7 +130,7 @@ def full_disks(signals: Signals) -> Iterator[Finding]:
 
 
 def footprints(signals: Signals) -> Iterator[Finding]:
-    """For each component the task that uses most, if that is too much."""
+    """Yield a finding for each component of which a task uses too much; the finding names the task that uses most."""
     for component in signals.components:
         tasks = signals.of(component)
         yield from _worst(tasks, Verdict.PROCESSES, lambda task: _processes(task, signals))

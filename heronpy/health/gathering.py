@@ -99,7 +99,7 @@ def signals_of(
             found.dropped[component] = found.dropped.get(component, 0.0) + per_s
     found.lost_unknown = status.totals.lost_unknown
     found.keyed = [bolt.comp.name for bolt in topology.bolts if any(one.gtype in _KEYED for one in bolt.inputs)]
-    # Marks of heronpy.connectors.spark.requirements.
+    # heronpy.connectors.spark.requirements sets this key.
     found.spark_sinks = [
         bolt.comp.name
         for bolt in topology.bolts
@@ -126,7 +126,7 @@ def signals_of(
     last = next((task.component for task in reversed(found.tasks) if task.name in paces), "")
     for one in found.of(last):
         one.pace = paces.get(one.name)
-    # A full task that other tasks avoid has room now and then.
+    # A full task that senders avoid has room at times.
     avoiding = _by_task(metrics, "__time_spent_avoiding_by_compid", found.window_s)
     found.avoided += [name for name, ms in avoiding.items() if ms > AVOIDED_MS_PER_S and name not in found.avoided]
     holding = _by_task(metrics, "__time_spent_back_pressure_by_compid", found.window_s)
@@ -374,7 +374,7 @@ def _add_events(found: Signals, events: Iterable[Event], now: float, executors: 
 
 
 def _add_end(ends: dict[str, tuple[int, str]], name: str, event: Event) -> None:
-    """Count the exits of a process for any reason; the newest one is quoted."""
+    """Count the exits of a process for any reason; the newest exit is quoted."""
     times, _ = ends.get(name, (0, ""))
     ends[name] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
 

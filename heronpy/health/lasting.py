@@ -16,14 +16,15 @@ from heronpy.views.findings import Finding, Verdict
 CAUSES = frozenset({Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK})
 #: Findings that take the place of a component's cause when the cause is no longer known.
 _INSTEAD = CAUSES | {Verdict.SLOW_HOST, Verdict.UNDER_PROVISIONED}
-#: Limits at which a cause is gone: the task is less busy than the first; does this share of its siblings' work per busy
-#: second; gets less than this multiple of the mean number of tuples; computes for more than this share of its busy
-#: time; or takes less than this multiple of the usual time. The limits for finding a cause are stricter.
+#: Limits at which a cause is gone: the busy share of the task is below the first; its work per busy second is above the
+#: second, as a share of its siblings' work; its tuples are below the third, as a multiple of the mean; it computes for
+#: more than the fourth, as a share of its busy time; or its time per tuple is below the fifth, as a multiple of the
+#: usual time. The limits for finding a cause are stricter.
 BUSY_GONE, SLOW_GONE, SKEWED_GONE, WAITS_GONE, SLOWED_GONE = 0.6, 0.75, 1.2, 0.6, 2.0
 
 
 def kept(found: Sequence[Finding], before: Sequence[Finding], signals: Signals) -> list[Finding]:
-    """The findings, where the causes of `before` that are not gone replace other findings of the same component."""
+    """Return the findings. A cause in `before` that is not gone replaces other findings of the same component."""
     result = list(found)
     for old in before:
         # All tasks of a host are found to be slow by comparison, so a single task that was found first is not the

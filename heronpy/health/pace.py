@@ -29,12 +29,12 @@ ILL = 0.25
 #: A full task has just become slow if it does less than this share of its usual rate in the newest seconds.
 LATELY = 0.35
 #: A component with less CPU than this per busy second waits for something else. The second limit applies on a machine
-#: without free CPU, where it may wait for that; the third applies there if the time waiting for a CPU is known.
+#: without free CPU, where the component may wait for a CPU. The third limit applies there if the time spent waiting for
+#: a CPU is known.
 WAITS, WAITS_STARVED, WAITS_SERVED = 0.3, 0.05, 0.5
 #: More tasks help a component on a machine without free CPU if it waits for something else for this share of its time.
 OUTSIDE = 0.2
-#: Used if the time at the limit of pending tuples is unknown: spouts with this share of the limit pending now wait for
-#: acks.
+#: If the time at the limit of pending tuples is unknown, spouts wait for acks when this share of the limit is pending.
 FULL = 0.9
 #: A machine has no free CPU at this share of used cores, and at this share of time in which a thread waits for a core.
 CORES_USED, PRESSURE = 0.9, 0.3
@@ -125,12 +125,12 @@ def is_slow(signals: Signals) -> bool:
 
 
 def slow_components(signals: Signals) -> Iterator[Finding]:
-    """For each component that limits the rate, the first fitting cause."""
+    """Yield the first fitting cause for each component that limits the rate."""
     if not is_slow(signals):
         return
     culprits = {*signals.culprits, *signals.avoided, *(task.name for task in _behind(signals))}
     if held_share(signals) >= HELD:
-        # A task that holds the spouts for a moment, again and again, may not hold them now.
+        # A task that repeatedly holds the spouts for a short time may not hold them now.
         culprits |= {*signals.held_by}
     unexplained: list[list[TaskSignals]] = []
     for component in signals.components:
@@ -150,7 +150,8 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
             yield with_time(_with_others(finding, tasks, signals), signals)
         else:
             unexplained.append(tasks)
-    # Before the machine, because if no bolt is busy, waiting for a core is not what holds the spouts most.
+    # This rule precedes the rule about machines: if no bolt is busy, waiting for a core is not the main limit of the
+    # spouts.
     yield from _limit(signals)
     # Tasks that wait for something other than a CPU are too few even if no CPU is left.
     held = [tasks for tasks in unexplained if not all(_waits(task, True) or _is_served(task) for task in tasks)]
@@ -182,7 +183,7 @@ def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterato
 
 
 def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
-    """All tasks of one machine, at least two, are slower than those of the other machines."""
+    """The finding that all tasks of one machine, at least two, are slower than the tasks of other machines."""
     rates: defaultdict[str, list[float]] = defaultdict(list)
     for task in tasks:
         if task.host and (rate := task.per_busy_s) is not None:
@@ -283,7 +284,8 @@ def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
 
 
 def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
-    """The finding that a task does half as much per busy second as the others, and is busy or holds others up.
+    """The finding that a task does less than half as much per busy second as the others, and is busy or holds
+    others up.
 
     In the first minute the mean of its busy share still includes the start, although its queue is full already.
     """
@@ -301,7 +303,7 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
 
 
 def _with_others(finding: Finding, tasks: list[TaskSignals], signals: Signals) -> Finding:
-    """A slow task whose share the other tasks take gets their number, and whether the spouts wait nevertheless."""
+    """If other tasks take over tuples of a slow task, add their number, and whether the spouts wait nevertheless."""
     discards = finding.component in signals.dropped or finding.component in signals.dropping
     if finding.verdict is not Verdict.SLOW_TASK or finding.task not in signals.avoided or discards:
         return finding
@@ -324,7 +326,7 @@ def _of_late(task: TaskSignals) -> TaskSignals:
 def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
     """The finding that one task is full while its siblings, which are sent equally many tuples, wait for tuples.
 
-    The rate of siblings is unknown if they do nothing, because this task holds the spouts all the time.
+    If this task holds the spouts all the time, its siblings do nothing, and their rate is unknown.
     """
     worst = max(map(_of_late, tasks), key=busy_share)
     others = [busy_share(task) for task in tasks if task.name != worst.name]

@@ -81,7 +81,7 @@ class TaskSignals(Struct):
 
     @property
     def per_served_s(self) -> float | None:
-        """The same without the time in which it got no CPU, for comparison with other tasks."""
+        """Tuples executed per busy second in which the task got a CPU, for comparison with other tasks."""
         working = self.working if self.working is not None else self.busy
         if self.per_busy_s is None or working is None or self.cpu_wait is None:
             return self.per_busy_s
@@ -104,8 +104,8 @@ class HostSignals(Struct):
 
 
 class HotSpots(Struct):
-    """Hot code lines of a task in user code, sampled each second, and its most frequent keys; shares of samples. "":
-    unknown.
+    """The hot code line of a task, sampled each second, and its most frequent key, with their shares of the samples. ""
+    means unknown.
     """
 
     samples: int = field(default=0, name="looks")
@@ -131,7 +131,8 @@ class HotSpots(Struct):
         return not self.alike or _type_of(words) == _type_of(self.alike)
 
     def in_common(self, words: str) -> str:
-        """The common text of most of its exceptions, if this last message is one of several; else "".
+        """The common text of most exceptions of the task, if this last message is one of several exceptions; otherwise
+        "".
 
         The last message names one tuple; the common text is closer to the cause.
         """
@@ -255,7 +256,7 @@ class Signals(Struct):
     def gets(self, component: str) -> dict[str, float] | None:
         """Tuples per second that were sent to each task of a component; None: too few for a comparison of the tasks.
 
-        If stream managers of an earlier release do not report it, the executed tuples are used.
+        If the stream managers are of an earlier release and do not report sent tuples, the executed tuples are used.
         """
         tasks = self.of(component)
         told = all(task.sent is not None for task in tasks)

@@ -28,14 +28,14 @@ def needed(arrival: float, per_task: float, backlog: float = 0.0, drain_s: float
 
 
 def too_few(tasks: Sequence[TaskSignals], signals: Signals) -> dict[str, float] | None:
-    """The figures of a bolt whose tasks are all busy: "needed", or "known_in_s" until that is known."""
+    """The figures of a bolt whose tasks are all busy, with "needed" or, until this number is known, "known_in_s"."""
     rates = [rate for task in tasks if (rate := task.per_busy_s) is not None]
     least = min((task.busy or 0.0 for task in tasks), default=0.0)
     if not rates or least < BUSY:
         return None
     now = sum(task.executed for task in tasks)
-    # Extrapolates the rate while the spouts were not held to the whole window. Before they are held, more tuples arrive
-    # than are processed.
+    # Extrapolate the rate from the time in which the spouts were not held to the whole window. Before the spouts are
+    # held, more tuples arrive than are processed.
     arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, trends.FREE_LEAST)
     figures = {"tasks": float(len(tasks)), "arrival": arrival, "rate": now, "busy": least}
     usual = trends.usual_demand(signals)

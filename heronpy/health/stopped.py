@@ -16,7 +16,7 @@ MISSED = 30.0
 USUAL_MIN = 10
 #: Shares of topology.max.spout.pending, and of the last seconds.
 FULL, HELD_NOW = 0.9, 0.9
-#: Possible causes of a stop, which come before it.
+#: Possible causes of a stop. Their findings come before the finding of the stop.
 STOPPED_BY = frozenset(
     {Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK, Verdict.SLOW_HOST, Verdict.UNDER_PROVISIONED,
      Verdict.BAD_UPDATE, Verdict.SPARK, Verdict.CHECKPOINTS}
@@ -90,6 +90,6 @@ def _before(signals: Signals, component: str, still_s: float) -> float | None:
 
 
 def _is_unusual(signals: Signals, component: str, still_s: float) -> bool:
-    """Whether the component had always emitted. A spout that reads its source now and then often rests."""
+    """Whether the component had always emitted. A spout that reads its source only at times is often idle."""
     known = _minutes_before(signals, component, still_s)
     return still_s >= signals.times.quiet_s and len(known) >= USUAL_MIN and all(known)

@@ -266,7 +266,7 @@ def _slow_task(f: Finding, topology: str) -> str:
 
 
 def _taken_over(f: Finding) -> str:
-    """The cost of a task whose share the other tasks take."""
+    """The cost of a slow task whose tuples the other tasks take over."""
     n = f.figures
     if "take_over" not in n:
         return ""

@@ -99,7 +99,7 @@ class Latency(Struct, frozen=True):
 
 
 def latency(signals: Signals) -> Latency | None:
-    """The latency of the slowest sink, or of full acks if these are slower; None while the usual one is unknown."""
+    """The latency of the slowest sink, or of full acks if these are slower; None while the usual latency is unknown."""
     found = []
     for series in ("end_to_end_p99_s", "complete_p99_s"):
         for component in signals.components:
@@ -112,8 +112,8 @@ def latency(signals: Signals) -> Latency | None:
 
 
 def usual_demand(signals: Signals) -> float | None:
-    """The emit rate of free spouts in most of the last minutes, as a share of that in the window; at most 1. None while
-    too little is known.
+    """The emit rate of free spouts in most of the last minutes, as a share of their rate in the window; at most 1. None
+    while too little is known.
     """
     spouts = {task.component for task in signals.tasks if task.is_spout}
     emitted = [signals.minutes(spout, "emitted")[-TREND_MIN:] for spout in spouts]
@@ -219,7 +219,7 @@ def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float
 def empties_s(signals: Signals, component: str) -> float | None:
     """Seconds until the queues of a component are empty at their current rate; None if they do not shrink."""
     known = _known(signals.minutes(component, "queue_bytes"))
-    # Since its peak, because a burst some minutes ago was a rise then.
+    # Begin at the last rise, because a burst some minutes ago made the queues longer.
     rose = max((at for at, (earlier, later) in enumerate(pairwise(known), 1) if later > earlier), default=0)
     known = known[rose:]
     if len(known) < SIDE_MIN:

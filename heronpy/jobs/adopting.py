@@ -25,7 +25,7 @@ DAY_KEY: Final = "scale.day_s"
 
 
 def layer_of(topology: topology_pb2.Topology, digest: str) -> dict[str, Any]:
-    """Layer provisioner of a program: its definition and, if the program sets one, the length of a day."""
+    """Return layer provisioner for a program: its definition and, if the program sets it, the length of a day."""
     day_s = config_of(topology).get(DAY_KEY)
     return {"definition": digest, "scale": {} if day_s is None else {"day_s": day_s}}
 

@@ -126,7 +126,7 @@ class Allotting:
         #: Role to quota.
         self.quotas: Mapping[str, Amount] = {}
         self._lock = threading.Lock()
-        #: Job to the pools in which it is or should be; None: not known yet. Empty before the first call.
+        #: Job to the pools in which it is or should be; None if they are not known yet. Empty before the first call.
         self._where: dict[str, set[str] | None] = {}
         self._begun = False
         #: Pool to its last allotment.
@@ -170,7 +170,8 @@ class Allotting:
         return found
 
     def check_change(self, job: str, before: View | None, after: View) -> None:
-        """RequestError if a changed or new job (without `before`) could not run in its pool, or would no longer run.
+        """Raise RequestError if a changed job, or a new job (without `before`), could not run in its pool or would no
+        longer run.
 
         A new job may wait for room. A job that lacks room may still be changed, except to more tasks.
         """
@@ -200,7 +201,7 @@ class Allotting:
             raise RequestError(f"{what}: {never}; give it less, or add slots to the pool")
 
     def _unfit(self, job: str, leaves: Leaves, pool: str) -> str:
-        """Why a job cannot be placed in a pool: there is no such pool, or a container is larger than a slot."""
+        """Return why a job cannot be placed: its pool does not exist, or a container is larger than a slot."""
         if read_pool(self._state, pool) is None:
             return f"there is no pool '{pool}'; create it, or name another pool"
         try:
@@ -210,7 +211,7 @@ class Allotting:
         return ""
 
     def _never(self, job: str, view: View, leaves: Leaves, pool: str) -> str:
-        """Why a job has no room even if it is alone in the pool; "" if it has."""
+        """Return why a job does not fit into the pool even without other jobs; "" if it fits."""
         size = read_pool(self._state, pool)
         if size is None:
             return ""
@@ -230,7 +231,7 @@ class Allotting:
         whole: Collection[str] = (),
         claims: dict[str, Claim] | None = None,
     ) -> str:
-        """Why a job does not run beside the other jobs of its pool, with all tasks of `whole`; "" if it does."""
+        """Return why a job does not fit beside the other jobs of its pool, with all tasks of `whole`; "" if it fits."""
         size = read_pool(self._state, pool)
         if size is None:
             return ""
@@ -242,9 +243,10 @@ class Allotting:
         return "" if runs or found.fits_since is not None else found.why
 
     def check_tasks(self, job: str, view: View, components: Collection[str], whole: Collection[str] = ()) -> None:
-        """RequestError if a job does not run, or not with all tasks of `whole`, because its pool lacks room.
+        """Raise RequestError if the pool of a job lacks room for the job, or for all tasks of the components in
+        `whole`.
 
-        The error names a number of tasks of one of the components that fits.
+        If possible, the error names a component and a number of tasks for it that fits.
         """
         running = self._store.running(job)[0] or Running("")
         wish = wish_of(self._store, view, running).leaves
@@ -266,7 +268,7 @@ class Allotting:
             )
 
     def stopped_by(self, pool: str, smaller: Pool) -> list[str]:
-        """The jobs that run in a pool now, and would be stopped if it had the slots of `smaller`."""
+        """Return the running jobs of a pool that would be stopped if it had the slots of `smaller`."""
         size = read_pool(self._state, pool)
         if size is None:
             return []
@@ -286,7 +288,7 @@ class Allotting:
             try:
                 claim = self._claim(job, pool)
             except HeronError as error:
-                # The step that starts it there reports the same error.
+                # The step that starts the job in the pool reports the same error.
                 log.debug("job %s gets no tasks in pool %s: %s", job, pool, error)
                 continue
             if claim is not None:
@@ -316,7 +318,7 @@ class Allotting:
 
 
 def jobs_of(store: Store, pool: str) -> list[str]:
-    """The jobs that should run in a pool, also those that do not run now; not those that have finished."""
+    """Return the jobs that should run in a pool, even if they do not run now. Finished jobs are left out."""
     found = []
     for job in store.names():
         with suppress(HeronError):  # a job that cannot be read
@@ -328,7 +330,7 @@ def jobs_of(store: Store, pool: str) -> list[str]:
 
 
 def check_maximum(job: str, before: View | None, after: View) -> None:
-    """RequestError if a change gives a component more tasks than its maximum."""
+    """Raise RequestError if a change gives a component more tasks than its maximum."""
 
     def counts(view: View, one: str) -> tuple[int, int | None]:
         return view.document.parallelism.get(one, 0), view.document.scale.max.get(one)
@@ -343,8 +345,9 @@ def check_maximum(job: str, before: View | None, after: View) -> None:
 
 
 def check_fixed(store: Store, job: str, before: View | None, after: View) -> None:
-    """RequestError if a change, or a new job (without `before`), gives other tasks to a component that cannot be
-    rescaled, as the scaler has seen, or a maximum to a component whose class keeps a plain State.
+    """Raise RequestError if a change, or a new job (without `before`), rescales a component that cannot be rescaled.
+
+    The scaler has seen which components cannot be rescaled. A component whose class keeps a plain State is known before.
     """
     document = after.document
     for one, tasks, why, seen in _fixed(store, job, after):
@@ -375,7 +378,7 @@ def _fixed(store: Store, job: str, view: View) -> Iterator[tuple[str, int, str, 
 
 
 def allotting_of(session: Session, store: Store) -> Allotting:
-    """The allotments of a cluster, for a command."""
+    """Return the allotments of a cluster, for a command."""
     driver = TopologyDriver(session.target, session.common, session.state)
     allotting = Allotting(store, session.state, driver.needs)
     allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas

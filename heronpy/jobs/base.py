@@ -36,7 +36,7 @@ class Base(NamedTuple):
 
 
 def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base:
-    """Read the file; if several exist, the last one counts. Raises ConfigError with the file and the key."""
+    """Read the file. If several files exist, the last one applies. Raises ConfigError with the file and the key."""
     layers, quotas, command = [], dict[str, Amount](), ""
     for file in (Path(folder) / cluster / JOBS_FILE for folder in conf_dirs):
         if file.is_file():

@@ -52,7 +52,7 @@ class Difference(Struct, frozen=True):
 
 
 def differences(desired: Leaves, committed: Leaves, seen: Leaves | None) -> dict[Effect, tuple[Difference, ...]]:
-    """Return the differences by kind of action. If nothing runs, `seen` is None, and only a start can help."""
+    """Return the differences by kind of action. `seen` is None if nothing runs."""
     found: dict[Effect, list[Difference]] = {}
     for path in sorted(desired.keys() | committed.keys()):
         effect, new = EFFECT_OF[path[0]], desired.get(path)

@@ -115,7 +115,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     slo: Slo = Slo()
     scale: Scale = Scale()
     place: Place = Place()
-    role: Annotated[Name, Meta(title="whose quota the job uses")] = ""
+    role: Annotated[Name, Meta(title="the role whose quota the job uses")] = ""
     priority: Annotated[Priority, Meta(title="jobs with a higher priority get resources of a pool first")] = 100
     privileged: Annotated[Flag, Meta(title="whether the job takes precedence over all other jobs")] = False
 

@@ -100,8 +100,8 @@ def definition_of(
 def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> Leaves:
     """Return the program's own values, the weakest layer.
 
-    `known` contains the leaves of the layers and, weaker, the last leaves of the job: a configuration key that only
-    the last leaves contain stays unchanged, because a running task cannot lose a key. A size or concurrency that the
+    `known` contains the leaves of the layers and, weaker, the last leaves of the job. A configuration key that only the
+    last leaves contain stays unchanged, because a running task cannot lose a key. A size or concurrency that the
     program does not set is 0, which means the submitted value.
     """
     own: Leaves = {("run",): "running"}
@@ -299,7 +299,7 @@ class TopologyDriver:
             return
         record = session.record(job)
         counts = _counts(session.packing_plan(job)) if record is not None else None
-        # With other numbers of tasks only a savepoint may fit, and none is taken yet.
+        # If the numbers of tasks change, only a savepoint may fit, and no savepoint exists yet.
         if counts in (None, {part.name: part.parallelism for part in planned.logical.definitions}):
             try:
                 choose(planned, LATEST, False)

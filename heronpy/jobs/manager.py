@@ -1,6 +1,6 @@
 """The manager of a cluster's jobs: it calls the syncer of each job, in rounds and after a change of the job.
 
-It has two processes: the syncer, and the scaler, which the syncer starts while a job is to be scaled. If there are
+It has two processes: the syncer, and the scaler, which the syncer starts when a job needs it. If there are
 several of one kind, the owner of the ephemeral node is active and the others stand by. Topologies do not need the
 manager to keep running. Unfinished work is in the state manager, so another process continues it.
 """
@@ -153,7 +153,8 @@ class Syncing:
         self._read: dict[str, _Read] = {}
 
     def sync(self, job: str, is_news: bool = True) -> float | None:
-        """Perform all due steps; returns the seconds until the next look at the job, None for the next round.
+        """Perform all steps that can be performed now. Returns the seconds until the next look at the job; None means
+        the next round.
 
         With `is_news` the job may have been written since the last call; otherwise its nodes are read in every tenth
         call. Raises HeronError if the job cannot be read now.
@@ -350,10 +351,10 @@ class SyncerProcess(Process):
         return exit_codes.OK
 
     def _look(self, pool: ThreadPoolExecutor) -> None:
-        """Start the due jobs, and collect the results of finished looks."""
+        """Start a look at each job whose time has come, and collect the results of finished looks."""
         now = time.monotonic()
         for job in [job for job, future in self._busy.items() if future.done()]:
-            # A job that was changed during the look is already due.
+            # A job that was changed during the look already has an earlier time.
             pause_s = pause_after(job, self._busy.pop(job).result)
             self._due[job] = min(self._due[job], now + (ROUND_S if pause_s is None else min(pause_s, ROUND_S)))
         with suppress(HeronError):  # the state manager cannot be reached

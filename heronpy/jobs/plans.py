@@ -1,8 +1,8 @@
 """Plans: the steps, as data, that make a topology match its job. Pure.
 
 A plan is stored before its first step, with the number of the running step, so a successor knows which step may be
-half done. Invariants: a step can be performed twice; `is_done` decides by observation whether the step can be skipped;
-the undo of a step, performed after the step or a part of it, restores the previous state. A topology that is started
+half done. Invariants: A step can be performed twice. `is_done` decides by observation whether a step can be skipped.
+The undo of a step, performed after the step or a part of it, restores the previous state. A topology that is started
 again continues with the previous state under another id.
 """
 
@@ -54,7 +54,7 @@ class _Step(Struct, frozen=True):
 
 
 class Check(_Step, frozen=True, tag=True):
-    """Unpack the program, import its classes in a child, pack it, and fit the newest checkpoint to it."""
+    """Unpack the program, import its classes in a child, pack it, and check that the newest checkpoint fits it."""
 
     leaves: Pairs
 
@@ -74,7 +74,7 @@ class Stop(_Step, frozen=True, tag=True):
 
 
 class End(_Step, frozen=True, tag=True):
-    """Remove what is left of a topology, without a savepoint."""
+    """Remove the remains of a topology, without a savepoint."""
 
     topology_id: str
 

@@ -96,7 +96,7 @@ def shown(store: Store, job: str) -> dict[str, Any]:
 
 
 def started_of(running: Running) -> dict[str, int]:
-    """The tasks of each component that the manager has started last; empty if the topology is stopped."""
+    """Return the last started number of tasks of each component; empty if the topology is stopped."""
     leaves = dict(running.leaves)
     stopped = running.state == "STOPPED" or leaves.get(("run",), "stopped") == "stopped"
     return {} if stopped else {path[1]: int(str(n)) for path, n in leaves.items() if path[0] == "parallelism"}
@@ -152,7 +152,7 @@ def _kept(window_s: float | None, measured_s: float, broken_s: float) -> dict[st
 
 @contextmanager
 def minutes(store: Store, cluster: str, job: str, where: str = "") -> Iterator[History]:
-    """Open the minutes of a job. Raises NotThereError on another host than the scaler's, which `where` names."""
+    """Open the minutes of a job. Raises NotThereError on any host except the scaler's, which `where` names."""
     day_s, file = store.get(job).document.scale.day_s, minutes_of(cluster, job)
     if not file.exists():
         raise NotThereError(

@@ -193,7 +193,8 @@ class Store:
     def set(
         self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None
     ) -> View:
-        """Write keys of a layer, of which the writer has read this version; with `for_s` they end after this time.
+        """Write keys of a layer. `version` is the version of the layer that the writer has read. With `for_s` the keys
+        end after this time.
 
         Raises ConflictError if another writer has written another value of one of the keys since then.
         """
@@ -207,7 +208,7 @@ class Store:
         return self._change(name, layer, stamp, put)
 
     def unset(self, name: str, layer: str, keys: Collection[str], version: int, who: str, why: str) -> View:
-        """Remove keys from a layer, with all keys below them: `parallelism.work`, or `parallelism`."""
+        """Remove keys such as `parallelism.work` or `parallelism` from a layer, with all keys below them."""
         stamp = self._stamp(who, why)
         return self._change(name, layer, stamp, lambda old, history: merge.take_out(old, keys, version, history, stamp))
 
@@ -235,7 +236,7 @@ class Store:
     def delete(self, name: str, how: str = "") -> None:
         """Remove a job whose topology is not running, even if the job cannot be read.
 
-        `how` ends the sentence of a refusal.
+        `how` is the end of the error message if the job cannot be removed.
         """
         running, _ = self.running(name)
         if running is not None and (running.plan is not None or running.state != "STOPPED"):
@@ -272,8 +273,8 @@ class Store:
         return running, version
 
     def put_running(self, name: str, running: Running, version: int) -> int:
-        """Write the state of a job, of which the syncer has read this version. Raises VersionMismatchError if it was
-        written since.
+        """Write the state of a job. Raises VersionMismatchError if the node no longer has the version that the syncer
+        has read.
         """
         return self._state.set(paths.running_job(name), msgspec.json.encode(running), version)
 
@@ -337,7 +338,7 @@ class Store:
         for name in self.names():
             for path in (paths.job(name), paths.job_log(name), paths.running_job(name)):
                 content, _ = self._state.get(path) or (b"", 0)
-                # digests in any node count, even in damaged nodes or those of other releases
+                # a digest in any node counts as use, even in a damaged node or in a node of another release
                 used.update(re.findall(rb"[0-9a-f]{64}", content))
         left = {}
         for digest in self._state.children(paths.DEFINITIONS):

@@ -1,9 +1,9 @@
 """The syncer of one job: decides when to make a plan, how the plan continues and ends, and when to give up. Pure.
 
 `Running` is the whole state, in one node that only the syncer writes. A round is `advance`, a compare-and-set, the
-running step, `succeeded` or `failed`, and a compare-and-set. Invariants: the committed document changes in the
-one write that ends a plan, never in the middle; a plan that fails is undone; a syncer that takes over rewrites the
-node, so the next write of its predecessor fails.
+running step, `succeeded` or `failed`, and a compare-and-set. Invariants: The committed document changes only in the
+write that ends a plan. A plan that fails is undone. A syncer that takes over rewrites the node, so the next write of
+its predecessor fails.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Driver(Protocol):
     def see(self, job: str, leaves: Leaves) -> Seen:
         """Observe the topology of this name, with its values for all paths of `leaves`.
 
-        Raises StateError if the state cannot be determined now; then nothing is decided.
+        Raises StateError if the state cannot be determined now; the syncer then decides nothing.
         """
 
     def perform(self, job: str, step: Step) -> Mapping[str, int]:
@@ -99,7 +99,7 @@ def taken_over(running: Running, owner: str) -> Running:
 def advance(
     running: Running, desired: Leaves, versions: Mapping[str, int], seen: Seen, now: float, fresh_id: str
 ) -> Running:
-    """Return the job after a look at it: a plan begins, skips a step that is done, or ends.
+    """Return the job after a look at it, in which a plan begins, skips a completed step, or ends.
 
     `desired` contains the program's own values for leaves that no layer sets. `fresh_id` is an id that was never used
     for a topology.
@@ -129,7 +129,7 @@ def waits(running: Running, now: float) -> bool:
 
 
 def to_perform(running: Running, now: float) -> Step | None:
-    """Return the step to perform now; None if no step is left or due."""
+    """Return the step to perform now; None if there is no such step."""
     if running.plan is None or running.state == "QUARANTINED" or waits(running, now):
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step

@@ -1,1 +1,1 @@
-"""Starts a loaded or stored topology, or leaves nothing behind. Prints nothing."""
+"""Starts a loaded or stored topology. A failed start leaves nothing behind. The package prints nothing."""

@@ -17,7 +17,7 @@ from heronpy.proto import components_of, topology_pb2
 
 
 def check_input(topology: topology_pb2.Topology, stages: Sequence[Stage]) -> None:
-    """BatchRefusedError if no file matches the patterns of a spout that reads lines."""
+    """Raise BatchRefusedError if no file matches the patterns of a spout that reads lines."""
     for stage in stages:
         if stage.source != "lines":
             continue
@@ -35,7 +35,7 @@ def check_input(topology: topology_pb2.Topology, stages: Sequence[Stage]) -> Non
 
 
 def check_output(topology: topology_pb2.Topology) -> None:
-    """BatchRefusedError if this user cannot write to the folder of a FileSink."""
+    """Raise BatchRefusedError if this user cannot write to the folder of a FileSink."""
     for name, part in components_of(topology).items():
         folder = config_of(part).get(FOLDER)
         if not isinstance(folder, str):

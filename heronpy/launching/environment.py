@@ -1,4 +1,6 @@
-"""The environment of the processes that a command starts. Cheap to import: some start before anything else is known."""
+"""The environment of the processes that a command starts. The import is cheap, because some commands start a process
+first.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from heronpy.common.folders import absolute
 
 
 def child_environment(extra: dict[str, str]) -> dict[str, str]:
-    """This process's environment, with heronpy importable from any folder."""
+    """Return this process's environment, with heronpy importable from any folder."""
     home = str(Path(version.FILE).absolute().parents[2])
     inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     installed = "site-packages" in home or "dist-packages" in home

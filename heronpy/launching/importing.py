@@ -1,6 +1,6 @@
-"""Whether the classes of a stored program can be imported: tried in a child process, as a task would.
+"""Checks in a child process whether the classes of a stored program can be imported, as its tasks will import them.
 
-As `python -m heronpy.launching.importing FOLDER` it is that child: FOLDER has the launch file and the topology.
+`python -m heronpy.launching.importing FOLDER` is the child process. FOLDER contains the launch file and the topology.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAUNCH_FILE, TOPOLOGY_FILE, SENTENCE_FILE = "launch.json", "topology", "sentence
 
 
 def check(submitted: Submitted, topology: topology_pb2.Topology) -> None:
-    """Raises PackageError with the program's error if a class cannot be imported; leaves nothing behind."""
+    """Raise PackageError with the program's error if a class cannot be imported. The check leaves no files behind."""
     with tempfile.TemporaryDirectory(prefix="heron-check-") as folder:
         launch_file = Path(folder) / LAUNCH_FILE
         LaunchSpec(submitted, make_here(submitted, launch_file)).save(launch_file)
@@ -43,7 +43,7 @@ def check(submitted: Submitted, topology: topology_pb2.Topology) -> None:
 
 
 def main() -> int:
-    """The child: exit code 1 if a class cannot be imported, and the reason in a file."""
+    """Run the child process. If a class cannot be imported, write the reason to a file and return exit code 1."""
     from heronpy.api.user_code import UserCodeError, UserPackageError, load_class
 
     folder = Path(sys.argv[1])

@@ -39,14 +39,14 @@ _LEAVE_S: Final = 30.0
 
 
 def engine_of(session: Session, pool: str) -> str:
-    """The kind of the engine of a pool; NotThereError without such a pool."""
+    """Return the kind of engine of a pool. Raises NotThereError if the pool does not exist."""
     pools.record_of(session, pool)
     submitted = session.submitted(pool)
     return submitted.engine if submitted is not None else ""
 
 
 def check(session: Session, planned: Planned, requests: dict[int, ResourceRequest]) -> None:
-    """Refuse a topology that the slots of its pool cannot run; nothing is made."""
+    """Refuse a topology that the slots of its pool cannot run. The check changes nothing."""
     name, mode = planned.pool, reliability_mode(planned.topology)
     pool, record = pools.find(session, name), pools.record_of(session, name)
     session.check_here(record, "its scheduler is, which hands out the packages of its topologies")
@@ -90,7 +90,7 @@ def fitted(
     repacked: Callable[[int], plan_pb2.PackingPlan],
     requests: Callable[[plan_pb2.PackingPlan], Mapping[int, ResourceRequest]],
 ) -> plan_pb2.PackingPlan:
-    """A packing plan with enough containers that each fits into a slot, if any number is enough."""
+    """Return a packing plan whose containers all fit into a slot, if any number of containers achieves this."""
     sizes, found = slot_sizes(session, pool), plan
     for count in range(len(plan.containers) + 1, sum(len(one.instances) for one in plan.containers) + 1):
         if not size_problem(requests(found), sizes):
@@ -104,7 +104,9 @@ def _text(size: Size) -> str:
 
 
 def take_keys(session: Session, spec: LaunchSpec) -> None:
-    """The links of all topologies of a pool have the pool's keys: its slots are one trust domain."""
+    """Give a topology the keys of its pool. All topologies of a pool share its keys, because its slots are one trust
+    domain.
+    """
     record = pools.record_of(session, spec.submitted.pool)
     keys = curve.load(record.working_dir, record.topology_id)
     curve.remove(spec.working_dir)
@@ -147,7 +149,7 @@ def leave(session: Session, record: plan_pb2.ExecutionState, pool: str) -> None:
 
 
 def plan_pool(session: Session, name: str, slots: int, size: Size) -> Planned:
-    """A pool as a submission of slots; refused if its name or size is invalid, or if its cluster has no engine."""
+    """Plan a pool as a submission of slots. Refuses an invalid name or size, and a cluster without an engine."""
     problem = topology_name_problem(name)
     if problem:
         raise RequestError(f"the name of the pool, '{name}', {problem}")
@@ -156,8 +158,8 @@ def plan_pool(session: Session, name: str, slots: int, size: Size) -> Planned:
         raise NodeExistsError(f"a job of cluster {session.target.cluster} has the name '{name}'; choose another name")
     topology = topology_pb2.Topology(id=name + str(uuid.uuid4()), name=name, state=topology_pb2.RUNNING)
     resolved = session.resolve()
-    # This and the cluster's settings decide how its slots are fenced. The strictest mode costs nothing where all ends
-    # are confirmed.
+    # The mode and the cluster's settings decide how slots are fenced. The strictest mode costs nothing if the end of
+    # each container is confirmed.
     mode = "ATMOST_ONCE" if settings_for(resolved, EngineSettings).on_one_host else "ATLEAST_ONCE"
     set_key(topology.topology_config, TOPOLOGY_RELIABILITY_MODE, mode)
     session.pin_folders(resolved)
@@ -179,7 +181,7 @@ def _pool(slots: int, size: Size) -> Pool:
 
 
 def make_pool(session: Session, planned: Planned) -> None:
-    """Write the description of a new pool over the rest of an earlier pool of its name."""
+    """Write the description of a new pool, replacing the remains of an earlier pool of this name."""
     assert planned.slot is not None
     unmake_pool(session, planned)
     pool = _pool(len(planned.packing_plan.containers), planned.slot)

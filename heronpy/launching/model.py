@@ -22,7 +22,7 @@ Warn: TypeAlias = Callable[[str], None]
 
 
 def unheard(text: str) -> None:
-    """Ignores the warning."""
+    """Ignore a warning."""
 
 
 class Loaded(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Removes old batch runs with their savepoints. A savepoint from which a running topology would be restored stays."""
+"""Removes old batch runs with their savepoints. A savepoint from which a running topology would be restored is kept."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from heronpy.storage.locations import open_store
 def forget(session: Session, folder: Path, topology: str, keep: int, like: str) -> None:
     """Remove the runs below a folder that are too old, and all but the newest runs of one topology.
 
-    The caller has the lock of this topology. The run `like` stays, because a run takes its input from it. A run that
-    cannot be removed now is left for the next time.
+    The caller has the lock of this topology. The run `like` is kept, because another run takes its input from it. The
+    next call retries a run that cannot be removed now.
     """
     with suppress(HeronError, OSError):
         _forget(session, folder, topology, keep, like)
@@ -50,9 +50,9 @@ def _forget(session: Session, folder: Path, topology: str, keep: int, like: str)
 def too_old(
     found: Sequence[tuple[RunRecord, Path]], topology: str, keep: int, now: float
 ) -> list[tuple[RunRecord, Path]]:
-    """The runs that are older than history is kept, and all but the newest runs of one topology.
+    """Return the runs beyond the retention time of the history, and all but the newest runs of one topology.
 
-    `found` has the newest run of each topology first.
+    In `found`, the newest run of each topology comes first.
     """
     aged = {
         one.path

@@ -51,7 +51,7 @@ class Flags(Struct, frozen=True):
     hold: bool = False
     resume: bool = False
     fresh: bool = False
-    #: Only check: no run is made.
+    #: Whether to check only, without creating a run.
     dry: bool = False
 
 
@@ -73,7 +73,7 @@ class Begun(Struct, frozen=True):
 
 @contextmanager
 def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) -> Iterator[Begun]:
-    """The topology to start for these flags; when the block fails, no new run stays behind."""
+    """Yield the topology to start for these flags. If the block fails, a new run is removed."""
     topology = loaded.topology
     resolved = checked_settings(session, topology)
     settings = settings_for(resolved, BatchSettings)
@@ -121,7 +121,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
     folder = runs_folder(settings, session.target.cluster)
     runs = Runs(folder, topology.name)
     with runs.locked():
-        # Again: a command that had the lock until now may have started it.
+        # Check again, because a command that held the lock until now may have started the topology.
         submission.refuse_taken(session, topology.name)
         if flags.like:
             check_like(runs.named(flags.like), stages)
@@ -149,7 +149,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
 
 
 def _sinks_problem(topology: topology_pb2.Topology) -> str:
-    """Why the SparkSinks of a topology cannot run in a batch, as a clause; "" if they can."""
+    """Return why the SparkSinks of a topology cannot run in a batch, as a clause; "" if they can."""
     if not spark_sinks(topology):
         return ""
     from heronpy.connectors.spark.units import sinks_problem  # it needs pyarrow
@@ -158,9 +158,8 @@ def _sinks_problem(topology: topology_pb2.Topology) -> str:
 
 
 def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool) -> None:
-    """BatchRefusedError if a SparkSink cannot run in a batch, ConfigError if Spark cannot.
-
-    A held run needs no Spark.
+    """Raise BatchRefusedError if a SparkSink cannot run in a batch, and ConfigError if Spark cannot run. A held run
+    needs no Spark.
     """
     if problem := _sinks_problem(topology):
         raise BatchRefusedError(f"topology '{topology.name}' cannot run as a batch: {problem}")
@@ -171,7 +170,7 @@ def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool)
 
 
 def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resolved:
-    """The settings of a valid topology, as for a stream."""
+    """Return the settings of a valid topology, as for a stream."""
     add_our_names(topology)
     validate(LogicalPlan.from_topology(topology))
     configs = {name: config_of(part) for name, part in components_of(topology).items()}
@@ -181,7 +180,9 @@ def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resol
 
 
 def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings: BatchSettings) -> str:
-    """The ledger of a run on several hosts, "" on one host; TopologyError for a place that not all hosts share."""
+    """Return the ledger of a run on several hosts; "" on one host. Raises TopologyError if some hosts cannot access the
+    files of the run.
+    """
     if settings_for(resolved, EngineSettings).on_one_host:
         return ""
     shared = shared_folders(resolved)
@@ -210,7 +211,7 @@ def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings:
 
 
 def check_like(like: Run, stages: Sequence[Stage]) -> None:
-    """BatchRefusedError unless a run can give its input to these stages."""
+    """Raise BatchRefusedError unless an earlier run can give its input to these stages."""
     record = like.record
     if not record.has_ended:
         raise BatchRefusedError(
@@ -231,7 +232,7 @@ def _continue(
             f"run {record.run} has not finished, and the stages of the program have changed since; give --fresh to"
             " start a new run"
         )
-    # Its imports take longer than the rest of a submit.
+    # Imported only here, because the imports take longer than the rest of a submit.
     from heronpy.batch.mending import mend
 
     run.replace_topology(topology)

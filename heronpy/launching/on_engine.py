@@ -1,7 +1,7 @@
 """The settings and checks of a submit to a cluster with an engine, before anything is made or submitted.
 
-The rules follow from several hosts: processes reach each other over TCP only, and a file is where one host has it,
-unless its folder is said to be shared.
+The rules apply because there are several hosts: processes reach each other only over TCP, and a file exists on one host
+only, unless the settings declare its folder as shared.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _FIX = "move it below heron.engine.shared (engine.yaml), or run the topology on 
 def settle(topology: topology_pb2.Topology, resolved: Resolved, state_type: str) -> str:
     """Adjust the settings for several hosts; returns the engine's kind, "" for this machine.
 
-    ConfigError or TopologyError for a topology that cannot run there.
+    Raises ConfigError or TopologyError if the topology cannot run on the engine.
     """
     kind = kind_of(resolved)
     if not kind:
@@ -114,7 +114,7 @@ def _settle_store(topology_id: str, resolved: Resolved) -> None:
 
 
 def _settle_place(resolved: Resolved, room: str, name: str, given: str) -> None:
-    """ConfigError unless all hosts reach a folder or URL for files, and this host can write to it."""
+    """Raise ConfigError unless all hosts can reach a folder or URL for files, and this host can write to it."""
     if not given:
         return
     place = place_of(given)
@@ -129,7 +129,7 @@ def _settle_place(resolved: Resolved, room: str, name: str, given: str) -> None:
 
 
 def store_problems(resolved: Resolved) -> Iterator[str]:
-    """Why not all hosts can reach the checkpoints."""
+    """Return the reasons why some hosts cannot reach the checkpoints."""
     for folder in unshared_stores(resolved):
         yield (
             f"EFFECTIVELY_ONCE needs a checkpoint store that all hosts can access, but {folder} is a folder of this"
@@ -144,7 +144,7 @@ def _replica_problems(resolved: Resolved) -> Iterator[str]:
 
 
 def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[str]:
-    """Components that read or write files of one host, as far as configurations show (pure)."""
+    """Return a problem for each component that uses files of one host, as far as configurations show. Pure."""
     found = []
     for name, part in components_of(topology).items():
         config = config_of(part)
@@ -160,7 +160,7 @@ def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[s
 
 
 def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iterator[str]:
-    """Why Spark sinks on several hosts could not hand over their batches or reach their Spark."""
+    """Return why Spark sinks on several hosts could not hand over their batches or reach Spark."""
     settings, shared = settings_for(resolved, SparkSettings), shared_folders(resolved)
     if not settings.handover:
         yield (
@@ -182,7 +182,7 @@ def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iter
 
 
 def check_spark_of(resolved: Resolved) -> None:
-    """ConfigError if Spark, or the hand-over to it, cannot be used, as far as this host can check."""
+    """Raise ConfigError if Spark or the hand-over to Spark cannot be used, as far as this host can check."""
     from heronpy.connectors.spark.records import check_handover
 
     settings = settings_for(resolved, SparkSettings)
@@ -200,14 +200,16 @@ def _paths(config: Mapping[str, Any], key: str) -> Sequence[str]:
 
 
 def _fixed_part(pattern: str) -> str:
-    """The folders before the first wildcard."""
+    """Return the part of a pattern before the folder with the first wildcard."""
     parts = Path(pattern).parts
     end = next((index for index, part in enumerate(parts) if _GLOB & set(part)), len(parts))
     return str(Path(*parts[:end])) if end else "."
 
 
 def check_engine(kind: str, resolved: Resolved, topology_id: str, requests: Mapping[int, ResourceRequest]) -> None:
-    """Ask the engine whether it could run the containers; RequestError names the thing and the fix."""
+    """Ask the engine whether it could run the containers. Raises RequestError with the problem and the fix if it could
+    not.
+    """
     engine = open_engine(kind, resolved, topology_id, [python_of(resolved)])
     lacking = next((one for one in engine.check() if not one.ok), None)
     if lacking is not None:

@@ -1,4 +1,4 @@
-"""The settings and checks of a submit for work units: site and ledger of a topology, and circles of `after`.
+"""The settings and checks of a submit for work units: site and ledger of a topology, and cycles of `after`.
 
 A fault of a ledger or a table of this host is reported here, before anything starts.
 """
@@ -31,7 +31,7 @@ from heronpy.proto import components_of, topology_pb2
 
 
 def settle(topology: topology_pb2.Topology, resolved: Resolved, warn: Warn = unheard) -> None:
-    """Give the components of pipelines their site and ledger; TopologyError or ConfigError for a pipeline that cannot
+    """Give the components of pipelines their site and ledger. Raises TopologyError or ConfigError if a pipeline cannot
     run.
     """
     parts = {name: part for name, part in components_of(topology).items() if LEDGER_KEY in config_of(part)}
@@ -66,7 +66,7 @@ def settle(topology: topology_pb2.Topology, resolved: Resolved, warn: Warn = unh
 
 
 def ledger_of(given: str) -> str:
-    """The setting `heron.ingest.ledger` as `text_of` gives it; ConfigError for an invalid one."""
+    """Return the setting `heron.ingest.ledger` in the form of `text_of`. Raises ConfigError if it is invalid."""
     try:
         return text_of(given) if given else ""
     except LedgerError as error:
@@ -74,7 +74,7 @@ def ledger_of(given: str) -> str:
 
 
 def site_problems(pipeline: str, own: str, given: str, logs: str) -> Iterator[str]:
-    """Problems of the site that a program names, and of the site in the settings (pure)."""
+    """Yield the problems of the site that a program names, and of the site in the settings. Pure."""
     if own and given and own != given:
         yield (
             f"pipeline '{pipeline}' has the site {own} in its program and {given} in heron.ingest.site; leave site= out"
@@ -102,7 +102,7 @@ def _unusable(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def shared_tables(configs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The checks of `Stages.refuse` for tables that no pipeline has claimed yet (pure)."""
+    """Yield the problems that `Stages.refuse` would find, for tables that no pipeline has claimed yet. Pure."""
     owners: dict[str, str] = {}
     for config in configs:
         table, pipeline = str(config[TABLE_KEY]), str(config[PIPELINE_KEY])
@@ -136,7 +136,7 @@ def _circles(configs: Iterable[Mapping[str, Any]], warn: Warn) -> Iterator[str]:
 
 
 def circle_of(name: str, afters: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The way from a pipeline back to itself along `after`; empty without a circle (pure)."""
+    """Return a path from a pipeline back to itself along `after`; empty if there is no cycle. Pure."""
     ways: list[tuple[str, ...]] = [(name,)]
     known: set[str] = set()
     while ways:

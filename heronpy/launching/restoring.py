@@ -1,8 +1,8 @@
-"""The checkpoint for `heron submit --restore`: chosen and checked before anything starts.
+"""Chooses and checks the checkpoint for `heron submit --restore`, before anything starts.
 
-`latest`, an id, or a path or URL becomes the location of one intact checkpoint that fits the topology, or one
-sentence that says why not. A damaged checkpoint is never passed over silently: `latest` names it and takes
-the one before; an id, path or URL of a damaged one is refused.
+`latest`, an id, a path or a URL leads to one intact checkpoint that fits the topology, or to an error with the reason.
+A damaged checkpoint is never skipped silently: `latest` warns of it and uses the checkpoint before it. The id, path or
+URL of a damaged checkpoint is refused.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LATEST = "latest"
 
 
 def choose(planned: Planned, wanted: str, allow_dropped: bool, warn: Warn = unheard, run: str = "") -> Restore | None:
-    """The checkpoint to start from; None to start empty; an error if neither is possible.
+    """Return the checkpoint to start from; None means to start empty. Raises an error if neither is possible.
 
-    With `run` the latest checkpoint is that of the topology with this id.
+    With `run`, only checkpoints of the topology with this id count as the latest.
     """
     topology, settings = planned.topology, settings_for(planned.resolved, CheckpointSettings)
     _refuse_conflicts(topology)
@@ -63,7 +63,7 @@ def _refuse_conflicts(topology: topology_pb2.Topology) -> None:
 
 
 def _latest(name: str, settings: CheckpointSettings, warn: Warn, run: str) -> Found | None:
-    """The newest intact checkpoint, from the replica when the stores have none; names those passed over."""
+    """Return the newest intact checkpoint, if necessary from the replica. Warns of each skipped checkpoint."""
     everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
     if run:
         everything, copies = ([one for one in those if one.folder.name == run] for those in (everything, copies))
@@ -98,7 +98,7 @@ def _latest(name: str, settings: CheckpointSettings, warn: Warn, run: str) -> Fo
 
 
 def _intact(found: Found, warn: Warn, where: str = "") -> bool:
-    """Whether the checkpoint may be the latest; warns with the reason if not."""
+    """Whether the checkpoint can be used as the latest. Warns with the reason if not."""
     wrong = catalogue.missing_files(found) if not found.abandoned else []
     if found.abandoned:
         warn(f"skipped {found.name}: its topology was later restored from an older checkpoint")
@@ -108,20 +108,20 @@ def _intact(found: Found, warn: Warn, where: str = "") -> bool:
 
 
 def _copies(name: str, settings: CheckpointSettings) -> list[Found]:
-    """The checkpoints of a topology in the configured replica, newest first; empty without a replica."""
+    """Return the checkpoints of a topology in the configured replica, newest first; empty without a replica."""
     replica = replica_of(settings)
     return catalogue.of_topology([replica], name) if replica is not None else []
 
 
 def _whole_twin(found: Found, copies: list[Found]) -> Found | None:
-    """The replica's copy of one checkpoint, if it exists and is intact."""
+    """Return the replica's copy of a checkpoint, if it exists and is intact."""
     key = (found.folder.name, found.checkpoint)
     twins = (copy for copy in copies if (copy.folder.name, copy.checkpoint) == key)
     return next((copy for copy in twins if not catalogue.missing_files(copy)), None)
 
 
 def _named(name: str, settings: CheckpointSettings, wanted: str, warn: Warn) -> Found:
-    """The checkpoint with this id or at this path; an error when it is absent or damaged."""
+    """Return the checkpoint with this id or at this path. Raises an error if it is missing or damaged."""
     if wanted.isascii() and wanted.isdigit():
         everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
         here = any(found.checkpoint == int(wanted) for found in everything)

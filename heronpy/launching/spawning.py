@@ -1,4 +1,4 @@
-"""Starts the scheduler of a topology as a daemon, and says why a start failed."""
+"""Starts the scheduler of a topology as a daemon, and explains a failed start."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import plan_pb2
 
-#: A scheduler that ends is noticed at once. This limit is for one that hangs; it leaves time on a very busy machine.
+#: Time limit for a scheduler that hangs, long enough for a very busy machine. A scheduler that ends is noticed at once.
 SCHEDULER_START_S = 60.0
 LOG_TAIL_LINES = 30
 
 
 class ReportedError(HeronError):
-    """An error with a report, such as the end of a log, that belongs before its sentence."""
+    """An error with a report, such as the end of a log, that is shown before the error's sentence."""
 
     def __init__(self, text: str, report: str) -> None:
         super().__init__(text)
@@ -34,7 +34,7 @@ class ReportedError(HeronError):
 
 
 def spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
-    """Start the scheduler as a daemon: own session, own log, no terminal."""
+    """Start the scheduler as a daemon, with a separate session and log, and without a terminal."""
     return _spawn(spec, launch_file, None)
 
 
@@ -77,7 +77,9 @@ def wait_scheduler(
 
 
 def scheduler_died(spec: LaunchSpec, scheduler: subprocess.Popen[bytes]) -> HeronError:
-    """The error for a scheduler that ended: the end of its log, or the one sentence of a host that refuses."""
+    """Return the error for a scheduler that has ended, with the end of its log. If the host refused the topology, the
+    error contains only the reason.
+    """
     from heronpy.procs.child_log import last_line_of  # needed only when a submit fails
 
     path, tail = spec.log_dir / "scheduler.log", b""

@@ -1,9 +1,9 @@
-"""The steps of a submit between a loaded topology and a running one, each undone when a later one fails.
+"""The steps of a submit between a loaded topology and a running one. If a step fails, the earlier steps are undone.
 
-Order: everything that can refuse comes first and has no side effects (validate, settings, pack); then the package is
-cached; then, under the lock of the topology's operations, the execution state reserves the name, the launch file and
-plans are written and the scheduler is started. The scheduler refuses a topology that does not fit its host before it
-publishes its location. Until then the CLI owns what it made; afterwards `takedown.take_down` does.
+The steps that can refuse the topology come first and have no side effects (validate, settings, pack). Then the package
+is cached. Then, under the lock of the topology's operations, the execution state reserves the name, the launch file and
+the plans are written, and the scheduler is started. The scheduler refuses a topology that does not fit its host before
+it publishes its location. Until then, the submit undoes its changes; afterwards, `takedown.take_down` does so.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
 
 
 def linger_for_spark(topology: topology_pb2.Topology, logical: LogicalPlan, resolved: Resolved) -> None:
-    """Let the components whose tuples go only to Spark send less often, unless a user has chosen otherwise.
+    """Make the components whose tuples go only to Spark send less often, unless a user has set this.
 
     A frame costs the same whether it has one tuple or hundreds, and its tuples wait for a batch of Spark anyway.
     """
@@ -126,7 +126,7 @@ def linger_for_spark(topology: topology_pb2.Topology, logical: LogicalPlan, reso
 
 
 def only_for(logical: LogicalPlan, sinks: frozenset[str]) -> set[str]:
-    """The sinks, and the components whose tuples end only in these sinks (pure)."""
+    """Return the sinks, and the components whose tuples end only in these sinks. Pure."""
     found = set(sinks)
     growing = bool(found)
     while growing:
@@ -141,7 +141,7 @@ def only_for(logical: LogicalPlan, sinks: frozenset[str]) -> set[str]:
 
 
 def check_environment(engine: EngineSettings) -> None:
-    """ConfigError or PackageError if a wheelhouse is set, which each host would install, and cannot work."""
+    """Raise ConfigError or PackageError if a wheelhouse is set that the hosts could not install."""
     if not engine.environment:
         return
     if not engine.kind:
@@ -165,13 +165,13 @@ def check_environment(engine: EngineSettings) -> None:
 
 
 def environment_digest(engine: EngineSettings) -> str:
-    """The digest of the wheelhouse; "" for none."""
+    """Return the digest of the wheelhouse; "" without a wheelhouse."""
     check_environment(engine)
     return digest_of(Path(engine.environment)) if engine.environment else ""
 
 
 def _warn_of_files(conf: Mapping[str, object], warn: Warn) -> None:
-    """Spark's driver streams these files to any client, before authentication."""
+    """Warn of files that Spark's driver streams to any client, before authentication."""
     named = sorted(_HANDED_OUT.intersection(conf))
     if named:
         warn(
@@ -194,7 +194,7 @@ def _check_support(topology: topology_pb2.Topology, warn: Warn) -> None:
 
 
 def requests(planned: Planned) -> dict[int, ResourceRequest]:
-    """The resources that each container of a topology needs of its host."""
+    """Return the resources that each container of a topology needs on its host."""
     heap = 0
     if planned.needs_spark:
         from heronpy.spark.tuning import driver_bytes
@@ -211,9 +211,9 @@ def start(
     begun_at: float = 0.0,
     warn: Warn = unheard,
 ) -> Started:
-    """Make the topology's state and start its scheduler; undoes everything when that fails.
+    """Create the topology's state and start its scheduler. A failure undoes everything.
 
-    With `foreground` the scheduler ends with this process. The submit has begun at the wall time `begun_at`.
+    With `foreground` the scheduler ends with this process. The submit began at the wall time `begun_at`.
     """
     heed()
     if planned.engine:
@@ -222,7 +222,7 @@ def start(
         on_engine.check_engine(planned.engine, planned.resolved, planned.topology.id, requests(planned))
     with _made(session, planned, loaded, begun_at, warn) as (record, spec, undo, undone):
         if planned.engine:
-            # After the scheduler is gone: it may have begun to submit.
+            # This runs when the scheduler is gone, because the scheduler may have begun to submit containers.
             undo.callback(undone.end_on_engine, spec.submitted)
         # Registered first: an interrupt may come between the start of the process and its handle.
         undo.callback(takedown.kill_leftovers, record.launch_file)
@@ -234,7 +234,7 @@ def start(
 def start_in_pool(
     session: Session, planned: Planned, kept: Kept, begun_at: float = 0.0, warn: Warn = unheard
 ) -> plan_pb2.ExecutionState:
-    """Make the topology's state and let the slots of its pool run it; undoes everything when that fails."""
+    """Create the topology's state and let the slots of its pool run it. A failure undoes everything."""
     from heronpy.launching import in_pool
 
     in_pool.check(session, planned, requests(planned))
@@ -249,28 +249,30 @@ def start_in_pool(
 def _made(
     session: Session, planned: Planned, loaded: Loaded | Kept, begun_at: float, warn: Warn
 ) -> Iterator[tuple[plan_pb2.ExecutionState, LaunchSpec, ExitStack, _Undone]]:
-    """The topology's state, keys and files, under the lock of its operations; undone when the block fails."""
+    """Create the topology's state, keys and files, under the lock of its operations. If the block fails, they are
+    removed.
+    """
     topology, state = planned.topology, session.state
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
-        # Under the lock nothing else submits or kills it, so what is found here is final.
+        # Under the lock, no other command submits or kills the topology, so the result of this check stays valid.
         refuse_taken(session, topology.name)
         submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else kept_here(loaded))
         record = _execution_state(submitted)
         record.begun_at = begun_at
-        # Only for steps on this host before the scheduler runs; the scheduler makes its own.
+        # Used only for steps on this host before the scheduler runs; the scheduler creates another one.
         spec = LaunchSpec(submitted, make_here(submitted, record.launch_file))
         try:
             state.create(paths.execution_state(topology.name), record.SerializeToString())
         except NodeExistsError:
             refuse_taken(session, topology.name)
             raise
-        # Registered before the first step that could leave something behind; they run in reverse.
+        # Registered before the first step that leaves anything behind; callbacks run in reverse order.
         undone = _Undone(session, record, warn)
         undo.push(undone.say)
         undo.callback(undone.remove_state)
         check_folders(spec)
         make_folders(spec.log_dir)
-        # Shortly before the time of the submit, because its logs are shown from that time on.
+        # The divider is dated shortly before the submit, because logs are shown from the time of the submit on.
         divide_logs(spec.log_dir, record.submitted_at - 0.002, _divider(record))
         make_private(Path(spec.sockets_dir))
         undo.callback(takedown.remove_sockets, session, record)
@@ -286,7 +288,7 @@ def _made(
             (paths.topology(topology.name), topology),
             (paths.packing_plan(topology.name), planned.packing_plan),
         ):
-            # Nodes of an earlier topology of this name, whose removal was cut short, are stale now.
+            # Nodes of an earlier topology of this name, whose removal was interrupted, are replaced.
             state.set(path, message.SerializeToString())
         _write_checkpoint_log(session, planned)
         if planned.slot is not None:
@@ -316,8 +318,8 @@ def _undone_on_failure() -> Iterator[ExitStack]:
 
 
 class _Undone:
-    """Undoes a submit that fails; if containers may still run on an engine, their state stays, so that `heron kill` can
-    finish.
+    """Undoes a submit that fails. If containers may still run on an engine, the state is kept, so that `heron kill` can
+    end them.
     """
 
     def __init__(self, session: Session, record: plan_pb2.ExecutionState, warn: Warn) -> None:
@@ -345,7 +347,7 @@ class _Undone:
 
 
 def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP, warn: Warn = unheard) -> list[str]:
-    """Remove a topology that was started here, unless another topology has its name; returns what remains."""
+    """Remove a topology that was started here, unless another topology has its name. Returns its remains."""
     name = started.record.topology
     record = session.record(name)
     if record is not None and record.topology_id != started.record.topology_id:
@@ -358,7 +360,7 @@ def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_
 
 
 def refuse_taken(session: Session, name: str) -> None:
-    """NodeExistsError if a topology of that name exists; call it under the operation's lock."""
+    """Raise NodeExistsError if a topology of that name exists. The caller holds the operations lock."""
     record = session.record(name)
     if record is None:
         return
@@ -382,7 +384,7 @@ def refuse_taken(session: Session, name: str) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Create the sockets folder, refusing one that another user planted in the shared temporary folder."""
+    """Create the sockets folder. Refuses a folder that another user has created in the shared temporary folder."""
     check_root(folder.parent.parent, "the folder for temporary files", sticky=True)
     for part in (folder.parent, folder):
         try:
@@ -392,7 +394,7 @@ def make_private(folder: Path) -> None:
 
 
 def _make_keys(spec: LaunchSpec) -> None:
-    """New keys for each submit; none when nothing listens on the network."""
+    """Create new keys for each submit; none if no process listens on the network."""
     curve.remove(spec.working_dir)
     if transport.choose(settings_for(spec, SecuritySettings)) is transport.Transport.TCP:
         curve.generate(spec.working_dir)
@@ -403,8 +405,8 @@ def _make_keys(spec: LaunchSpec) -> None:
 
 
 def _write_checkpoint_log(session: Session, planned: Planned) -> None:
-    """Write the log that the topology master first reads: the checkpoint to start from, and ids that continue
-    from it.
+    """Write the checkpoint log that the topology master reads first: the checkpoint to start from, and ids that
+    continue from it.
     """
     node, restore = paths.checkpoints(planned.topology.name), planned.restore
     if restore is None:
@@ -433,14 +435,14 @@ def keep(loaded: Loaded) -> Kept:
 
 
 def kept_here(kept: Kept, cure: str = "deploy the program again") -> Kept:
-    """The stored package of a topology; PackageError, with the fix, unless it is stored on this host."""
+    """Return the stored package of a topology. Raises PackageError with the fix if it is not on this host."""
     if kept.package is not None and not (packages_dir() / kept.package).is_dir():
         raise PackageError(f"package {kept.package[:12]} is not stored on this host; {cure}")
     return kept
 
 
 def submitted_of(session: Session, planned: Planned, kept: Kept) -> Submitted:
-    """The data that every process of the topology needs."""
+    """Return the data that every process of the topology needs."""
     target, topology, resolved = session.target, planned.topology, planned.resolved
     kind, root = session.state_place(resolved)
     return Submitted(
@@ -488,6 +490,6 @@ def _execution_state(spec: Submitted) -> plan_pb2.ExecutionState:
 
 
 def _divider(record: plan_pb2.ExecutionState) -> str:
-    """The line in the working folder's logs between an earlier topology of this name and this one."""
+    """Return the line that separates the logs of an earlier topology of this name from the logs of this topology."""
     what = f"topology '{record.topology}' was submitted again ({record.topology_id})"
     return f"{what}; the lines above belong to the earlier topology"

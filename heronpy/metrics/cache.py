@@ -370,7 +370,9 @@ def _removed(component: str) -> str:
 
 
 def _wanted(names: set[str], name: str, label: str) -> bool:
-    """Whether a counter is requested. `__auto__` selects all counters of a group, `__auto__/key` one of them."""
+    """Whether a counter is requested. `__auto__` selects all counters of a group, and `__auto__/key` selects one
+    counter.
+    """
     return not names or name in names or f"{name}/{label}" in names
 
 

@@ -244,11 +244,11 @@ PANELS = (
         ((either(_per_s("__execute-count"), _sum("heron_component_executed_per_second")), _NAMED),),
     ),
     Panel(
-        "Busy, mean task", "percentunit",
+        "Mean busy share of tasks", "percentunit",
         ((either(_per_s("__busy-time-ns", "avg"), _sum("heron_component_busy_ratio", aggregate="avg")), _NAMED),),
     ),
     Panel(
-        "Kept from working, mean task", "percentunit",
+        "Mean blocked share of tasks", "percentunit",
         ((either(_per_s("__blocked-time-ns", "avg"), _sum("heron_component_blocked_ratio", aggregate="avg")), _NAMED),),
     ),
     Panel(
@@ -273,7 +273,7 @@ PANELS = (
         ((either(_quantile("__execute-latency", "component"), _sum("heron_component_execute_p99_seconds")), _NAMED),),
     ),
     Panel(
-        "Waiting in front of tasks", "short",
+        "Tuples waiting for tasks", "short",
         ((
             either(_now(of_task("__gateway-in-stream-queue-size")), _sum("heron_component_queue_tuples")),
             _NAMED,

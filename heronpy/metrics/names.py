@@ -38,8 +38,8 @@ _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 _INSTANCE = (
     Metric("__emit-count", _C, "", "stream", "Tuples emitted."),
-    Metric("__ack-count", _C, "", "source", "Tuples acked: by a bolt, or back at their spout."),
-    Metric("__fail-count", _C, "", "source", "Tuples failed: by a bolt, or back at their spout."),
+    Metric("__ack-count", _C, "", "source", "Tuples that a bolt acked; for a spout, tuples that were fully acked."),
+    Metric("__fail-count", _C, "", "source", "Tuples that a bolt failed; for a spout, tuples that failed."),
     Metric("__fail-latency", _H, "ns", "source", "Time from receiving or emitting a tuple to its failure."),
     Metric("__timeout-count", _C, "", "source", "Spout tuples whose message timeout expired."),
     Metric("__complete-latency", _H, "ns", "stream", "Time from emitting a spout tuple to its full ack."),
@@ -51,13 +51,13 @@ _INSTANCE = (
         _C,
         "ns",
         "",
-        "Time a spout waited for acks, at topology.max.spout.pending; also a part of the blocked time.",
+        "Time a spout waited for acks at topology.max.spout.pending; this is part of the blocked time.",
     ),
     Metric("__backlog-tuples", _G, "", "", "Tuples that the spout has yet to emit, according to its `backlog` method."),
     Metric(
         "__backlog-bytes", _G, "bytes", "", "Bytes that the spout has yet to emit, according to its `backlog` method."
     ),
-    Metric("__backlog-errors", _C, "", "", "Calls of `backlog` of the spout that raised."),
+    Metric("__backlog-errors", _C, "", "", "Calls of the spout's `backlog` method that raised an exception."),
     Metric(
         "__execute-count",
         _C,
@@ -184,9 +184,11 @@ _STMGR = (
     Metric("__tuples_in_flight", _G, "", "", "Tuples sent to tasks or stream managers and not confirmed yet."),
     Metric("__time_spent_back_pressure_aggr", _C, "ms", "", "Time the spouts of this container were held back."),
     Metric("__time_spent_back_pressure_by_compid", _C, "ms", "peer", "Time a task caused backpressure."),
-    Metric("__time_spent_avoiding_by_compid", _C, "ms", "peer", "Time a task was full and others took its share."),
+    Metric(
+        "__time_spent_avoiding_by_compid", _C, "ms", "peer", "Time a task was full and other tasks took over its share."
+    ),
     Metric("__tuples_dropped_by_compid", _C, "", "peer", "Tuples for a full task that were discarded on purpose."),
-    Metric("__tuples_by_instanceid", _C, "", "peer", "Tuples that came for a local task, sent to it or still waiting."),
+    Metric("__tuples_by_instanceid", _C, "", "peer", "Tuples received for a local task, including waiting tuples."),
     Metric("__connection_buffer_by_instanceid", _G, "bytes", "peer", "Bytes waiting for a local task."),
     Metric("__connection_buffer_length_by_instanceid", _G, "", "peer", "Frames waiting for a local task."),
     Metric("__stmgr_link_gaps", _C, "", "", "Gaps in the numbering of received frames: frames were lost."),
@@ -214,7 +216,9 @@ _DAEMON = (
     Metric("__process/__up", _G, "", "", "1 while the process runs."),
     Metric("__process/__restarts", _C, "", "", "Restarts of the process by its executor."),
     Metric("__process/__out_of_memory", _C, "", "", "Times that the process ran out of memory."),
-    Metric("__process/__peak_resident_bytes", _G, "bytes", "", "Most resident memory of the last process that ended."),
+    Metric(
+        "__process/__peak_resident_bytes", _G, "bytes", "", "Largest resident memory of the last process that ended."
+    ),
     Metric("__process/__cpu_seconds", _C, "seconds", "", "CPU time of the process, measured by its executor."),
     Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory, measured by the executor."),
     Metric("__process/__unshared_bytes", _G, "bytes", "", "Memory that no other process shares."),
@@ -228,13 +232,13 @@ _DAEMON = (
     Metric("__executor/__exceptions_discarded", _C, "", "", "Exceptions dropped while the master was unreachable."),
     Metric("__executor/__spans_discarded", _C, "", "", "Calls for traced tuples that the master did not get in time."),
     Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were not reports."),
-    Metric("__executor/__sink_samples_written", _C, "", "sink", "Samples that a sink of metrics has taken."),
+    Metric("__executor/__sink_samples_written", _C, "", "sink", "Samples that a metrics sink has accepted."),
     Metric(
         "__executor/__sink_samples_discarded",
         _C,
         "",
         "sink",
-        "Samples that a sink of metrics could not deliver, or not in time.",
+        "Samples that a metrics sink could not deliver in time.",
     ),
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
@@ -274,7 +278,7 @@ _UNITS = (
             ("units-backlog-bytes", "bytes", "Bytes of log files that are not published yet."),
             ("units-waiting-bytes", "bytes", "Bytes of log files that belong to no unit yet."),
             ("units-oldest-seconds", "seconds", "Age of the oldest byte that is not published; 0 when all are."),
-            ("units-unfinished-bytes", "bytes", "Bytes of last lines that have no end yet."),
+            ("units-unfinished-bytes", "bytes", "Bytes of unfinished last lines."),
             ("units-ready", "", "Units that wait for a worker."),
             ("units-leased", "", "Units that a worker processes."),
             ("units-committed", "", "Units whose rows are complete but not published yet."),
@@ -286,7 +290,7 @@ _UNITS = (
     *(
         Metric(name, _G, unit, "site", text, largest=True)
         for name, unit, text in (
-            ("units-site-bytes", "bytes", "Bytes of log files that a site has, up to its last line ends."),
+            ("units-site-bytes", "bytes", "Bytes of complete lines in the log files of a site."),
             ("units-site-workers", "", "Workers of a site that were seen lately."),
             ("units-site-leased", "", "Units that workers of a site process."),
             ("units-site-silent-seconds", "seconds", "Time since a process of a site was last seen."),
@@ -296,7 +300,7 @@ _UNITS = (
     Metric("units-published-bytes", _C, "bytes", _PIPELINE, "Bytes of log files in the published units."),
     Metric("units-published-rows", _C, "", _PIPELINE, "Rows of the published units."),
     Metric("units-attempts", _C, "", _PIPELINE, "Attempts at units that workers have begun."),
-    Metric("units-tries-failed", _C, "", _PIPELINE, "Attempts in which the user's function has raised."),
+    Metric("units-tries-failed", _C, "", _PIPELINE, "Attempts in which the user's function raised an exception."),
     Metric("units-backups", _C, "", _PIPELINE, "Backup attempts, begun because an earlier attempt took long."),
     Metric("units-backups-won", _C, "", _PIPELINE, "Backups that finished before the earlier attempt."),
     Metric(

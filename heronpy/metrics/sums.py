@@ -28,12 +28,12 @@ class Sum:
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
-STATE = Sum("heron_topology_state", _G, "1 for the state of the topology, which its label names.")
+STATE = Sum("heron_topology_state", _G, "1 for the current state of the topology, which the label names.")
 FINDING = Sum("heron_topology_finding", _G, "1 for each finding of the doctor that needs action.")
 UNREADABLE = Sum("heron_tracker_cluster_unreadable", _G, "1 when the tracker cannot read the state of a cluster.")
 DISCARDED = Sum("heron_tracker_series_discarded", _G, "Series left out of this page because there are too many.")
 REFUSED = Sum(
-    "heron_tracker_refused_requests", _C, "Requests refused for lack of a token, or because another site led to them."
+    "heron_tracker_refused_requests", _C, "Requests refused because they lack a token or come from another web site."
 )
 
 #: Figures of a topology.
@@ -43,7 +43,12 @@ TOPOLOGY = (
     Sum("heron_topology_tasks_up", _G, "Tasks that run.", "tasks_up"),
     Sum("heron_topology_emitted_per_second", _G, "Tuples that the spouts emit.", "emitted_per_s"),
     Sum("heron_topology_held_ratio", _G, "Share of time that the spouts were held back.", "held"),
-    Sum("heron_topology_latency_p99_seconds", _G, "From the spout to the slowest sink.", "latency_p99_s"),
+    Sum(
+        "heron_topology_latency_p99_seconds",
+        _G,
+        "99th percentile of the time from the spout to the slowest sink.",
+        "latency_p99_s",
+    ),
 )
 #: Totals of a topology, since it was submitted.
 TOTALS = (
@@ -59,29 +64,49 @@ COMPONENT = (
     Sum("heron_component_tasks_up", _G, "Tasks that run.", "up"),
     Sum("heron_component_emitted_per_second", _G, "Tuples emitted.", "emitted_per_s"),
     Sum("heron_component_executed_per_second", _G, "Tuples processed.", "executed_per_s"),
-    Sum("heron_component_acked_per_second", _G, "Tuples acked; of a spout, trees.", "acked_per_s"),
-    Sum("heron_component_failed_per_second", _G, "Tuples failed; of a spout, trees.", "failed_per_s"),
-    Sum("heron_component_busy_ratio", _G, "Busy share of the mean task.", "busy"),
-    Sum("heron_component_blocked_ratio", _G, "Share in which the mean task was kept from working.", "blocked"),
-    Sum("heron_component_idle_ratio", _G, "Idle share of the mean task.", "idle"),
+    Sum("heron_component_acked_per_second", _G, "Tuples acked; for a spout, tuple trees.", "acked_per_s"),
+    Sum("heron_component_failed_per_second", _G, "Tuples failed; for a spout, tuple trees.", "failed_per_s"),
+    Sum("heron_component_busy_ratio", _G, "Mean busy share of the tasks.", "busy"),
+    Sum("heron_component_blocked_ratio", _G, "Mean blocked share of the tasks.", "blocked"),
+    Sum("heron_component_idle_ratio", _G, "Mean idle share of the tasks.", "idle"),
     Sum("heron_component_busy_max_ratio", _G, "Busy share of the busiest task.", "busy_max"),
     Sum("heron_component_blocked_max_ratio", _G, "The largest blocked share of a task.", "blocked_max"),
-    Sum("heron_component_queue_tuples", _G, "Tuples waiting in front of the tasks.", "queue_tuples"),
-    Sum("heron_component_queue_bytes", _G, "Bytes waiting in front of the tasks.", "queue_bytes"),
+    Sum("heron_component_queue_tuples", _G, "Tuples waiting in the queues of the tasks.", "queue_tuples"),
+    Sum("heron_component_queue_bytes", _G, "Bytes waiting in the queues of the tasks.", "queue_bytes"),
     Sum("heron_component_queue_max_bytes", _G, "Bytes in the longest queue of a task.", "queue_bytes_max"),
-    Sum("heron_component_queue_bound_bytes", _G, "A queue of a task does not get longer.", "queue_bound_bytes"),
-    Sum("heron_component_pending_tuples", _G, "Of a spout: emitted and neither acked nor failed.", "pending"),
+    Sum("heron_component_queue_bound_bytes", _G, "Upper bound of a task's queue.", "queue_bound_bytes"),
+    Sum("heron_component_pending_tuples", _G, "Tuples of a spout that are neither acked nor failed.", "pending"),
     Sum("heron_component_execute_p50_seconds", _G, "Median time of one tuple in user code.", "latency_p50_s"),
-    Sum("heron_component_execute_p99_seconds", _G, "99th percentile of the same.", "latency_p99_s"),
-    Sum("heron_component_end_to_end_p50_seconds", _G, "Of a sink: median from the spout on.", "end_to_end_p50_s"),
-    Sum("heron_component_end_to_end_p99_seconds", _G, "99th percentile of the same.", "end_to_end_p99_s"),
-    Sum("heron_component_complete_p50_seconds", _G, "Of a spout: median until the full ack.", "complete_p50_s"),
-    Sum("heron_component_complete_p99_seconds", _G, "99th percentile of the same.", "complete_p99_s"),
+    Sum(
+        "heron_component_execute_p99_seconds",
+        _G,
+        "99th percentile of the time of one tuple in user code.",
+        "latency_p99_s",
+    ),
+    Sum("heron_component_end_to_end_p50_seconds", _G, "Median time from the spout to this sink.", "end_to_end_p50_s"),
+    Sum(
+        "heron_component_end_to_end_p99_seconds",
+        _G,
+        "99th percentile of the time from the spout to this sink.",
+        "end_to_end_p99_s",
+    ),
+    Sum(
+        "heron_component_complete_p50_seconds",
+        _G,
+        "Median time from the emit of this spout to the full ack.",
+        "complete_p50_s",
+    ),
+    Sum(
+        "heron_component_complete_p99_seconds",
+        _G,
+        "99th percentile of the time from the emit of this spout to the full ack.",
+        "complete_p99_s",
+    ),
     Sum("heron_component_cpu_cores", _G, "CPU seconds per second.", "cpu"),
     Sum("heron_component_memory_bytes", _G, "Resident memory.", "memory_bytes"),
     Sum("heron_component_memory_max_bytes", _G, "Resident memory of the largest task.", "memory_bytes_max"),
     Sum("heron_component_memory_limit_bytes", _G, "Limit of one task.", "memory_limit_bytes"),
-    Sum("heron_component_restarts", _C, "Restarts of the tasks, known to the topology master.", "restarts"),
+    Sum("heron_component_restarts", _C, "Restarts of the tasks that the topology master has recorded.", "restarts"),
     Sum("heron_component_dead_letters", _C, "Tuples given up as dead letters.", "dead_letters"),
     Sum("heron_component_lost", _C, "Tuples lost.", "lost"),
 )

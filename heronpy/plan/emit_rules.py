@@ -1,8 +1,8 @@
-"""Which tuples may be emitted, and to which tasks they go: the rules shared by the runtime and the simulator. Pure.
+"""The rules of the runtime and the simulator for which tuples may be emitted and to which tasks they go. Pure.
 
-The order of the checks is fixed, so that the same mistake gives the same error everywhere: the stream is declared,
-the values are a list with one value per field, every consumer's grouping finds its tasks, each value can be
-serialized, and the tuple is not too large.
+The order of the checks is fixed, so that the same mistake gives the same error everywhere. The checks are: the stream
+is declared, the values are a list with one value per field, every consumer's grouping finds its tasks, each value can
+be serialized, and the tuple is not too large.
 
 The tuples of one `emit_batch` are columns. This module converts the columns of any library to lists of Python values of
 equal length. It does not import the libraries: it recognises a column by its methods.

@@ -1,9 +1,9 @@
 """The launch of a topology for its processes: the submitted data, and the places on this host.
 
-`launch.json` contains the submitted data, equal on each host; `here.json` next to it contains the host's own part. Both
-are written before the first process of the topology starts on the host, are readable by the owner only, and do not
-change while a process runs; every process gets the path of `launch.json` as `--launch`. Plans are in the state manager.
-Invariant: a file that loads has exactly the fields of its type, each with its declared type.
+`launch.json` contains the submitted data, which are equal on each host. `here.json`, next to it, contains the host's
+own part. Both files are written before the first process of the topology starts on the host. Only the owner can read
+them, and they do not change while a process runs. Every process gets the path of `launch.json` as `--launch`. Plans are
+in the state manager. Invariant: a file that loads has exactly the fields of its type, each with its declared type.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2
 from heronpy.wire.arrow_values import schema_of, schema_problem
 
-#: Number of tasks above which the configuration must be a typing error.
+#: Number of tasks above which the number is certainly a typing error.
 TASKS_MAX = 100_000
 SYSTEM_COMPONENT = "__system"
 TICK_STREAM = "__tick"

@@ -1,9 +1,9 @@
 """Levels the load of slots, in cores and memory, with few moves. Pure.
 
 The load of a slot is the used share of its cores or of its memory, whichever is larger. Levelling begins when a slot is
-more than 10 % away from the mean and ends when all slots are within 5 %; an overloaded slot comes first. Invariants: no
-move overloads a slot; each step is the move or swap between the hottest and the coldest slot that lowers the larger of
-their loads most; the number of moves never exceeds the budget.
+more than 10 % away from the mean and ends when all slots are within 5 %; an overloaded slot comes first. Invariants: No
+move overloads a slot. Each step is the move or swap between the hottest and the coldest slot that lowers the larger of
+their loads most. The number of moves never exceeds the budget.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Loads:
         return load
 
     def place(self, shard: int, load: Size | None) -> int:
-        """Add a shard to the slot with the least load, or, if it has no load, to the slot with the fewest shards."""
+        """Add a shard to the slot with the least load, or a shard without a load to the slot with the fewest shards."""
         slot = self.coolest() if load is not None else self._emptiest()
         self.give(shard, load, slot)
         return slot

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from heronpy.pools.balance import Loads, balance, is_uneven, level_counts
 from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size
 
-#: Seconds in which an active slot must carry out a map; after them, the engine ends the slot.
+#: Seconds in which an active slot must carry out a map; otherwise the engine ends the slot.
 OBEY_S: Final = 60.0
 #: Seconds between two rounds of balancing.
 BALANCE_S: Final = 600.0
-#: After this many seconds without a decision the keeper was paused, so the silence of slots proves nothing.
+#: If the keeper makes no decision for this many seconds, it was paused, and the silence of slots proves nothing.
 OWN_STALL_S: Final = 5.0
 
 
@@ -91,7 +91,7 @@ class Keeper:
 
     def __init__(self, obey_s: float = OBEY_S, balance_s: float = BALANCE_S) -> None:
         self._obey_s, self._balance_s = obey_s, balance_s
-        #: Slot and epoch to the last answered map number, and the time since when the slot has made no progress.
+        #: Slot and epoch to the last answered map number, and the time of the slot's last progress.
         self._owes: dict[tuple[int, int], tuple[int, float]] = {}
         self._balanced_at: float | None = None
         self._last_now: float | None = None
@@ -268,7 +268,7 @@ class Keeper:
 
 
 def _staying(owners: Sequence[Owner], shards: Iterable[int], live: frozenset[int]) -> dict[int, int]:
-    """Return the slots of the shards that are movable: their slot is live, and they are not moving."""
+    """Return the slot of each movable shard. A shard is movable if its slot is live and the shard is not moving."""
     found = ((shard, owners[shard]) for shard in shards)
     return {shard: owner.slot for shard, owner in found if owner.slot in live and not owner.to}
 

@@ -220,7 +220,7 @@ def _moved_in(claim: Claim, allotted: Allotted, free: Amount, now: float) -> tup
         return allotted, free - more
     why = f"it waits until other jobs have freed {more}"
     if held:
-        # A new component belongs to another program, and the old program stops for it.
+        # A component without held tasks belongs to a new program, which starts only after the old program has stopped.
         kept = {one: min(n, held.get(one, claim.least[one])) for one, n in tasks.items()}
         waits = _limited(claim, kept, why)
     else:

@@ -1,4 +1,4 @@
-"""Decisions of the scaler, with their figures and one sentence; and alerts, one per cause. Pure."""
+"""Decisions of the scaler, each with its figures and a sentence, and alerts, one per cause. Pure."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def watched(
 ) -> tuple[dict[str, Alert], list[Decision]]:
     """Return the open alerts after a look, and the decisions to report. Alerts not seen for `clear_s` are cleared.
 
-    The first cause leads to the others, so only the first opens an alert.
+    The first cause usually explains the later causes, so only the first cause opens an alert.
     """
     after, said = dict(opened), list[Decision]()
     for number, one in enumerate(found):

@@ -77,8 +77,8 @@ class Known(Struct, frozen=True):
     line: Line = Line()
     #: Tuples that the component receives per tuple that a source has processed.
     selectivity: dict[str, float] = {}
-    #: The mean time of a tuple in a busy thread at the looks at which nothing was full, the number of these looks, and
-    #: the time of the last one.
+    #: Looks at which nothing was full: the mean time of a tuple in a busy thread, the number of these looks, and the
+    #: time of the last of them.
     usual_s: float = 0.0
     usual_looks: int = 0
     usual_at: float = 0.0
@@ -114,8 +114,8 @@ def busy_s(one: Figures) -> float | None:
 
 
 def usual_s(one: Figures, known: Known, now: float, day_s: float) -> float | None:
-    """The time that a tuple usually takes: that of a day's healthy minutes, or until that is known, the time at earlier
-    looks at this program.
+    """Return the usual time of a tuple: from a day's healthy minutes or, until these are known, from earlier looks at
+    this program.
     """
     if one.usual_s is not None:
         return one.usual_s

@@ -92,7 +92,11 @@ def _verdict(
     if wants is not None and settled > state.at:
         return f"it needs more tasks and gets them after {format_duration(times.sure_s)}", wants, settled
     if wants is not None:
-        return "its tasks are busy; it gets more unless the backlog is gone soon or the load needs no more", wants, None
+        return (
+            "its tasks are busy; it gets more tasks unless the backlog is gone soon or the load does not need them",
+            wants,
+            None,
+        )
     if needed > one.tasks:
         return "it may need more tasks; it gets them when it is too busy or holds the topology up", None, None
     if spare is None or needed >= one.tasks:

@@ -125,7 +125,7 @@ class Times(Struct, frozen=True):
     day_s: float = 86_400.0
     look_s: float = 60.0
     window_s: float = 300.0
-    #: How long the cause of an alert must not have been found before the alert is cleared.
+    #: Seconds after the last detection of a cause until its alert is cleared.
     clear_s: float = 300.0
     #: Time until the effect of a change can be judged.
     settle_s: float = 180.0

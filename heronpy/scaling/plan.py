@@ -2,8 +2,8 @@
 
 Three findings of `heronpy.health` lead to changes: too few tasks, too little memory, and more tasks than needed. A lag
 above the promise also leads to a change while a component is fully and evenly busy. All other findings open an alert.
-Scaling is suspended while an alert is open that more tasks cannot solve. Invariants: one plan at a time, and each plan
-is judged before the next; no value leaves the limits of `scale`; without figures no change is made.
+Scaling is suspended while an alert is open that more tasks cannot solve. Invariants: There is one plan at a time, and
+each plan is judged before the next plan. No value leaves the limits of `scale`. Without figures, no change is made.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class _Round:
         self._alert(pressed)
         return self._outcome()
 
-    # ---- what is so -----------------------------------------------------------------------
+    # ---- findings -------------------------------------------------------------------------
 
     def _kept(self, one: Alert) -> Alert:
         """Return an open alert, marked as seen if its cause cannot be checked now and may still exist."""
@@ -270,7 +270,7 @@ class _Round:
         )
 
     def _always_waits(self, one: Finding) -> bool:
-        """Whether a component waits no longer than usual, so that more tasks allow more simultaneous calls.
+        """Whether a component waits no longer than usual, so that more tasks would allow more simultaneous calls.
 
         Until health knows the usual time, the time at earlier looks shows that a dependency has become slow.
         """
@@ -315,7 +315,7 @@ class _Round:
         if not self.changing:
             self.known |= {one.name: patterns.raised(self.known[one.name], one) for one in self.look.components}
 
-    # ---- what is done ---------------------------------------------------------------------
+    # ---- changes --------------------------------------------------------------------------
 
     def _grow(self, pressed: list[str], asked: dict[str, float]) -> None:
         """Size the whole graph if a component has needed more tasks for long enough and the topology does not catch
@@ -455,7 +455,7 @@ class _Round:
         if after < before:
             self.shrunk[one.name] = Shrunk(self.now, estimate.threads(one))
 
-    # ---- what it has brought --------------------------------------------------------------
+    # ---- effects --------------------------------------------------------------------------
 
     def _judge(self, plan: Plan) -> None:
         """Judge a plan: when it is visible and has settled, compare its actual effect with the planned effect."""
@@ -487,7 +487,7 @@ class _Round:
             self.helped.discard(name)
             if effect < EFFECT_MIN and self.vetoed:
                 text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} had no effect"
-                self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve what holds it up"))
+                self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve its problem"))
                 continue
             if effect >= HELPED and gained > 0:
                 self.helped.add(name)
@@ -507,7 +507,7 @@ class _Round:
             Judged(name, effect, self.now + bar_s, f"{text}; no further changes for {format_duration(bar_s)}")
         )
 
-    # ---- what is wrong --------------------------------------------------------------------
+    # ---- alerts ---------------------------------------------------------------------------
 
     def _check_figures(self) -> None:
         """Open an alert if figures are missing for a long time, because the scaler does not act without them."""
@@ -536,7 +536,7 @@ class _Round:
                 one = replace(one, figures={"usual_s": usual_s} | one.figures)
             text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
             component = "" if one.verdict in OF_MACHINES else one.component
-            # In the beginning, only some tasks of a slow host may be slow.
+            # At first, only some tasks of a slow host may be slow.
             later = one.verdict is Verdict.SLOW_TASK or (one.verdict is Verdict.MACHINE and not vetoes)
             waits_s = self.times.sure_s if later else 0.0
             alerts.append(Alert(component, one.verdict.value, text, vetoes, waits_s))

@@ -21,7 +21,7 @@ def observation_of(
     program: str = "",
     updated_at: float | None = None,
 ) -> Observation:
-    """Make the observation of a topology; without a load, an observation without components.
+    """Make the observation of a topology. Without a load, the observation has no components.
 
     `asynchronous` names the asynchronous bolts; `pinned` maps components to the sentence that a layer sets a value of
     them; `program` is the digest of the program.

@@ -4,10 +4,9 @@ A node has a path ("topologies/word_count"), bytes and a version.  Parents need 
 version of a new node is 1 and grows by one with each write.  An ephemeral node exists as long as
 the process that created it; afterwards no reader sees it, and any process may create it again.
 
-Invariants: a reader sees the old or the new value of a node, never a mixture, even if the writer
-dies; of two writers with the same version exactly one succeeds; a counter never returns a number
-twice; after a change a watch fires at least once, and several changes may share one call.  Errors
-of the store raise a `StateError` that names the node or file.
+Invariants: A reader sees the old or the new value of a node, never a mixture, even if the writer dies. Of two writers
+with the same version exactly one succeeds. A counter never returns a number twice. After a change, a watch fires at
+least once; several changes may share one call. Errors of the store raise a `StateError` that names the node or file.
 """
 
 from __future__ import annotations

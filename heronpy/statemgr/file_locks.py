@@ -23,8 +23,8 @@ from heronpy.common.host import Host, this_host
 def try_lock(file: Path) -> int:
     """Try to take the lock; returns its descriptor, or -1 if the lock is taken.
 
-    If the disk is too full to create a file, the folder of the locks is locked instead, as it is by all other
-    processes that want this lock.
+    If the disk is too full to create a file, the folder of the locks is locked instead. All other processes that want
+    this lock do the same.
     """
     try:
         descriptor = lock_file(file)

@@ -2,10 +2,9 @@
 
 `topologies/word_count` is the file `<root>/topologies/word_count.node`: one header line with
 version, length, checksum and owner, then the data.  Deeper paths stay in that directory with "/" as
-"%2F".  Invariants: a node file is only replaced as a whole, by rename after fsync, under one lock
-file, so a crash leaves the old or the new value; an ephemeral node names the owner file of its
-manager, on which that process holds a flock, so the node ends with the process, even if it is killed; no path leads
-out of the directory.
+"%2F". Invariants: A node file is only replaced as a whole, by rename after fsync, under one lock file, so a crash
+leaves the old or the new value. An ephemeral node names the owner file of its manager, on which that process holds a
+flock, so the node ends with the process, even if the process is killed. No path leads out of the directory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Watches files for the local state manager: with inotify if the system has it, else by polling.
 
 One thread per manager compares a fingerprint of each watched node with the last fingerprint and calls
-back on a difference; inotify only triggers the checks.  Invariant: if inotify is exhausted, misses a
-change or does not exist, the change is still noticed within the polling interval.
+back on a difference; inotify only triggers the checks. Invariant: A change is noticed within the polling interval even
+if inotify is exhausted, misses the change or does not exist.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Watcher:
         self._close_descriptors()
 
     def _wait(self, timeout_s: float | None) -> tuple[bool, bool]:
-        """Wait until a check is due; returns whether watched files changed, and whether owner files changed."""
+        """Wait for the next check; returns whether watched files changed, and whether owner files changed."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         if self._inotify:

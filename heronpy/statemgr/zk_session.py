@@ -1,14 +1,14 @@
 """One session with ZooKeeper: connecting, waiting, retrying, readable errors; watches, and owners of ephemerals.
 
-Invariants: no call waits longer than its timeout, and a call from an event loop's thread waits only briefly,
-so an outage never blocks a loop; a write whose answer was lost is only repeated when it is known to have
-failed. A lost connection does not end the session: the ephemerals and watches of a session stay until
-ZooKeeper reports that the session is over.
+Invariants: No call waits longer than its timeout, and a call from an event loop's thread waits only briefly, so an
+outage never blocks a loop. A write whose answer was lost is only repeated when it is known to have failed. A lost
+connection does not end the session: the ephemerals and watches of a session stay until ZooKeeper reports that the
+session is over.
 
 Watches continue after each change, after an outage and in a new session. ZooKeeper's watches fire once and end with the
 connection, so each event and each new connection triggers another read, and a changed value triggers a call.
-Invariants: only `add` waits for ZooKeeper, and only briefly; callbacks run one after another in kazoo's callback
-thread; changes that arrive faster than the callback runs share a call.
+Invariants: Only `add` waits for ZooKeeper, and only briefly. Callbacks run one after another in kazoo's callback
+thread. Changes that arrive faster than the callback runs share a call.
 
 The owner of an ephemeral is a process, identified by machine, pid and start time. ZooKeeper notices a killed process
 when its session ends, seconds later; a process on the same machine notices it immediately. Invariant: a process counts

@@ -1,14 +1,13 @@
 """State in ZooKeeper: for the processes of several machines.
 
-Invariants: a value of several pieces becomes visible in one transaction that names its new pieces, and pieces are
-removed only when no value can name them any more, so a reader sees the complete old or new value; every write has a
-unique number, so a write whose answer was lost is recognised, and neither repeated nor mistaken for another write.
+Invariants: A value of several pieces becomes visible in one transaction that names its new pieces. Pieces are removed
+only when no value can name them any more, so a reader sees the complete old or new value. Every write has a unique
+number, so a write whose answer was lost is recognised, and is neither repeated nor mistaken for another write.
 
-Ephemerals belong to the session, which outlives a lost connection. Three rules make them live as long as the
-process: a process that closes its manager ends its session; the ephemeral of a killed process counts as
-gone immediately on the same machine, and after the session expires on other machines; and a process whose
-session has expired restores its ephemerals, unless another process now owns them. A lock is not restored:
-its holder gets a warning.
+Ephemerals belong to the session, which outlives a lost connection. Three rules bind them to the lifetime of the process
+instead. A process that closes its manager ends its session. The ephemeral of a killed process counts as gone
+immediately on the same machine, and after the session expires on other machines. A process whose session has expired
+restores its ephemerals, unless another process now owns them. A lock is not restored: its holder gets a warning.
 """
 
 from __future__ import annotations

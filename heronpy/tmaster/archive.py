@@ -1,8 +1,8 @@
 """The files of a topology's checkpoints that the topology master writes and deletes.
 
 All work runs in threads outside the event loop: metadata in one, deletions in another, so that slow deletions never
-delay a checkpoint. Invariants: at most one write and one deletion run at a time, in order; the next sweep repeats a
-failed deletion; this module raises nothing.
+delay a checkpoint. Invariants: At most one write and one deletion run at a time, in order. The next sweep repeats a
+failed deletion. This module raises nothing.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Archive:
             failure = Failed(repr(problem))
         if failure is not None:
             self.failures += 1
-            log.warning("cannot delete old checkpoints, the next sweep will: %s", failure.reason)
+            log.warning("cannot delete old checkpoints; the next sweep tries again: %s", failure.reason)
         for number in wanted.delete:
             self._cache.pop(number, None)
         done(failure)

@@ -72,7 +72,7 @@ class Checkpoints:
         self.restorer.begin(now)
         self._shared.pending.append(self.coordinator.prune((self._orphan,) if self._orphan else ()))
 
-    # ---- reports of others ------------------------------------------------------------------
+    # ---- reports of other processes ---------------------------------------------------------
 
     def handle(self, event: events.Event, now: float) -> None:
         """Handle reports of tasks, stream managers and the checkpoint store."""
@@ -137,14 +137,16 @@ class Checkpoints:
         self.coordinator.request(token, savepoint, now)
 
     def on_rewind(self, token: int, checkpoint: int, now: float) -> None:
-        """Rewind the topology for a client; answered when the plan for it is published."""
+        """Rewind the topology for a client. The answer is sent when the plan for the rewind is published."""
         number = self.restorer.rewind(checkpoint, now)
         self._shared.publish_if_due(now)
         where = f"checkpoint {number}" if number else "the beginning"
         self._shared.confirm([token], f"{self._shared.book.topology.name} goes back to {where}")
 
     def on_delete(self, token: int, checkpoints: list[int]) -> None:
-        """Delete checkpoints for a client, all or none; answered when their files are deleted."""
+        """Delete all of these checkpoints for a client, or none of them. The answer is sent when their files are
+        deleted.
+        """
         used = self.restorer.in_use()
         for number in checkpoints:
             if number in used:
@@ -203,11 +205,11 @@ class Checkpoints:
 
     @property
     def _quiet(self) -> bool:
-        """Whether no data is left that a checkpoint would have to save."""
+        """Whether a checkpoint would have no data to save."""
         return self._finisher.done and self.coordinator.pending is None
 
     def advance(self, now: float, *, updating: bool, switching: bool) -> None:
-        """Start regions whose tasks are all ready; take the checkpoints that are due."""
+        """Start regions whose tasks are all ready, and begin a checkpoint if it is time for one."""
         self._seal_waits = False
         self.coordinator.periodic = not updating
         self.restorer.switching = switching

@@ -1,9 +1,9 @@
 """Decides when checkpoints are taken, which events they wait for, and which can be restored. Pure.
 
-Each call gets the time, and returns a value or adds to `effects`. Invariants (F23): a number is reserved in the log
-before it is announced and is never used twice; one checkpoint runs at a time; an answer counts once per task, and only
-if it comes from the process and attempt with which the checkpoint began; a checkpoint is complete when its metadata is
-written, and is in the log before it is announced; every started checkpoint ends as completed, aborted or failed, and is
+Each call gets the time, and returns a value or adds to `effects`. Invariants (F23): A number is reserved in the log
+before it is announced, and is never used twice. One checkpoint runs at a time. An answer counts once per task, and only
+if it comes from the process and attempt with which the checkpoint began. A checkpoint is complete when its metadata is
+written, and is in the log before it is announced. Every started checkpoint ends as completed, aborted or failed, and is
 counted.
 """
 
@@ -42,7 +42,8 @@ class UnknownCheckpointError(InvalidRpcError):
 class WithdrawnCheckpointError(InvalidRpcError):
     """The topology was restored from an older checkpoint, and its sinks may have withdrawn the output of this one.
 
-    A failed restore from a damaged checkpoint counts, too: the first sink that restored has withdrawn its output.
+    This also holds if the restore from the older checkpoint failed: a sink that restored first has withdrawn its
+    output.
     """
 
     def __init__(self, checkpoint: int) -> None:
@@ -190,8 +191,8 @@ class Coordinator:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
 
     def advance(self, now: float, roster: Roster) -> None:
-        """Abort a checkpoint that takes too long, make a slow checkpoint unaligned, or begin a checkpoint that is
-        due.
+        """Abort a checkpoint that takes too long, make a slow checkpoint unaligned, or begin the next checkpoint at its
+        time.
         """
         self._expire(now)
         self._stalled = False
@@ -418,7 +419,7 @@ class Coordinator:
             raise UnknownCheckpointError(checkpoint)
 
     def damaged(self, checkpoint: int, what: str) -> None:
-        """Mark a checkpoint that a task could not restore as damaged (F23)."""
+        """Mark a checkpoint as damaged, because a task could not restore it (F23)."""
         for record in self.log.complete:
             if record.checkpoint == checkpoint and not record.damaged:
                 record.damaged, record.damage = True, what

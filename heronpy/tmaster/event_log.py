@@ -1,11 +1,11 @@
 """The history of the topology, for people: restarts, episodes of backpressure, checkpoints, updates. Pure.
 
 The parts of the topology master add events for their decisions; `Watcher` derives from reports the events that
-no component emits. Invariants: at most `limit` events are kept, the oldest are dropped first and counted; numbers
-increase across topology masters, so a reader can ask for the events after the last one it knows; an event that repeats
-within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under a new number,
-so a crash loop does not evict everything else. Lifecycle states matter in sequence, so they are merged only when they
-flap.
+no component emits. Invariants: At most `limit` events are kept; the oldest events are dropped first, and counted.
+Numbers increase across topology masters, so a reader can ask for the events after the last one that it knows. An event
+that repeats within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under
+a new number. So a crash loop does not evict all other events. Lifecycle states matter in sequence, so they are merged
+only when they flap.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from heronpy.views.past import Events, event_of, start_of
 
 #: Number of events kept in memory, and of events handed to a successor.
 KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
-#: A repetition within the first time is merged with the last event. For lifecycle states the second time applies. The
-#: first is longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash loop is
-#: one event.
+#: An event that repeats within the first time is merged with the earlier event. For lifecycle states the second time
+#: applies. The first is longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a
+#: crash loop is one event.
 MERGE_S, FLAP_S = 150.0, 5.0
 #: Backpressure that has lasted this long becomes an event before its end.
 LASTING_S = 1.0
@@ -77,7 +77,7 @@ class EventLog:
         times: int = 1,
         warning: bool = False,
     ) -> None:
-        """Note that something has just happened."""
+        """Record an event that has just happened."""
         at = self.now + self._wall_offset_s
         self.last += 1
         event = TopologyEvent(
@@ -182,11 +182,11 @@ class _Episode(Struct):
     name: str
     since: float
     most_bytes: int = 0
-    #: Its tuples go to the other tasks of its component, or what does not fit is discarded. With both, tuples are
-    #: discarded when the other tasks are full as well.
+    #: Whether the receiver's tuples go to other tasks of its component, and whether tuples that do not fit are
+    #: discarded. If both are true, tuples are discarded when the other tasks are full as well.
     avoided: bool = False
     drops: bool = False
-    #: Whether it is an event already.
+    #: Whether the episode is already an event.
     told: bool = False
 
     @property
@@ -213,12 +213,13 @@ class Watcher(Struct):
         records: Iterable[control_pb2.ProcessRecord],
         after: endpoint_pb2.Cause | None = None,
     ) -> None:
-        """An executor reports its processes. Restarts count from the first report of each process.
+        """Take an executor's report of its processes. Restarts count from the first report of each process.
 
-        `after` is why its container replaced another, if its scheduler says so.
+        `after` is the scheduler's reason for replacing the earlier container, if it gives one.
         """
         known = self.event_log.executors.get(container)
-        # A report to a predecessor counts if the container itself says why it replaced another.
+        # If the container gives the reason of its replacement, a report of the earlier container to a predecessor
+        # suffices.
         if known not in (None, epoch) and (container in self._heard or after is not None):
             name, text = f"container {container}", after.text if after is not None else ""
             self.event_log.add(
@@ -261,9 +262,9 @@ class Watcher(Struct):
             self.event_log.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
-        """A stream manager reports its full queues. Without any, its episodes are over.
+        """Take a stream manager's report of its full queues. Without full queues, its episodes are over.
 
-        An episode ends, and the next one begins, when the other tasks take the share of its task or stop to do so.
+        If the other tasks of the component begin or stop taking over the tuples of the full task, a new episode begins.
         """
         now, open_ones = self.event_log.now, self._episodes.setdefault(stmgr, {})
         there = set()
@@ -286,7 +287,7 @@ class Watcher(Struct):
             del self._episodes[stmgr]
 
     def _lasts(self, stmgr: str, episode: _Episode) -> None:
-        """Add an event for an episode that lasts, before its end. Most episodes end within a moment."""
+        """Add an event for a long episode before the episode ends. Most episodes are too short for this."""
         episode.told = True
         what = f"the spouts are held because {episode.name} is too slow"
         if episode.drops:

@@ -268,7 +268,7 @@ def _counts(row: ComponentLoad) -> tuple[int, int, int]:
 
 
 def _cap(rows: list[ComponentLoad], age_s: float) -> None:
-    """Limit latencies to the age of the topology: a quantile may lie in a bucket that is wider."""
+    """Limit latencies to the age of the topology, because a quantile may lie in a bucket that exceeds this age."""
     for row in rows:
         for name in ("end_to_end_p50_s", "end_to_end_p99_s", "complete_p50_s", "complete_p99_s"):
             if (value := getattr(row, name)) is not None:

@@ -4,8 +4,8 @@ When every spout task is exhausted and all queues are empty, the bolts get Finis
 the order of the streams, so that downstream bolts still process the tuples that a bolt emits when it finishes. A
 bolt that emits on every tick would keep the queues from draining. So once every spout is exhausted, the bolts get
 the order to hold their ticks; a bolt that still receives a tuple resumes its ticks and gets the order again.
-Nothing of this is stored: finished tasks keep reporting that they are finished, so a restarted topology master
-comes to the same state. FinishTasks is idempotent, so it is repeated to tasks that restarted or did not get it.
+None of this is stored. Finished tasks keep reporting that they are finished, so a restarted topology master reaches the
+same state. FinishTasks is idempotent, so it is repeated to tasks that restarted or did not get it.
 
 """
 
@@ -40,7 +40,7 @@ class Readiness:
 
     def hold(self, now: float, waits_for: Collection[str]) -> None:
         """Hold the spouts while all tasks restart, until the new tasks of these components are ready. Without
-        components, do not hold them.
+        components, the spouts are not held.
         """
         shared = self._shared
         if waits_for:

@@ -1,8 +1,8 @@
 """The lifecycle state of the topology, and its cause in one sentence. Pure.
 
-The module is stateless: it derives everything from the plan and the registry, so a restarted topology
-master comes to the same result after all processes have reported. The order of the checks in
-`decide_lifecycle` is the order of precedence.
+The module is stateless: it derives everything from the plan and the registry, so a restarted topology master reaches
+the same result after all processes have reported. The order of the checks in `decide_lifecycle` is the order of
+precedence.
 """
 
 from __future__ import annotations
@@ -211,7 +211,9 @@ def _restart(shared: SharedState, names: set[str], now: float) -> str:
 
 
 def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
-    """Return the end of a sentence: why the process ended last, or the common part of the reasons."""
+    """Return the reason of the last end of the process, or the common part of several reasons, as the end of a
+    sentence.
+    """
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
     # The first line contains the exception's name; its message may span several lines.
     words, times = lines[0], ""

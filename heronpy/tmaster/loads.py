@@ -3,8 +3,8 @@
 A process reports totals. A rate is the total at the last report, minus the total at an earlier report (a *mark*),
 divided by the time between them. Totals continue over restarts of the process. There are two windows: the recent
 window, marked every `MARK_S` per process, covers the last `MARK_S` to `2 * MARK_S` seconds; the minute covers the time
-since the last call of `turn`. A figure that no task has reported is None, never 0. Invariants: no rate is negative;
-shares of a component are between 0 and 1; the memory used is bounded by the number of processes in the plan.
+since the last call of `turn`. A figure that no task has reported is None, never 0. Invariants: No rate is negative.
+Shares of a component are between 0 and 1. The number of processes in the plan bounds the memory used.
 """
 
 from __future__ import annotations

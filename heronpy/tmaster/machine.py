@@ -473,7 +473,7 @@ class TopologyMaster:
         """Build the reply that `heron checkpoints` shows."""
         return self.checkpoints.reply(now) if self.checkpoints is not None else control_pb2.CheckpointsReply()
 
-    # ---- the rest ---------------------------------------------------------------------------
+    # ---- other events -----------------------------------------------------------------------
 
     def _on_send_failed(self, event: events.SendFailed, now: float) -> None:
         if self.checkpoints is not None:

@@ -2,8 +2,8 @@
 
 A minute has one row of float32 per component, and one row for the topology, with component "". A row has a column per
 series. NaN and missing minutes mean unknown, not 0. A component has no values before the update that adds it or after
-the update that removes it. Invariants: numbers of minutes increase; at most `KEPT_MAX` minutes and `VALUES_MAX` values
-are kept, so a topology of more than about 100 components keeps less than a day; the oldest minutes are dropped first.
+the update that removes it. Invariants: Numbers of minutes increase. At most `KEPT_MAX` minutes and `VALUES_MAX` values
+are kept, so a topology of more than about 100 components keeps less than a day. The oldest minutes are dropped first.
 
 """
 

@@ -67,7 +67,7 @@ class Observatory:
         #: The last findings, without the finding that the topology is changing.
         self._said: list[Finding] = []
         self._found_at = 0.0
-        #: Earliest time of the next computation, and the same if an event has happened since the last computation.
+        #: Earliest time of the next computation: normally, and if an event has happened since the last computation.
         self._due = self._due_by_event = float("-inf")
         self._known_event = 0
 
@@ -119,7 +119,7 @@ class Observatory:
         return replace(self.figures.reply(NO_PLAN, now), findings=self._said[:FINDINGS_MAX])
 
     def _diagnose(self, now: float) -> None:
-        """Compute the findings, if they are due."""
+        """Compute the findings, if it is time for that."""
         # Imported only when needed, after a minute or on request; tasks do not load these modules.
         from heronpy.health.diagnose import diagnose
         from heronpy.views.findings import Verdict

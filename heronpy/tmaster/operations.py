@@ -48,7 +48,7 @@ class Emptying:
         return min(self._limit, self._give_up_at)
 
     def is_over(self, now: float) -> bool:
-        """Whether no tuple is left, or waiting longer would not help."""
+        """Whether the topology is empty, or waiting longer would not empty it."""
         registry, book = self._shared.registry, self._shared.book
         if self._applied_at is None and self.spouts_wait():
             self._applied_at = now
@@ -124,7 +124,7 @@ class StateChange:
             self.done = True
             why = (
                 f"{topology} is {verb}, but within {self._shared.settings.start_timeout_s:g} s these"
-                f" spouts did not follow: {listed(waiting)}; see their logs"
+                f" spouts did not report the change: {listed(waiting)}; see their logs"
             )
             self._shared.refuse(self.requests, RpcError(why))
 
@@ -188,7 +188,8 @@ class Restart:
                 f"the executor of container {listed([str(n) for n in absent])} is not reporting; try again when the"
                 " scheduler has replaced it"
             )
-        #: The container with tasks in which this master runs if it was a standby, else 0. This master ends last.
+        #: The container with tasks in which this master runs, if it was a standby; otherwise 0. This container ends
+        #: last.
         self._own = 0 if some_tasks else self._own_of(orders)
         self._orders = orders
         self._tasks = dict.fromkeys(tasks, 0)

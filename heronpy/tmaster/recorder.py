@@ -134,7 +134,7 @@ class Recorder:
         self._turn = asyncio.Lock()
 
     def look(self) -> None:
-        """Start a write if a record has changed and is due."""
+        """Start a write if a record has changed and its pause is over."""
         if self._task is None and self._unkept() is not None:
             self._task = asyncio.create_task(self._keep())
 
@@ -177,7 +177,7 @@ class Recorder:
         return answer
 
     def _unkept(self) -> _Record | None:
-        """Return the due record whose last write is the oldest; None if no record is due."""
+        """Return the record to write now, whose last write is the oldest; None if no record may be written now."""
         now = time.monotonic()
         records = (self._totals, self._counts, self._events, self._minutes, self._last)
         due = [one for one in records if one.due(now)]

@@ -4,8 +4,8 @@ must go back. Pure.
 A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint, all
 components upstream and downstream must go back with it. An attempt of a region starts when all tasks have restored for
 it, and runs until a task's process is replaced or a frame is lost; then the region goes back with a new attempt.
-Invariants (F09, F11): an attempt is reserved before it is announced and never used twice; a started region knows the
-process of every task; a region that has not started keeps restoring, even if processes die. If a process ended, its
+Invariants (F09, F11): An attempt is reserved before it is announced, and is never used twice. A started region knows
+the process of every task. A region that has not started keeps restoring, even if processes die. If a process ended, its
 executor, which knows the reason, paces its restarts and decides whether to continue. Restores without an ended process
 are spaced out, and too many are a failure.
 """
@@ -30,7 +30,7 @@ PAUSE_MAX_S = 10.0
 class Cause(Enum):
     """Reason why a region goes back."""
 
-    WANTED = "a request or the plan wants it"
+    WANTED = "a request or the plan requires it"
     ENDED = "a process ended and was replaced"
     LOSS = "frames are lost, and no process has ended"
 
@@ -148,7 +148,7 @@ class Regions:
     # ---- attempts ---------------------------------------------------------------------------
 
     def can_start(self, region: Region, now: float) -> bool:
-        """Whether every task has restored, and the pause after quick restores is over."""
+        """Whether every task has restored and the pause between restores is over."""
         return not region.started and not region.missing and bool(region.places) and now >= region.start_at
 
     def start(self, region: Region, epochs: Mapping[int, int], stmgrs: Mapping[str, int]) -> None:

@@ -1,9 +1,9 @@
 """The known stream managers, executors and tasks, according to their heartbeats. Pure.
 
 The registry checks epochs, so that replaced processes are ignored, and maintains sets, so that
-questions about large topologies take constant time. Invariants: a status is kept only for a task of
-the placement, and only from the stream manager of its container; the epoch of a name never decreases;
-`lagging` contains exactly the expected tasks that are not up with the expected plan version.
+questions about large topologies take constant time. Invariants: A status is kept only for a task of the placement, and
+only from the stream manager of its container. The epoch of a name never decreases. `lagging` contains exactly the
+expected tasks that are not up with the expected plan version.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The tasks of each attempt, and the checkpoint that each attempt starts from (mode EFFECTIVELY_ONCE). Pure.
 
-Keeps the regions in line with the packing plan, sends a region back to a checkpoint when part of it is lost, falls back
-to an older checkpoint when one cannot be restored, and starts a region when all of its tasks have restored. Invariants:
-an attempt, its checkpoint and its start are in the stored plan before a task learns of them, and the plan never shows a
-started region with other tasks than those that restored; so a successor of this master continues from the stored plan
-(F03). State is discarded only on request: no region that has ever had a checkpoint starts empty (F23).
+The restorer keeps the regions in line with the packing plan. It sends a region back to a checkpoint when part of the
+region is lost, falls back to an older checkpoint when a checkpoint cannot be restored, and starts a region when all
+tasks of the region have restored. Invariants: An attempt, its checkpoint and its start are in the stored plan before a
+task learns of them. The tasks of a started region in the plan are exactly the tasks that restored. So a successor of
+this master can continue from the stored plan (F03). State is discarded only on request: no region that has ever had a
+checkpoint starts empty (F23).
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Restorer:
         self.regions = Regions(settings)
         #: Why the location given at submit cannot be restored.
         self._source_damage: str | None = None
-        #: Whether an update has switched: a state that does not load now is the update's fault, and rolls it back.
+        #: Whether an update has switched. If so, a state that does not load is attributed to the update, which is
+        #: rolled back.
         self.switching = False
         self.last_restore = ""
         self.last_restore_s = 0.0
@@ -132,7 +134,8 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether a task may have reported to the predecessor, which it does once, that this start cannot be restored.
+        """Whether the predecessor may have received a report that this start cannot be restored. Tasks send that report
+        once.
 
         The log only knows checkpoints of this topology, so a start from elsewhere is attempted again.
         """
@@ -251,7 +254,7 @@ class Restorer:
         for task in region.places:
             self._shared.registry.excuse(task, self._shared.registry.epoch_of(task))
 
-    # ---- reports of others ------------------------------------------------------------------
+    # ---- reports of other processes ---------------------------------------------------------
 
     def look_at_all(self, now: float) -> None:
         """Check all tasks, because a process has been silent for too long."""

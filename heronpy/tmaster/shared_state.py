@@ -103,7 +103,7 @@ class SharedState(Struct):
             self.publish_at = now if first else now + settle
 
     def publish_if_due(self, now: float) -> bool:
-        """Build, store and send the next plan when it is due and possible."""
+        """Build, store and send the next plan if its time has come and it can be built."""
         if self.publish_at is None:
             return False
         stmgrs = self.registry.stmgrs

@@ -68,10 +68,10 @@ class _Task(Struct):
 class TaskReports:
     """The slow tuples and hot lines of each task, and its memory over the last two minutes.
 
-    A process reports all slow tuples that it keeps; of earlier processes of the task the slowest tuples are kept.
-    Minutes are too coarse for a leak that reaches its limit within one minute. Invariants: at most `SLOW_KEPT` slow
-    tuples of a task's current process are kept, and as many of its earlier processes; a trail of memory has at most
-    `POINTS_MAX` points of one process, at least `STEP_S` apart; the trail of the previous process is kept for
+    A process reports all slow tuples that it keeps. The slowest tuples of the task's earlier processes are kept as
+    well. Minutes are too coarse for a leak that reaches its limit within one minute. Invariants: At most `SLOW_KEPT`
+    slow tuples of a task's current process are kept, and as many of its earlier processes. A trail of memory has at
+    most `POINTS_MAX` points of one process, at least `STEP_S` apart. The trail of the previous process is kept for
     `TRAIL_KEPT_S`.
     """
 

@@ -154,11 +154,11 @@ class Totals(Struct):
     stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
     #: Whether a process died with tuples that were never counted.
     uncounted: bool = False
-    #: Whether a stream manager died that way, so any number of tuples may have been lost.
+    #: Whether a stream manager died with uncounted tuples, so any number of tuples may have been lost.
     queues_lost: bool = False
     #: Stream managers that are empty and are being replaced as planned.
     emptied: frozenset[str] = frozenset()
-    #: ATLEAST_ONCE: whether tuples without a tuple tree were sent, which are not sent again after a failure.
+    #: ATLEAST_ONCE: whether tuples were sent without a tuple tree. Such tuples are not sent again after a failure.
     untracked: bool = False
     #: EFFECTIVELY_ONCE: number of times that a region went back.
     restores: int = 0

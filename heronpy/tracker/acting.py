@@ -1,7 +1,7 @@
-"""`POST /api/v1/.../actions/...`: the changes of the command, made by the same code.
+"""`POST /api/v1/.../actions/...`: the changes that the command can make, made by the same code.
 
-With `dry_run` a request only says what it would do. With If-Match it is refused when the plan has changed since the
-client saw it. A topology gets one change at a time.
+With `dry_run` a request only reports its planned effect. With If-Match it is refused if the plan has changed since the
+client read it. A topology gets one change at a time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Order:
         return self.record.topology
 
     def timeout_s(self, default: float = TIMEOUT_S) -> float:
-        """The time limit; a Problem for an invalid one."""
+        """The time limit. Raises Problem if it is invalid."""
         wanted = self.body.timeout_s if self.body.timeout_s is not None else default
         if not 0.1 <= wanted <= TIMEOUT_MAX_S:
             raise Problem(400, "bad-request", f"timeout_s is {wanted:g}; it must be from 0.1 to {TIMEOUT_MAX_S:g}")
@@ -67,7 +67,7 @@ INSTEAD = {
     "update": "set {} KEY=VALUE",
     "kill": "stop {}",
 }
-#: One sentence on what was done, or would be done, and its parts.
+#: One sentence about the performed or planned action, and its parts.
 Done = tuple[str, list[str]]
 
 
@@ -125,7 +125,7 @@ def _action(
 
 
 def _do(call: Call, action: str, body: ActionBody, do: Callable[[Order], Done]) -> tuple[int, str, list[str]]:
-    """Plan version, sentence and parts; blocking."""
+    """Perform the action; returns the version of the plan, the sentence and its parts. Blocking."""
     with call.source.own_session() as session:
         order = Order(session, call.watched.record, body)
         if action in INSTEAD:
@@ -282,5 +282,5 @@ def _kill(order: Order) -> Done:
     if outcome.unseen_host:
         kept.append(unseen(order.name, outcome.unseen_host))
     elif not outcome.by_scheduler:
-        kept.append(f"its scheduler was not running; {outcome.processes_killed} left processes were stopped")
+        kept.append(f"its scheduler was not running; {outcome.processes_killed} remaining processes were stopped")
     return f"killed topology '{order.name}'", kept

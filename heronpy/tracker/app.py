@@ -59,7 +59,7 @@ _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
 
 
 def routes() -> list[Route]:
-    """All routes with a declared scope; two routes with the same method and path are an error."""
+    """Return all routes. Two routes with the same method and path are an error."""
     found = [route for module in (reading, reading_files, acting, taking, jobs, heron) for route in module.table.routes]
     places = [(route.method, route.path) for route in found]
     if len(set(places)) != len(places):
@@ -127,7 +127,7 @@ class App:
         return decided
 
     def _find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-        """The route, and the names in its path."""
+        """Return the route of a request, and the values of the names in its path."""
         wanted = "GET" if method == "HEAD" else method
         for pattern, route in self._compiled:
             match = pattern.match(path) if route.method == wanted else None
@@ -170,7 +170,7 @@ class App:
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def _openapi(self) -> Response:
-        """The OpenAPI document. It is made at the first request, because making it takes as long as a page may wait."""
+        """Return the OpenAPI document, which is made at the first request, because making it takes long."""
         if not self._document:
             own = [one for one in self.routes if one.path.startswith(reading.V1)]
             self._document = msgspec.json.encode(document(own))
@@ -178,13 +178,13 @@ class App:
 
 
 def problem_of(error: HeronError) -> Problem:
-    """The Problem for an error of another room."""
+    """Return the Problem for an error of another package."""
     status, word = next(((status, word) for kind, status, word in _STATUS if isinstance(error, kind)), (409, "failed"))
     return Problem(status, word, str(error) or type(error).__name__)
 
 
 async def _body(request: Request) -> bytes:
-    """The body; at most the allowed number of bytes is read."""
+    """Read the body, up to the allowed number of bytes."""
     too_large = Problem(413, "too-large", f"the body has more than {BODY_MAX_BYTES} bytes", "send less")
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length) > BODY_MAX_BYTES:

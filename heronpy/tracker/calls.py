@@ -1,7 +1,7 @@
 """Routes: the scope, the parameters and the answer of each route, declared next to its function. Pure.
 
-A route without a scope cannot be declared, and a change cannot have the scope of reading: both fail when the module is
-imported. The guard, the checks of parameters and the OpenAPI document are made from these declarations.
+A route without a scope, and a change with the scope for reading, fail when the module is imported. The guard, the
+checks of parameters and the OpenAPI document are made from these declarations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heronpy.tracker.sources import ClusterSource, Watched
     from heronpy.tracker.tracker import Tracker
 
-#: Most words of a list in a query.
+#: Maximum number of words of a list in a query.
 WORDS_MAX = 200
 #: The latest accepted time, in seconds since 1970; later ones do not fit a calendar.
 TIME_MAX = 1e11
@@ -41,7 +41,7 @@ class Param:
     required: bool = False
 
     def parse(self, values: list[str]) -> Any:
-        """The value; a Problem if it is invalid."""
+        """Return the value. Raises Problem if it is invalid."""
         if self.kind is list:
             if len(values) > WORDS_MAX:
                 raise Problem(
@@ -140,7 +140,7 @@ class Route:
         return "{name}" in self.path
 
     def parsed(self, pairs: list[tuple[str, str]]) -> dict[str, Any]:
-        """The parameters of a query; a Problem for an unknown parameter."""
+        """Return the parameters of a query. Raises Problem for an unknown parameter."""
         known = {param.name: param for param in self.params}
         given: dict[str, list[str]] = {name: [] for name in known}
         for name, value in pairs:

@@ -1,7 +1,6 @@
-"""Topologies that have ended: the records in their working folders on this machine, see `scheduler.teardown`.
-
-A kept file holds the last answers of the topology master. So the routes of an ended topology are those of a running
-one; data that was not kept is an `EndedError`.
+"""Topologies that have ended: the records in their working folders on this machine, see `scheduler.teardown`. A kept
+file contains the last answers of the topology master, so an ended topology has the same routes as a running one. A
+request for data that was not kept raises `EndedError`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from heronpy.views.plan import Plan, plan_of
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import GATEWAY
 
-#: Most listed topologies, the newest; and most files that are kept in memory for pages.
+#: Maximum number of listed topologies, the newest ones, and of files that are kept in memory for pages.
 LISTED_MAX, OPEN_MAX = 200, 8
 #: The state of a task or process whose last known state is not one of `_OVER`.
 ENDED_STATE, _OVER = "ENDED", frozenset(("FINISHED", "FAILED", "STOPPED"))
@@ -66,7 +65,7 @@ class _Kept(Master):
         }
 
     async def ask(self, body: Message, timeout_s: float = 0.0) -> Any:
-        """The kept answer; EndedError without one."""
+        """Return the kept answer. Raises EndedError if there is none."""
         answer = self._answers.get(type(body))
         found = answer(body) if answer is not None else None
         if found is None:
@@ -96,13 +95,13 @@ class _Kept(Master):
         if list(asked.instances) != [GATEWAY]:
             known: control_pb2.MetricsReply | None = self._last("tasks" if asked.interval_s else "counts")
             return known
-        # The gateway's own last report lacks the counts of the gateways before it; the topology master's may be older.
+        # The gateway's last report lacks the counts of earlier gateways; the topology master's report may be older.
         reports = [one for one in self._kept.last.counts.reports if one.process == GATEWAY]
         reports += [self._kept.spark] if self._kept.HasField("spark") else []
         return control_pb2.MetricsReply(reports=[max(reports, key=_rows)]) if reports else None
 
     async def launch(self) -> LaunchSpec:
-        """The submission; EndedError if it is not kept."""
+        """Return the submission. Raises EndedError if it was not kept."""
         record = self.record
         try:
             submitted = Submitted.from_bytes(self._kept.launch, f"what is kept of {record.topology_id}")
@@ -112,7 +111,7 @@ class _Kept(Master):
         return LaunchSpec(submitted, Here(record.working_dir, sockets_dir="", python="", checkpoints=checkpoints))
 
     async def ask_executor(self, container: int, request: Message, timeout_s: float = 0.0) -> Any:
-        """The files of the container in the working folder; EndedError for anything else."""
+        """Return files of the container from the working folder. Raises EndedError for other requests."""
         if not isinstance(request, control_pb2.ListFiles | control_pb2.ReadFile):
             raise EndedError(self._why)
         return await asyncio.to_thread(ContainerFiles(self.record.working_dir, container).answer, request)
@@ -143,20 +142,20 @@ class EndedTopology(Watched):
         return True
 
     async def refresh(self, fresh_s: float | None = None) -> None:
-        """Does nothing: the figures no longer change."""
+        """Do nothing, because the figures no longer change."""
 
     def summary(self) -> Topology:
-        """The known facts about its end."""
+        """Return the known facts about the end of the topology."""
         return self._summary
 
     async def read_plan(self) -> Plan:
-        """The last plan; EndedError if it is not kept."""
+        """Return the last plan. Raises EndedError if it was not kept."""
         if self._plan is None:
             raise EndedError(f"{self.gone}; its plan was not kept")
         return self._plan
 
     async def _ask_tasks(self) -> Tasks:
-        """The last figures of its tasks, with the states of what has ended since."""
+        """Return the last figures of the tasks. Tasks and processes that were still running get the state ENDED."""
         status = await self.master.ask(control_pb2.GetStatus())
         report = await self.master.ask(control_pb2.GetMetrics(interval_s=1.0))
         version = self.packing.version if self.packing is not None else 0
@@ -170,7 +169,7 @@ class EndedTopology(Watched):
         return found
 
     async def diagnosis(self) -> Diagnosis:
-        """An ended topology cannot be examined."""
+        """Raise EndedError, because an ended topology cannot be examined."""
         raise EndedError(self.gone)
 
 
@@ -187,7 +186,9 @@ class Ended:
         self._open: OrderedDict[Path, tuple[_Mark, EndedTopology]] = OrderedDict()
 
     def listed(self, clusters: Collection[str], running: Collection[str]) -> list[Topology]:
-        """The newest ones, newest first. `running` are ids of topologies that have not ended. Blocking."""
+        """Return the newest ended topologies, newest first. `running` contains the ids of topologies that have not
+        ended. Blocking.
+        """
         marks = sorted(
             ((mark, path) for cluster in clusters for path, mark in _marked(cluster) if path.name not in running),
             key=lambda one: -one[0][1],

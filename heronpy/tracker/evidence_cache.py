@@ -12,9 +12,9 @@ from heronpy.common.errors import HeronError
 from heronpy.common.ids import is_called
 from heronpy.views.evidence import Evidence
 
-#: Most kept results of all topologies; one answer has up to a megabyte on the wire.
+#: Maximum number of kept results of all topologies; one answer has up to a megabyte on the wire.
 KEPT_MAX = 16
-#: Most captures at the same time, each with a connection to an executor.
+#: Maximum number of captures at the same time, each with a connection to an executor.
 AT_ONCE_MAX = 8
 
 
@@ -32,7 +32,7 @@ class Entry:
 
 
 class EvidenceCache:
-    """The entries by topology, process and kind; the oldest that is complete goes first."""
+    """The entries by topology, process and kind. The oldest complete entry is evicted first."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[tuple[str, str, str], Entry] = OrderedDict()
@@ -49,7 +49,7 @@ class EvidenceCache:
         return len(self._tasks) >= AT_ONCE_MAX
 
     def begin(self, entry: Entry, take: Awaitable[Evidence]) -> None:
-        """Keep the entry, and later the result of `take`."""
+        """Store the entry, and later the result of `take`."""
         key = entry.topology_id, entry.process, entry.kind
         self._entries.pop(key, None)
         self._entries[key] = entry

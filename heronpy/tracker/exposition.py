@@ -18,7 +18,7 @@ SERIES_MAX = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One topology. `load` and `findings` are None and empty while its topology master does not answer."""
+    """One topology. While its topology master does not answer, `load` is None and `findings` is empty."""
 
     topology: Topology
     load: Load | None
@@ -51,7 +51,7 @@ class _Sums:
             "cluster": topology.cluster, "role": topology.role, "environ": topology.environ, "topology": topology.name,
         }  # fmt: skip
         self.add(STATE, place | {"state": topology.state}, 1)
-        # Several tasks of a component may have the same trouble; a series may appear only once.
+        # Several tasks of a component may have the same finding, but a series may appear only once.
         for verdict, component in sorted(
             {(f.verdict.value, f.component) for f in one.findings if f.verdict not in CALM}
         ):

@@ -28,7 +28,7 @@ from heronpy.views.quotes import without_values
 
 log = logging.getLogger("heronpy.tracker")
 
-#: Most feeds that are kept for viewers who come back.
+#: Maximum number of feeds that are kept for returning viewers.
 KEPT_MAX = 64
 PING_S = 15.0
 POLL_S, LIST_POLL_S = 2.0, 5.0
@@ -36,20 +36,20 @@ POLL_S, LIST_POLL_S = 2.0, 5.0
 JITTER = 0.1
 #: Interval of checks for a marked change, which a page shows without waiting for the next poll.
 GLANCE_S = 1.0
-#: Largest age of the figures of such a check. Figures that another viewer, such as the list, has just requested are
-#: sent with this age.
+#: Maximum age of the figures of such a check, which may be figures that another viewer, such as the list, has just
+#: requested.
 GLANCE_FRESH_S = 0.05
 #: Pause between the requests for the figures of the list.
 APART_S = 0.01
-#: Rows of the list that are made before other work has its turn.
+#: Number of rows of the list that are made before the loop does other work.
 TURN = 10
 #: A state that was not renewed for this long is hidden until it is renewed.
 RECENT_S = 10.0
-#: New events that a viewer gets at once; all are in `GET /events`.
+#: Maximum number of new events in one message; `GET /events` returns all events.
 EVENTS_MAX = 100
 
 Make = Callable[[], Awaitable[Snapshot]]
-#: Whether the new state differs markedly from the shown one.
+#: Whether the new state differs markedly from the shown state.
 Glance = Callable[[Snapshot], Awaitable[bool]]
 
 
@@ -83,11 +83,13 @@ class Feed:
         return self._watched.gone if self._watched is not None else ""
 
     async def stream(self, last_id: str, who: str = "", *, values: bool) -> AsyncIterator[bytes]:
-        """Messages for one viewer, until the viewer or the topology is gone; `values`: it may see values of users."""
+        """Yield messages for one viewer until the viewer or the topology is gone. With `values` the viewer may see
+        values of users.
+        """
         self.viewers += 1
         self.askers[who] += 1
         try:
-            # The state is of the time of the last viewer.
+            # The state dates from the time of the last viewer.
             recent = self.state is not None and time.monotonic() - self._renewed_at < RECENT_S
             if self._task is None and not recent:
                 await self._renew_safely()
@@ -150,10 +152,8 @@ class Feed:
                 return
 
     async def _pause(self) -> None:
-        """Wait until the next poll is due, or until a marked change.
-
-        The interval varies, because feeds often begin together, as after a restart of the tracker, and simultaneous
-        requests would delay all others.
+        """Wait for the time of the next poll, or for a marked change. The interval varies, because feeds often begin
+        together, for example after a restart of the tracker, and simultaneous polls would delay all other requests.
         """
         due = time.monotonic() + self._every_s * random.uniform(1 - 2 * JITTER, 1)
         while (left_s := due - time.monotonic()) > 0:
@@ -231,7 +231,8 @@ class Feeds:
         async def ask_tasks() -> None:
             nonlocal known
             if level == "tasks" and watched.answers:
-                # Without an answer the known rows stay; the head says that the topology master does not answer.
+                # Without an answer, the known rows are kept, and the head says that the topology master does not
+                # answer.
                 with contextlib.suppress(HeronError):
                     known = await watched.tasks()
 
@@ -244,7 +245,7 @@ class Feeds:
             if not watched.answers:
                 await watched.refresh(GLANCE_FRESH_S)
             await asyncio.gather(cluster.refresh(), ask_tasks())
-            # Last, so that the figures of most viewers wait for no other request.
+            # This request is the last, so that the figures of most viewers wait for no other request.
             await watched.refresh(GLANCE_FRESH_S)
             return Snapshot(
                 level=level,
@@ -256,7 +257,7 @@ class Feeds:
                 silent_s=watched.silent_s,
             )
 
-        # The state from the time while it ran belongs to another feed.
+        # The state of the topology while it was running belongs to another feed.
         kind = "ended" if watched.ended_at is not None else "topology"
         return self._kept((kind, level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched, glance))
 

@@ -27,7 +27,7 @@ START_S, STOP_S, LOOK_S = 15.0, 10.0, 0.02
 
 
 def find(home: Path) -> Running | None:
-    """The running tracker that answers; None without one."""
+    """Return the running tracker if it answers; None without a tracker."""
     check_root(home, "HERON_HOME")
     folder = folder_of(home)
     return _answering(folder) if (folder / RECORD).exists() else None
@@ -41,7 +41,7 @@ def _answering(folder: Path) -> Running | None:
 
 
 def answers(running: Running) -> bool:
-    """Whether it accepts requests. With TLS or behind a proxy, only its listening port is checked."""
+    """Whether the tracker accepts requests. With TLS or behind a proxy, only its listening port is checked."""
     import http.client
     from urllib.parse import urlsplit
 
@@ -61,7 +61,7 @@ def answers(running: Running) -> bool:
 
 
 def find_or_start(home: Path, config_path: str | None) -> Running:
-    """The running tracker, or a new one on loopback; HeronError if it does not start."""
+    """Return the running tracker, or start a new one on loopback. Raises HeronError if the tracker does not start."""
     found = find(home)
     if found is not None:
         return found
@@ -102,7 +102,7 @@ def _last_line(path: Path) -> str:
 
 
 def _ended(running: Running) -> bool:
-    """Wait for its end; a process that was not reaped has ended, too."""
+    """Wait for the end of a process; returns whether it has ended. A process that was not reaped has ended, too."""
     deadline = time.monotonic() + STOP_S
     while running.process is not None:
         if time.monotonic() > deadline:

@@ -22,7 +22,7 @@ from heronpy.tracker.pages import INDEX, Page
 from heronpy.views.overview import Problem as ProblemShape
 
 HEALTH = "/health"
-#: Most characters of a problem's sentence.
+#: Maximum number of characters of a problem's sentence.
 SENTENCE_MAX = 2000
 
 HEADERS = {
@@ -58,7 +58,7 @@ class Front:
         await app(scope, receive, send)
 
     def _early(self, request: Request) -> Response | None:
-        """The early answer if the asker may have it; the app refuses the other requests and logs that."""
+        """Return the early answer if the client may get it. The app refuses other requests and logs the refusals."""
         path = path_of(request)
         found = open_answer(path, request, self._pages)
         if found is None or not isinstance(decide(open_scope(path), facts_of(request), self._house, None), Asker):
@@ -67,7 +67,7 @@ class Front:
 
 
 async def send_with_headers(response: Response, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    """Send it with the headers of every answer."""
+    """Send a message with the headers of every answer."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     await response(scope, receive, send)
@@ -105,7 +105,7 @@ def path_of(request: Request) -> str:
 
 
 def facts_of(request: Request) -> Facts:
-    """The facts for the guard's decision. The kernel is asked only if no token is given."""
+    """Return the facts for the guard's decision. The kernel is asked only if the request has no token."""
     names = [name for name, _ in request.headers.items()]
     headers = dict(request.headers.items())
     client, server = request.scope.get("client"), request.scope.get("server")
@@ -117,7 +117,7 @@ def facts_of(request: Request) -> Facts:
 
 
 def _line(text: str) -> str:
-    """At most `SENTENCE_MAX` characters of the text, in one line."""
+    """Return at most `SENTENCE_MAX` characters of the text, in one line."""
     line = escape(text[: SENTENCE_MAX + 1]).replace("\n", " ").replace("\t", " ")
     return line if len(line) <= SENTENCE_MAX else line[: SENTENCE_MAX - 1] + "…"
 

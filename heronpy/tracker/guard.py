@@ -4,9 +4,9 @@ Default deny: a route has a scope or is open, and nothing else is served. The ui
 a token, identifies the client. There are no cookies that another web site could use. Requests of a foreign host name
 (DNS rebinding) or from another site are refused for every route, and a change needs a header that a form cannot send.
 
-A tracker without TLS has a new random name with each start, and answers browsers under that name only. A user who has
-its port while it does not run can leave scripts in a browser. They stay there, but under names that no tracker uses
-again.
+A tracker without TLS has a new random name with each start, and answers browsers under that name only. Another user who
+takes its port while it is not running can leave scripts in a browser. Such scripts stay there, but only under names
+that no tracker uses again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Problem(Exception):
         self.status, self.type, self.title, self.detail, self.nearest = status, type, title, detail, nearest
 
 
-#: Most connections: in total, of all users but the tracker's own, and of one user or address.
+#: Maximum number of connections: in total, of all users except the tracker's own, and of one user or address.
 CONNECTIONS_MAX, CONNECTIONS_OF_OTHERS, CONNECTIONS_OF_ONE = 256, 192, 128
 #: Live streams of one asker.
 STREAMS_MAX = 32
@@ -72,7 +72,7 @@ NOBODY = Asker("nobody", Scope.OPEN)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused: HTTP status, word for programs, sentence, fix."""
+    """The refusal of a request: HTTP status, kind for programs, sentence and fix."""
 
     status: int
     type: str
@@ -103,9 +103,9 @@ class House:
     hosts: frozenset[str]
     #: `http` or `https`, as browsers see it.
     scheme: str
-    #: Whether a proxy asks for others, so that the uid of the socket proves nothing.
+    #: Whether a proxy forwards the requests of other clients, so that the uid of the socket proves nothing.
     behind_proxy: bool = False
-    #: The random name for browsers, at any port; empty: TLS keeps others from answering at `hosts`.
+    #: The random name for browsers, at any port; empty if TLS prevents other processes from answering at `hosts`.
     name: str = ""
 
     def is_for_browsers(self, host: str) -> bool:
@@ -117,7 +117,7 @@ class House:
 
 
 def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> Asker | Refusal:
-    """The client, or why the request is refused. `holder` is the owner of the valid token in the request."""
+    """Return the client, or the refusal of the request. `holder` is the owner of the valid token in the request."""
     foreign = _foreign(facts, house)
     if foreign is not None:
         return foreign
@@ -202,8 +202,8 @@ def _unknown(facts: Facts, house: House) -> Refusal:
 def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
     """Whether the tracker takes one more connection of a user or address, in addition to these (pure).
 
-    Others always leave room for the owner. `owner` is empty if the user of a connection is unknown: with TLS, and
-    behind a proxy.
+    Connections of other users always leave room for the owner. `owner` is empty if the user of a connection is unknown:
+    with TLS, and behind a proxy.
     """
     if peer == owner or len(connected) >= CONNECTIONS_MAX:
         return len(connected) < CONNECTIONS_MAX

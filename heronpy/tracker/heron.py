@@ -1,7 +1,7 @@
 """Addresses and JSON of Apache Heron's tracker, for programs that were written for it.
 
-Minutes are kept by component, so timelines have one series `*` for all instances. Heron's metrics query language, and
-the requests that its tracker passed on to a heron-shell, are missing.
+Minutes are kept by component, so timelines have one series `*` for all instances. Two parts of Heron's tracker are
+missing: the query language for metrics, and the requests that were forwarded to a heron-shell.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ async def metrics(call: Call) -> Json:
 _OF_TOPOLOGY = ("held", "plan_version", "spark_waiting", "spark_lag_s", "spark_done", "spark_batch_s")
 #: Heron's counter to the series of the topology master; the series is a rate, from which the count of a minute follows.
 _COUNTS = {"__emit-count": "emitted", "__execute-count": "executed", "__ack-count": "acked", "__fail-count": "failed"}
-#: Most minutes that a topology master returns at once.
+#: Maximum number of minutes that a topology master returns at once.
 MINUTES_MAX = 1000
 _TIMELINE = (
     *NAMED, COMPONENT, INSTANCES,
@@ -209,14 +209,16 @@ async def metrics_timeline(call: Call) -> Json:
         raise Problem(400, "bad-request", f"starttime is {start}, after endtime, which is {end}")
     if end - start > MINUTES_MAX * MINUTE_S:
         told = f"the time is {(end - start) // 60} minutes; at most {MINUTES_MAX}"
-        raise Problem(400, "bad-request", told, "ask for less time, or GET /api/v1/.../timeline, which sums minutes up")
+        raise Problem(
+            400, "bad-request", told, "request a shorter time, or use GET /api/v1/.../timeline, which combines minutes"
+        )
     names = {name: _series_name(name) for name in wanted["metricname"] or _COUNTS}
     watched = await named(call)
     known = [node.name for node in (await watched.plan()).nodes]
     if component not in known:
         told = f"topology '{watched.name}' has no component {component[:100]!r}"
         raise Problem(404, "not-found", told, f"it has {', '.join(known)[:500]}", nearest(component, known))
-    # The end of a request is that of its last minute.
+    # A request ends with its last minute.
     request = control_pb2.GetTimeline(
         components=[component], names=sorted(set(names.values())), since=start, until=end + MINUTE_S
     )

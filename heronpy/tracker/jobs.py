@@ -42,7 +42,7 @@ table = Table()
 class LayerBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Body of a change of a layer: one of `set`, `unset` and `revert`."""
 
-    #: Keys and values, as a map of maps; with `for_s` they hold for this number of seconds.
+    #: Keys and values, as a map of maps; with `for_s` they apply for this number of seconds.
     set: dict[str, Any] | None = None
     for_s: float | None = None
     #: Keys to remove, with all keys below them, such as `parallelism.work`.
@@ -209,7 +209,7 @@ def _released(call: Call, store: Store) -> dict[str, Any]:
     return {"job": name, "released": store.release(name)}
 
 
-# ---- what is shown --------------------------------------------------------------------------
+# ---- views ----------------------------------------------------------------------------------
 
 
 def _is_kept(session: Session) -> bool:
@@ -227,7 +227,7 @@ def _shown(session: Session, name: str) -> dict[str, Any]:
 
 
 def _row(store: Store, name: str) -> dict[str, Any]:
-    """A job in a list, also one that cannot be read."""
+    """Return the row of a job in a list, even if the job cannot be read."""
     from heronpy.jobs.manager import desired_of
     from heronpy.jobs.report import row, started_of
     from heronpy.jobs.syncer import Running
@@ -250,7 +250,7 @@ def _row(store: Store, name: str) -> dict[str, Any]:
 
 
 async def _seen(call: Call, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The parts of these jobs that the client may see, with the running tasks of their topologies."""
+    """Return the parts of these jobs that the client may see, with the running tasks of their topologies."""
     watched = [call.tracker.clusters[one["cluster"]].topologies.get(one["job"]) for one in found]
     await asyncio.gather(*(one.refresh() for one in watched if one is not None))
     for row, one in zip(found, watched, strict=True):
@@ -260,7 +260,7 @@ async def _seen(call: Call, found: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def without_reasons(found: Any) -> Any:
-    """A job without settings, and without the texts of people and of user code. Pure."""
+    """Return a job without settings, and without the texts of people and of user code. Pure."""
     if isinstance(found, list | tuple):
         return [without_reasons(one) for one in found if not (isinstance(one, dict) and _is_setting(one.get("path")))]
     if not isinstance(found, dict):

@@ -46,7 +46,7 @@ _IN_TABLES = frozenset(path for _, path, _ in _TABLES)
 def rounded(name: str, value: Any) -> Any:
     """The value of a field with the digits that are shown; a float without a fraction becomes an int, which is shorter.
 
-    Numbers of things, texts and lists stay. Times of day keep milliseconds.
+    Counts, texts and lists do not change. Times of day keep milliseconds.
     """
     if isinstance(value, float):
         if not value:
@@ -70,7 +70,7 @@ def rounded(name: str, value: Any) -> Any:
 
 
 def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
-    """`new`, with figures of `old` in its tables that differ by less than STEP.
+    """Return `new`, but keep the figures of `old` in its tables that differ by less than STEP.
 
     So a steady topology sends little, and a shown figure is never wrong by more than STEP. Changes to and from 0, and
     the summary of the topology, are always sent.
@@ -89,8 +89,8 @@ def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
 def stands_out(shown: Load, now: Load) -> bool:
     """Whether something has changed that a viewer should see at once, not with the next poll.
 
-    This is work that begins, ends or changes by half, tasks that come or go, and the culprits that hold the
-    spouts back. Queues and latencies vary too much to count.
+    Such a change is work that begins, ends or changes by half, a task that comes or goes, or a change of the culprits
+    that hold the spouts back. Queues and latencies vary too much to count.
     """
     if (shown.state, shown.cause, shown.plan_version) != (now.state, now.cause, now.plan_version):
         return True
@@ -175,7 +175,7 @@ def _at(snapshot: Snapshot, path: tuple[str, ...]) -> Sequence[Struct] | None:
 
 
 def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, ...]) -> dict[str, Cells] | None:
-    """Changed cells by column; None if the rows differ or have another order."""
+    """Return the changed cells by column; None if the rows differ or have another order."""
     if len(before) != len(after):
         return None
     identity = attrgetter(*key)
@@ -192,7 +192,7 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
             if was != now and rounded(name, was) != (shown := rounded(name, now)):
                 changed[number] = shown
         if 2 * len(changed) > len(after):
-            # Otherwise the row numbers would be longer than the values of the other rows.
+            # With most rows changed, the row numbers would be longer than the values of the unchanged rows.
             values = [
                 changed[number] if number in changed else rounded(name, value(row)) for number, row in enumerate(after)
             ]
@@ -203,7 +203,7 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
 
 
 def _add_fields(found: Delta, prefix: str, part: str, old: Struct | None, new: Struct | None) -> bool:
-    """Add the changed fields of a part; False if the part was added or removed."""
+    """Add the changed fields of a part; returns False if the part was added or removed."""
     if old is None or new is None:
         return old is new
     for name in old.__struct_fields__:

@@ -1,6 +1,7 @@
 """The record of the running tracker of a HERON_HOME, in its folder.
 
-The record names a process by pid and start time together, so a reused pid is never taken for it.
+The record identifies a process by its pid and start time, so a process that reuses the pid is not mistaken for the
+tracker.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def page_of(address: str, cluster: str, role: str, environ: str, name: str) -> s
 
 
 def page_if_running(home: Path, cluster: str, role: str, environ: str, name: str) -> str:
-    """Address of the page of a topology if a tracker runs, else empty. Starts nothing, sends nothing, never fails."""
+    """Return the address of the page of a topology; empty if no tracker runs. Starts nothing, sends nothing and never
+    fails.
+    """
     try:
         running = read(home / "tracker")
     except (HeronError, OSError, ValueError):

@@ -28,7 +28,7 @@ from heronpy.views.heron_plans import config_as_json
 PIECE_BYTES = 64 * 1024
 PIECE_MAX_BYTES = 256 * 1024
 LETTERS_MAX = 200
-#: Most simultaneous searches of logs, of all clients; each keeps file services of executors busy.
+#: Maximum number of simultaneous log searches by all clients; each search keeps file services of executors busy.
 SEARCHES_MAX = 2
 
 table = Table()

@@ -1,8 +1,8 @@
 """Samples of the last minutes of a topology, taken every few seconds by a tracker. Pure.
 
-Samples that are more than `SAMPLE_S` apart are all kept, so a topology that is watched or young has a sample every two
-seconds, and any other one every ten. Invariants: times increase; at most `SAMPLES_MAX` samples, none older than
-`KEPT_S` before the newest. NaN means unknown.
+All samples that are at least `SAMPLE_S` apart are kept. So a topology that is young or has viewers has a sample every
+two seconds, and any other topology has one every ten seconds. Invariants: Times increase. At most `SAMPLES_MAX` samples
+are kept, and none is older than `KEPT_S` before the newest. NaN means unknown.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from heronpy.views.load import Load
 from heronpy.views.past import Series, Timeline
 from heronpy.views.saved import Batches, spark_figures
 
-#: Least distance of two samples; a page of a topology has new figures every two seconds.
+#: Minimum seconds between two samples; a page of a topology has new figures every two seconds.
 SAMPLE_S = 1.9
-#: A chart shows ten minutes. One more is kept, so that ten minutes are complete.
+#: A chart shows ten minutes. One more minute is kept, so that the ten minutes are complete.
 KEPT_S, SAMPLES_MAX = 660.0, 330
-#: Least distance of two readings of batches, whose difference gives the rates.
+#: Minimum seconds between two readings of batches, whose difference gives the rates.
 BATCHES_S = 1.0
 #: Figures of each component, by their names in its row.
 _OF_COMPONENT = (
@@ -48,7 +48,7 @@ class Samples:
         self._spark: dict[str, float | None] = {}
 
     def see_batches(self, found: Batches, at: float) -> None:
-        """Note the batches of Spark, unless that was done just now; the next figures include them."""
+        """Record Spark's batches, unless they were recorded a moment ago. The next figures include them."""
         before = self._batches
         if before is not None and at - before[1] < BATCHES_S:
             return
@@ -87,9 +87,8 @@ class Samples:
     def timeline(
         self, since: float = 0.0, points: int = 0, components: Collection[str] = (), metrics: Collection[str] = ()
     ) -> Timeline:
-        """Samples since a time, limited to the newest ones by number; 0: all.
-
-        Empty lists mean all components and all series. The steps differ in length.
+        """Return the samples since a time, at most this number of the newest samples (0: all). Empty lists mean all
+        components and all series. The steps differ in length.
         """
         first, count = bisect_left(self._times, since), len(self._times)
         step = ceil((count - first) / points) if points and first < count else 1
@@ -107,7 +106,7 @@ class Samples:
 
 
 def _short(value: float) -> float | None:
-    """The value with the digits of a float32; more digits would be most of an answer."""
+    """Return the value with the digits of a float32; further digits would take most of the bytes of an answer."""
     return None if isnan(value) else round(value, 7 if value < 1 else 3)
 
 

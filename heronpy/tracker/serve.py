@@ -90,7 +90,7 @@ class Protocol(H11Protocol):
     peer = ""
     #: The tracker's own user; empty if connections do not identify users.
     owner = ""
-    #: Number of connections that were too many.
+    #: Number of connections that exceeded a limit.
     refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -153,7 +153,7 @@ class _Server(uvicorn.Server):
 
 
 def check(options: Options, tokens: Tokens) -> None:
-    """ConfigError for a tracker that other hosts could reach without a token or without TLS."""
+    """Raise ConfigError for a tracker that other hosts could reach without a token or without TLS."""
     if is_loopback(_address(options.host)) and not options.behind_proxy:
         if is_named(options) and _address(options.host) not in LOOPBACK:
             raise ConfigError(
@@ -181,10 +181,10 @@ def is_named(options: Options) -> bool:
 
 
 def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) -> list[socket.socket]:
-    """Sockets that listen on one port of all these addresses; `::1` is left out where there is no IPv6.
+    """Return sockets that listen on one port of all these addresses. `::1` is left out on a machine without IPv6.
 
-    The port is the wanted one; 0 means any. None means the last port, the usual one, or the next free one. ConfigError
-    if no port is free.
+    For `wanted`, 0 means any port, and None means the last port, the default port, or the next free port. Raises
+    ConfigError if no port is free.
     """
     port = DEFAULT_PORT if wanted is None else wanted
     reason = ""
@@ -240,7 +240,7 @@ def hosts_of(options: Options, port: int) -> frozenset[str]:
 def run(options: Options, each_second: Callable[[], None] = lambda: None, say: Callable[[str], None] = log.info) -> int:
     """Serve until a signal, or the idle time; returns the exit code.
 
-    ConfigError when it cannot start. `say` is called with the address.
+    Raises ConfigError if the tracker cannot start. `say` is called with the address.
     """
     return run_loop(lambda: _run(options, each_second, say))
 
@@ -253,7 +253,8 @@ async def _run(options: Options, each_second: Callable[[], None], say: Callable[
     sys.setswitchinterval(SLICE_S)
     context = _tls(options)
     named = is_named(options)
-    # With the last port, programs find a restarted tracker, and so do open pages, which then report that they are old.
+    # Use the last port, so that programs and open pages find a restarted tracker. Such pages then report that they are
+    # old.
     sockets = listen(LOOPBACK if named else (options.host,), options.port, place.last_port(folder))
     port = sockets[0].getsockname()[1]
     scheme = "https" if options.tls is not None else "http"
@@ -293,9 +294,9 @@ async def _work(
     idle_s: float,
     each_second: Callable[[], None],
 ) -> None:
-    """Give the server its app, and wait until there was no request for `idle_s`."""
+    """Give the server its app, and wait until there has been no request for `idle_s`."""
     try:
-        # This takes most of the time of a start, so the server already runs.
+        # This takes most of the time of a start, so the server is already running.
         await asyncio.to_thread(importlib.import_module, "heronpy.tracker.app")
         from heronpy.tracker.app import App
         from heronpy.tracker.tracker import Tracker
@@ -330,7 +331,7 @@ def _config(app: Front, context: ssl.SSLContext | None) -> uvicorn.Config:
 
 
 def _tls(options: Options) -> ssl.SSLContext | None:
-    """The context for TLS 1.2 and later; ConfigError when the certificate or key cannot be used."""
+    """Return the context for TLS 1.2 and later. Raises ConfigError if the certificate or key cannot be used."""
     if options.tls is None:
         return None
     certificate, key = (str(Path(one).expanduser()) for one in options.tls)
@@ -348,7 +349,7 @@ def _end(server: uvicorn.Server) -> None:
 
 
 async def _watch(tracker: Tracker, idle_s: float, each_second: Callable[[], None]) -> None:
-    """Wait until there was no request and no viewer for that time."""
+    """Wait until there has been no request and no viewer for `idle_s`."""
     while True:
         await asyncio.sleep(LOOK_S)
         each_second()

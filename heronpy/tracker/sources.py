@@ -1,4 +1,4 @@
-"""The tracker's data about its clusters, requested only while there are viewers, once for all of them.
+"""The tracker's data about its clusters, requested only while there are viewers, and only once for all viewers.
 
 A topology master that does not answer is asked less and less often, down to every 10 s, and a caller waits for one
 request at most.
@@ -50,7 +50,7 @@ DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0
 #: The state of a topology while a command removes it, and how such commands describe their activity.
 KILLING = "KILLING"
 _REMOVING = frozenset(doing.value for doing in Doing)
-#: Distance of the points of `recent_per_s`, and how many are kept.
+#: Seconds between the points of `recent_per_s`, and number of kept points.
 RECENT_S, RECENT_MAX = 10.0, 30
 
 
@@ -135,7 +135,7 @@ class Watched:
     # ---- figures ----------------------------------------------------------------------------
 
     async def refresh(self, fresh_s: float | None = None) -> None:
-        """Ask the topology master for its figures, unless that was done just now, or it has not answered lately."""
+        """Ask the topology master for its figures, unless it was asked a moment ago or has not answered lately."""
         await self._load.get(fresh_s)
 
     async def _ask_load(self) -> None:
@@ -168,7 +168,7 @@ class Watched:
         self._ask_at = time.monotonic() + self._pause_s
 
     def _why(self, absent: str, text: str) -> tuple[str, str]:
-        """State and cause of a topology whose master does not answer (NO_ANSWER) or is not there; blocking."""
+        """Return state and cause of a topology whose master does not answer (NO_ANSWER) or does not exist. Blocking."""
         try:
             doing = self.session.state.get(paths.operation(self.name))
             if doing is not None and doing[0].decode(errors="replace") in _REMOVING:
@@ -184,7 +184,7 @@ class Watched:
         return (NO_MASTER, text) if runs else (DEAD, f"no process of topology '{self.name}' is running")
 
     async def _follow_plan(self, newer: bool) -> None:
-        """Read the plan if it has changed; the end of an update changes its version alone."""
+        """Read the plan if it has changed; the end of an update only changes its version."""
         try:
             node = await asyncio.to_thread(self._plan_node)
             if newer or self._plan is None or node != self._node:
@@ -199,7 +199,7 @@ class Watched:
         return found[1] if found is not None else 0
 
     async def read_plan(self) -> Plan:
-        """The current plan of the state manager."""
+        """Return the current plan from the state manager."""
         definition = await asyncio.to_thread(self.session.topology, self.name)
         packing = await asyncio.to_thread(self.session.packing_plan, self.name)
         submitted = await asyncio.to_thread(self.session.submitted, self.name)
@@ -222,7 +222,9 @@ class Watched:
         self._recent_at = now
 
     async def _rates_before(self, at: float) -> list[float | None]:
-        """Points of `recent_per_s` before that time, when there were no viewers: each is the mean of its minute."""
+        """Return the points of `recent_per_s` before that time. There were no viewers then, so each point is the mean
+        of its minute.
+        """
         asked = control_pb2.GetTimeline(components=[""], names=["emitted"], since=at - RECENT_MAX * RECENT_S)
         try:
             told = await self.master.look(asked, Timeline, ASK_S)
@@ -231,7 +233,7 @@ class Watched:
         values = told.series[0].values if told.series else []
         return [value for value in values for _ in range(int(MINUTE_S / RECENT_S))]
 
-    # ---- what is shown ----------------------------------------------------------------------
+    # ---- views ------------------------------------------------------------------------------
 
     def summary(self) -> Topology:
         """The summary of the known facts."""
@@ -241,7 +243,7 @@ class Watched:
         )  # fmt: skip
 
     async def plan(self) -> Plan:
-        """The plan; HeronError when the state manager cannot be read."""
+        """Return the plan. Raises HeronError if the state manager cannot be read."""
         return self._plan if self._plan is not None else await self.read_plan()
 
     def known_plan(self) -> Plan | None:
@@ -259,7 +261,7 @@ class Watched:
         return self.reply.load
 
     async def tasks(self) -> Tasks:
-        """The figures of all tasks; HeronError when the topology master does not answer."""
+        """Return the figures of all tasks. Raises HeronError if the topology master does not answer."""
         return await self._tasks.get()
 
     async def _ask_tasks(self) -> Tasks:
@@ -270,11 +272,11 @@ class Watched:
         return await asyncio.to_thread(tasks_of, status, report, version, time.time())
 
     async def diagnosis(self) -> Diagnosis:
-        """The doctor's diagnosis; HeronError when the topology master does not answer."""
+        """Return the doctor's diagnosis. Raises HeronError if the topology master does not answer."""
         return await self._diagnosis.get()
 
     async def _examine(self) -> Diagnosis:
-        # It sends a dozen requests, one after the other, like the command.
+        # A diagnosis sends a dozen requests, one after the other, like the command.
         return await asyncio.to_thread(_look, self.session, self.name)
 
     def close(self, why: str) -> None:
@@ -284,7 +286,7 @@ class Watched:
 
 
 def _look(session: Session, name: str) -> Diagnosis:
-    """Blocking."""
+    """Examine a topology. Blocking."""
     from heronpy.clusters.examining import look  # imported here, because it takes as long as all other imports
 
     return look(session, name, DIAGNOSIS_WINDOW_S)
@@ -298,7 +300,7 @@ class ClusterSource:
         self._common = common
         self.session = Session(Target(name), common)
         self.topologies: dict[str, Watched] = {}
-        #: Why the cluster cannot be read now; empty when it can.
+        #: Why the cluster cannot be read now; empty if it can be read.
         self.trouble = ""
         self._records: Shared[None] = Shared(self._read)
 
@@ -313,7 +315,7 @@ class ClusterSource:
                 session.state.close()
 
     async def refresh(self) -> None:
-        """Read the list of topologies, unless that was done just now."""
+        """Read the list of topologies, unless it was read a moment ago."""
         await self._records.get()
 
     async def _read(self) -> None:

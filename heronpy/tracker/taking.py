@@ -89,7 +89,7 @@ async def _take(
 
 
 async def _why_none(watched: Watched, process: Process, error: HeronError) -> str:
-    """Why there is no result: the process has ended meanwhile, or else the error."""
+    """Return why there is no result: the process has ended in the meantime, or else the error."""
     said = str(error)
     if isinstance(error, InvalidRpcError):  # its executor knows it sooner than the topology master
         said = f"{process.name} has ended, and may be about to be restarted"

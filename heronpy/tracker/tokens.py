@@ -1,7 +1,7 @@
 """The two tokens: 256 bits each, shown once and kept as their SHA-256, in a file that only its owner can read.
 
-A change is written to a new file, which is then renamed: a reader sees the old or the new one. The file is read again
-when it has changed, so a new or removed token takes effect at once.
+A change is written to a new file, which is then renamed, so a reader sees either the old or the new file. The file is
+read again when it has changed, so a new or removed token takes effect at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tokens:
         self._read: tuple[tuple[int, int, int], Digests] | None = None
 
     def _digests(self) -> Digests:
-        """ConfigError when the file is damaged or others can write to it."""
+        """Read the file. Raises ConfigError if it is damaged or other users can write to it."""
         try:
             status = os.stat(self.path)
         except FileNotFoundError:

@@ -17,9 +17,9 @@ from heronpy.tracker.guard import Asker, House, Problem
 from heronpy.tracker.sources import ClusterSource, Shared, Watched
 from heronpy.tracker.tokens import Tokens
 
-#: Most simultaneous changes; each holds a thread.
+#: Maximum number of simultaneous changes; each change occupies a thread.
 CHANGES_MAX = 8
-#: Most characters of a change's outcome in the log.
+#: Maximum number of characters of a change's outcome in the log.
 OUTCOME_MAX = 500
 
 log = logging.getLogger("heronpy.tracker")
@@ -68,7 +68,7 @@ class Tracker:
     async def topology(self, cluster: str, role: str, environ: str, name: str) -> Watched:
         """A topology by its name or id.
 
-        Running topologies come before ended ones, and those before topologies that ended earlier.
+        A running topology precedes ended ones, and among ended topologies the one that ended last comes first.
         """
         source = await self.cluster(cluster)
         mine = {one.name: one for one in source.topologies.values()}
@@ -92,7 +92,7 @@ class Tracker:
         return found
 
     async def _ended(self, source: ClusterSource, role: str, environ: str, name: str) -> EndedTopology | None:
-        """The ended topology with this id, or the last one of this name."""
+        """Return the ended topology with this id, or the last ended topology of this name."""
         here = [one.record.topology_id for one in source.topologies.values()]
         return await asyncio.to_thread(self.ended.find, source.session, role, environ, name, here)
 

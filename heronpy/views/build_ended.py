@@ -14,7 +14,7 @@ from heronpy.views.overview import Topology
 from heronpy.views.past import Event, Timeline
 from heronpy.views.quotes import without_values
 
-#: Figures cover the first time before the end, as for a running topology; events the second.
+#: Seconds before the end that figures cover, as for a running topology, and that events cover.
 FIGURES_S, EVENTS_S = 300.0, 1800.0
 #: The doctor's limits for a running topology: shares above which spouts are held, and a task is full.
 HELD, FULL = 0.2, 0.8
@@ -115,7 +115,7 @@ def _span(window: _Window) -> str:
 
 
 def _said_last(shown: Topology) -> list[Finding]:
-    """The last findings of the doctor, unless they said that all was well."""
+    """Return the last findings of the doctor, unless they said that all was well."""
     if shown.sentence is None or shown.verdict is None or shown.calm:
         return []
     return [_finding(shown.verdict, False, shown.sentence, component=shown.component, task=shown.task)]
@@ -124,7 +124,7 @@ def _said_last(shown: Topology) -> list[Finding]:
 def _ended(shown: Topology, where: str) -> Finding:
     after = f", after {format_duration(round(shown.uptime_s))}" if shown.uptime_s else ""
     failed = shown.state == "FAILED"
-    advice = f"its last words: heron logs {where} --level ERROR" if failed else ""
+    advice = f"its last errors: heron logs {where} --level ERROR" if failed else ""
     return _finding("ended", not failed, f"{shown.cause}{after}", advice)
 
 
@@ -201,6 +201,6 @@ def _busiest(window: _Window) -> list[Finding]:
     if not name or shares[name] < FULL:
         return []
     mean = window.mean(name, "busy")
-    rest = f", the mean task {mean * 100:.0f} %" if mean is not None else ""
+    rest = f", the tasks {mean * 100:.0f} % on average" if mean is not None else ""
     sentence = f"the busiest task of {name} was {shares[name] * 100:.0f} % busy in its last {_span(window)}{rest}"
     return [_finding("busy", False, sentence, component=name, figures={"busy": shares[name]})]

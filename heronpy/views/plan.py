@@ -88,7 +88,7 @@ def plan_of(
     physical: plan_pb2.PhysicalPlan | None,
     hosts: Mapping[int, str],
 ) -> Plan:
-    """Return the graph and the places. The version is the packing plan's, because updates are computed from it."""
+    """Return the graph and the places. The version is that of the packing plan, from which updates are computed."""
     consumed = {item.stream.component_name for bolt in topology.bolts for item in bolt.inputs}
     nodes = [_node(spout.comp, spout.outputs, "spout", consumed) for spout in topology.spouts]
     nodes += [_node(bolt.comp, bolt.outputs, "bolt", consumed) for bolt in topology.bolts]

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 #: Replaces a hidden text.
 UNSEEN = "its last output needs the token 'all'"
-#: States whose cause has only the runtime's own text, such as what is awaited.
+#: States whose cause contains only text of the runtime, such as an awaited condition.
 _OWN_WORDS = frozenset(("STARTING", "NO ANSWER", "NO MASTER", "DEAD"))
 #: Kinds of events, and reasons of other events, that only contain text of the runtime.
 _OWN_KINDS = frozenset(("master", "silent", "backpressure"))

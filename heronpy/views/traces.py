@@ -2,15 +2,15 @@
 
 | hop | from | to |
 |---|---|---|
-| batch | the end of the call that emitted it | the frame is made of its buffer |
-| queue | it waits for credit: in the sender's out-queue and in stream managers | it leaves |
-| wire | it leaves a process | the next stream manager takes it |
-| in-queue | the stream manager of the task has sent it | its call begins |
-| process | its call begins | its call ends |
-| ack | the end of the last call | the spout hears that the tuple's tree is complete |
+| batch | the end of the call that emitted the tuple | the tuple's buffer becomes a frame |
+| queue | the frame waits for credit, in the sender's out-queue or in a stream manager | the frame leaves |
+| wire | the frame leaves a process | the next stream manager takes the frame |
+| in-queue | the stream manager of the task has sent the frame | the call begins |
+| process | the call begins | the call ends |
+| ack | the end of the last call | the spout is notified that the tuple's tree is complete |
 
 Frames that a busy task has not yet read from its socket count as part of its in-queue. Executors compare the clocks of
-two hosts: the time of the wire between them is as precise as this comparison (`error_s`). Without a comparison the time
+two hosts; the wire time between the hosts is as precise as this comparison (`error_s`). Without a comparison the time
 counts as 0. `exact` is false in both cases.
 """
 

@@ -246,8 +246,8 @@ def test_an_unknown_key_in_a_file_names_the_line(tmp_path: Path) -> None:
         ("a: 1\n b: 2\n", r"stmgr\.yaml:2: not valid YAML: .*"),
         ("\tx: 1\n", r"stmgr\.yaml:1: not valid YAML: .*"),
         ("x: \x00", r"stmgr\.yaml: not valid YAML: .*"),
-        ("- a\n- b\n", r"stmgr\.yaml:1: the file must hold lines of the form key: value"),
-        ("text", r"stmgr\.yaml:1: the file must hold lines"),
+        ("- a\n- b\n", r"stmgr\.yaml:1: the file must contain lines of the form key: value"),
+        ("text", r"stmgr\.yaml:1: the file must contain lines"),
         ("frames_per_turn: 1\nframes_per_turn: 2", r"stmgr\.yaml:2: frames_per_turn is set twice"),
         (
             "frames_per_turn: !!python/object:os.system x",
@@ -270,7 +270,7 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
 
 
 def test_a_file_of_no_room_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"stmgrs\.yaml is not the file of a room.*one of stmgr\.yaml, "):
+    with pytest.raises(ConfigError, match=r"stmgrs\.yaml is not a settings file of heronpy; use one of stmgr\.yaml, "):
         resolve("local", [conf(tmp_path, stmgrs="")], {}, {}, [])
 
 

@@ -66,7 +66,7 @@ def test_the_cause_that_was_there_to_the_end_is_named() -> None:
         "container_1_parse_3 was restarted 4 times in its last half hour; last user exception: ValueError: no number",
         "its results are not complete: 3 dead letters, 2 lost",
         "the spouts were held 80 % of its last 5m00s, mostly by container_1_count_7",
-        "the busiest task of count was 98 % busy in its last 5m00s, the mean task 50 %",
+        "the busiest task of count was 98 % busy in its last 5m00s, the tasks 50 % on average",
     ]
     assert found.findings[2].next == "heron logs prod clicks container_1_parse_3 --level ERROR"
     assert (found.healthy, found.window_s, found.emitted_per_s, found.ended_at) == (False, FIGURES_S, 50.0, END)
@@ -106,7 +106,7 @@ def test_what_the_doctor_said_last_goes_before_what_follows_from_minutes() -> No
 def test_without_figures_that_is_what_is_said() -> None:
     found = doctor_of_ended(ended("FAILED"), [], minutes())
     assert verdicts(found.findings) == ["ended"] and not found.healthy
-    assert found.findings[0].next == "its last words: heron logs prod clicks --level ERROR"
+    assert found.findings[0].next == "its last errors: heron logs prod clicks --level ERROR"
     assert found.not_known.startswith("no figures of its last minutes are kept") and found.window_s == 0
 
 
