@@ -18,9 +18,9 @@ from heronpy.common.units import format_bytes
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger.commands import Figures, ListUnits, Show
+from heronpy.ingest.ledger.requests import ENDED
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
-from heronpy.ingest.worker import ENDED
 
 #: Seconds between two updates of the run's figures for people.
 PROGRESS_S: Final = 1.0

@@ -129,6 +129,11 @@ class LogUnit:
         self._left: Iterator[str] | None = None
         self._count = 0
         self._broken: HeronError | None = None
+        #: After a failure, the number of the first line that is processed one by one, so that an error belongs to it;
+        #: None if the earlier lines of the unit are not known to be harmless, and no process has died.
+        self.apart: int | None = None if work.raised else 0
+        #: The number of the first of the lines that are processed together at present; None if they are not.
+        self.together: int | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -192,6 +197,12 @@ class LogUnit:
             self._blame_nothing()
             yield block
 
+    def process_together(self, first: int | None) -> None:
+        """Record that the lines from number `first` on are processed together; None: one by one again."""
+        self.together = first
+        if first is not None and self._page is not None:
+            self._page.clear()
+
     # ---- for the worker ---------------------------------------------------------------------
     @property
     def suspect(self) -> Line | None:
@@ -220,7 +231,7 @@ class LogUnit:
 
     def _note(self, page: SuspectPage) -> None:
         """Record the line that the attempt is processing, in case its process dies."""
-        line = self.suspect
+        line = self.suspect if self.together is None else None
         if line is not None:
             page.write(self.id, self.attempt, line.file, line.begin, line.end)
 
