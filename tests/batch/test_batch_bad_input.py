@@ -22,9 +22,10 @@ from heronpy.batch.stages import BatchRefusedError, divide
 from heronpy.cli.exits import USAGE, exit_code_of
 from heronpy.common.errors import ConfigError, GaveUpError, TopologyError
 from heronpy.connectors.files import FileSink
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.connectors.unit_output import StagedRows
 from heronpy.ingest.ledger.commands import Show
-from heronpy.launching.batch_places import check_input, check_output
+from heronpy.launching.batch_places import check_input, check_output, refuse_other_input
 from tests.batch.inside import InsideRun
 from tests.batch.programs import splits
 from tests.batch.programs.visits import topology
@@ -246,6 +247,36 @@ def test_input_that_does_not_exist_is_refused(tmp_path: Path, pattern: str, word
     made = topology("visits", f"{tmp_path}/{pattern}", "/out").build()
     with pytest.raises(BatchRefusedError, match=words) if words else nullcontext():
         check_input(made, divide(made))
+
+
+def reading(spout: type, config: dict[str, Any]) -> TopologyBuilder:
+    builder = TopologyBuilder("visits")
+    lines = builder.add_spout("lines", spout, par=1, config=config)
+    builder.add_spec(FileSink.spec("store", {lines: Grouping.SHUFFLE}, folder="/out"))
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("spout", "before", "now", "resume", "words"),
+    [
+        (TextFileSpout, {"textfile.paths": "/a/*.log"}, {"textfile.paths": ["/a/*.log"]}, False, ""),
+        (TextFileSpout, {"textfile.paths": "/a"}, {"textfile.paths": "/a", "textfile.skip_header": 1}, True, ""),
+        (TextFileSpout, {"textfile.paths": "/a"}, {"textfile.paths": "/b"}, True, "reads /a, but this command gives /b; "),
+        (TextFileSpout, {"textfile.paths": ["/a"]}, {"textfile.paths": ["/a", "/b"]}, False, "gives /a and /b; .*input"),
+        (splits.Numbers, {"splits": 1}, {"splits": 1}, False, ""),
+        (splits.Numbers, {"paths": ["/a"]}, {"paths": ["/b"]}, True, ""),
+        (splits.Numbers, {"paths": ["/a"]}, {"paths": ["/b"]}, False, r"has paths=\['/a'\], but .*paths=\['/b'\]; .*--resume to keep"),
+        (splits.Numbers, {}, {"password": "hunter2"}, False, "has password=None, but this command gives password='(?!hunter2)"),
+    ],
+)  # fmt: skip
+def test_an_unfinished_run_does_not_go_on_with_other_input(
+    spout: type, before: dict[str, Any], now: dict[str, Any], resume: bool, words: str
+) -> None:
+    """It would process the units of the old input under the new name."""
+    old, new = (reading(spout, config).build() for config in (before, now))
+    said = f"run visits/3 has not finished, and its spout 'lines' .*{words}.*--fresh or another name"
+    with pytest.raises(BatchRefusedError, match=said) if words else nullcontext():
+        refuse_other_input("visits/3", old, new, divide(new), resume)
 
 
 def test_an_output_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
