@@ -123,6 +123,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
     with runs.locked():
         # Again: a command that had the lock until now may have started it.
         submission.refuse_taken(session, topology.name)
+        runs.refuse_full()
         if flags.like:
             check_like(runs.named(flags.like), stages)
         code = code_digest(submission.keep(loaded).package or "", topology)

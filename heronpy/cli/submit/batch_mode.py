@@ -47,6 +47,8 @@ class BatchSubmit:
     def progress(self) -> str:
         """The progress of the run in one line."""
         assert self._begun.run is not None
+        if waits_for := self._begun.run.waits_for:
+            return clean(waits_for)
         found = self._begun.run.progress
         now = next((one for one in found.stages if one.state == "running"), None)
         failed = next((one for one in found.stages if one.state == "failed"), None)
