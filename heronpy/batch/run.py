@@ -167,7 +167,9 @@ class Runs:
         found = _RUN.fullmatch(name)
         if found is None or found[1] != self.folder.name or int(found[2]) not in self.numbers():
             known = ", ".join(f"{self.folder.name}/{number}" for number in self.numbers())
-            raise TopologyError(f"there is no batch run '{name}' of this topology; its runs: {known or 'none yet'}")
+            raise TopologyError(
+                f"there is no batch run '{name}' of topology '{self.folder.name}'; its runs: {known or 'none yet'}"
+            )
         return self.of(int(found[2]))
 
     @contextmanager
