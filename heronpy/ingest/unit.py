@@ -208,10 +208,10 @@ class LogUnit:
     def suspect(self) -> Line | None:
         """Return the part of the last returned line that lies in the unit.
 
-        None if blocks were returned, or if a line after the last line of a block was requested. The function then has
-        several lines, and the last one is not more suspect than the others.
+        None if blocks were returned, if lines are processed together, or if a line after the last line of a block was
+        requested. The function then has several lines, and the last one is not more suspect than the others.
         """
-        if self._chunk is None or self._block is None:
+        if self._chunk is None or self._block is None or self.together is not None:
             return None
         index = self._last
         if self._offsets is None:
@@ -231,7 +231,7 @@ class LogUnit:
 
     def _note(self, page: SuspectPage) -> None:
         """Record the line that the attempt is processing, in case its process dies."""
-        line = self.suspect if self.together is None else None
+        line = self.suspect
         if line is not None:
             page.write(self.id, self.attempt, line.file, line.begin, line.end)
 
