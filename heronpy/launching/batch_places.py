@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from heronpy.batch.stages import BatchRefusedError, Stage
+from heronpy.batch.stages import BatchRefusedError, Stage, divide
 from heronpy.common.redaction import redacted
 from heronpy.connectors.files.options import FOLDER
 from heronpy.connectors.textfiles.line_share import absolute_patterns
@@ -16,6 +16,9 @@ from heronpy.growing.patterns import parse
 from heronpy.growing.scan import Scanner
 from heronpy.plan.component_config import SerializedValue, component_config, config_of
 from heronpy.proto import components_of, topology_pb2
+
+#: Number of characters of the input of a spout that an error shows.
+SHOWN_MAX: Final = 500
 
 
 def check_input(topology: topology_pb2.Topology, stages: Sequence[Stage]) -> None:
@@ -48,9 +51,10 @@ def refuse_other_input(
     `before`: the topology of the run. `resume`: whether the user keeps the units of another program, and so the
     splits that it listed.
     """
+    known = {(stage.spout, stage.source) for stage in divide(before)}
     for stage in stages:
         name = stage.spout
-        if not name or name not in components_of(before):
+        if not name or (name, stage.source) not in known:
             continue
         if stage.source == "lines":
             old, new = (" and ".join(_patterns(one, name)) for one in (before, topology))
@@ -62,13 +66,18 @@ def refuse_other_input(
             continue
         if old != new:
             raise BatchRefusedError(
-                f"run {run} has not finished, and its spout '{name}' {verb} {old}, but this command gives {new};"
-                f" {fix} --fresh or another name to start a new run"
+                f"run {run} has not finished, and its spout '{name}' {verb} {_short(old)}, but this command"
+                f" gives {_short(new)}; {fix} --fresh or another name to start a new run"
             )
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+
+
 def _patterns(topology: topology_pb2.Topology, spout: str) -> list[str]:
-    return absolute_patterns(component_config(topology, spout, load=True)[TextFileSpout.PATHS])
+    paths = component_config(topology, spout)[TextFileSpout.PATHS]
+    return absolute_patterns(paths.load() if isinstance(paths, SerializedValue) else paths)
 
 
 def _plain(part: topology_pb2.Spout | topology_pb2.Bolt) -> dict[str, Any]:

@@ -265,6 +265,7 @@ def reading(spout: type, config: dict[str, Any]) -> TopologyBuilder:
         (TextFileSpout, {"textfile.paths": "/a"}, {"textfile.paths": "/a", "textfile.skip_header": 1}, True, ""),
         (TextFileSpout, {"textfile.paths": "/a"}, {"textfile.paths": "/b"}, True, "reads /a, but this command gives /b; "),
         (TextFileSpout, {"textfile.paths": ["/a"]}, {"textfile.paths": ["/a", "/b"]}, False, "gives /a and /b; .*input"),
+        (TextFileSpout, {"textfile.paths": "/a" * 999}, {"textfile.paths": "/b"}, True, r"(/a){250}\.\.\., but .* /b; "),
         (splits.Numbers, {"splits": 1}, {"splits": 1}, False, ""),
         (splits.Numbers, {"paths": ["/a"]}, {"paths": ["/b"]}, True, ""),
         (splits.Numbers, {"paths": ["/a"]}, {"paths": ["/b"]}, False, r"has paths=\['/a'\], but .*paths=\['/b'\]; .*--resume to keep"),
