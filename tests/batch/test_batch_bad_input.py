@@ -438,7 +438,7 @@ def test_input_that_is_gone_before_any_attempt_fails_the_run(tmp_path: Path, mon
     run.start(workers=0)
     (task,) = run.tasks
     assert isinstance(task, BatchKeeper)
-    while task._step_now is None or not task._asking.ask(Show()).units:  # noqa: SLF001
+    while task._step_now is None or task._watch is None or not task._asking.ask(Show()).units:  # noqa: SLF001
         task.next_tuple()
     log.unlink()
     words = (

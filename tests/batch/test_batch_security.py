@@ -38,7 +38,8 @@ def test_the_folder_of_a_run_is_private(tmp_path: Path, monkeypatch: pytest.Monk
     for folder in (run.run.folder, run.run.folder.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for path in run.run.folder.rglob("*"):
-        if path.is_file():
+        # The files for the sink become those of the output, for which the umask of the user decides.
+        if path.is_file() and not path.name.startswith("sink-"):
             assert not path.stat().st_mode & 0o077, path
 
 
@@ -88,7 +89,7 @@ class Taken(Bolt):
 
 @pytest.mark.parametrize(
     ("refusing", "words"),
-    [("", ""), ("pickled", r"component pickled: .*allow_pickle"), ("taken", r"component taken: .*allow_pickle")],
+    [("", ""), ("pickled", r"component pickled: .*allow_pickle"), ("taken", "component taken: .*forbids pickle")],
 )
 def test_no_value_is_pickled_or_loaded_against_the_setting(tmp_path: Path, refusing: str, words: str) -> None:
     (tmp_path / "in.txt").write_text("a\n")
