@@ -13,14 +13,17 @@ from heronpy.batch.progress import Rate, pause_s, stage_progress
 from heronpy.batch.run import Run
 from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
+from heronpy.common.disk_space import is_full_error
 from heronpy.common.errors import LedgerAwayError
 from heronpy.common.units import format_bytes
+from heronpy.growing.patterns import join
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.keeper import LogKeeper
 from heronpy.ingest.ledger.commands import Figures, ListUnits, Show
+from heronpy.ingest.ledger.requests import ENDED
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
-from heronpy.ingest.worker import ENDED
+from heronpy.ingest.worker import DISK_S
 
 #: Seconds between two updates of the run's figures for people.
 PROGRESS_S: Final = 1.0
@@ -46,6 +49,8 @@ class BatchKeeper(LogKeeper):
         #: Containers that were slow in this stage. They are remembered because a backup ends the evidence.
         self._slow: dict[str, float] = {}
         self._soon = False
+        #: Whether the run waits for space on its disk before it can begin.
+        self._is_full = False
         #: The committed bytes, the time of their last change, and the number of attempts at that time.
         self._done, self._moved_at, self._attempts = -1, 0.0, 0
 
@@ -69,7 +74,8 @@ class BatchKeeper(LogKeeper):
 
     def _enter(self) -> None:
         with failing(self._steps):
-            self._steps.prepare()
+            if not self._prepare():
+                return
             self._step_now = self._steps.present()
         if self._step_now is None:
             drop_files(self._steps)
@@ -79,6 +85,22 @@ class BatchKeeper(LogKeeper):
         self._rate, self._progress_at, self._slow = Rate(), 0.0, {}
         self._entered_at = time.monotonic()
         self._join(self._step_now.options)
+
+    def _prepare(self) -> bool:
+        """Prepare the run, or wait for space; return whether the run is prepared."""
+        try:
+            self._steps.prepare()
+        except OSError as error:
+            if not is_full_error(error):
+                raise
+            self.delegate.wait_outside(f"the disk of {self._steps.run.folder} is full", 0.0)
+            self._is_full = True
+            self.wait(DISK_S)
+            return False
+        if self._is_full:
+            self.delegate.wait_outside("", 0.0)
+            self._is_full = False
+        return True
 
     def _open(self) -> Watch:
         assert self._step_now is not None
@@ -120,12 +142,17 @@ class BatchKeeper(LogKeeper):
         now = time.monotonic()
         if figures.published_bytes != self._done:
             self._done, self._moved_at, self._attempts = figures.published_bytes, now, figures.attempts
-        if now - self._moved_at < STALLED_S or figures.attempts - self._attempts < STALLED_ATTEMPTS:
+        if now - self._moved_at < STALLED_S or UnitState.READY not in figures.units:
             return
+        # No worker gets a unit whose file is gone, so there may be no attempts.
+        tried, idle = figures.attempts - self._attempts >= STALLED_ATTEMPTS, UnitState.LEASED not in figures.units
         for unit in self._asking.ask(ListUnits(UnitState.READY)).units:
-            if unit.error and not unit.error.startswith(ENDED):
-                why = f"stage {step.name} has processed nothing for {STALLED_S:.0f} s: {unit.error}"
-                raise self._steps.fail(why)
+            why = unit.error if unit.error and not unit.error.startswith(ENDED) else ""
+            gone = next((one.key for one in unit.chunks if not one.path), None) if idle else None
+            if gone is not None:
+                why = why or f"{join(step.options.files.root, gone)} was deleted or replaced after the run began"
+            if why and (tried or gone is not None):
+                raise self._steps.fail(f"stage {step.name} has processed nothing for {STALLED_S:.0f} s: {why}")
 
     def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
         """Write the figures of the run for people."""

@@ -15,6 +15,7 @@ from heronpy.batch.exchange import DamagedExchangeError, EndlessError
 from heronpy.batch.run import RUN, Run
 from heronpy.batch.stages import Stage
 from heronpy.batch.steps import Steps
+from heronpy.common.disk_space import full_folder, is_full_error
 from heronpy.common.errors import GaveUpError, HeronError, LedgerAwayError, LedgerError, RetryableError, StateError
 from heronpy.common.folders import make_folders, read_own
 from heronpy.connectors.durable_files import write_record
@@ -69,7 +70,8 @@ def failing(steps: Steps) -> Iterator[None]:
     except (StateError, EndlessError) as error:
         raise steps.fail(str(error), "") from error  # the text names the fix
     except (HeronError, OSError, TypeError, ValueError) as error:
-        raise steps.fail(str(error)) from error
+        full = full_folder(steps.run.folder) if isinstance(error, OSError) and is_full_error(error) else None
+        raise steps.fail(f"the disk of {full} is full" if full else str(error)) from error
 
 
 def mend(run: Run, stages: Sequence[Stage]) -> None:

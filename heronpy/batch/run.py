@@ -29,6 +29,7 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord, RunState
+from heronpy.common.disk_space import full_folder, is_full_error
 from heronpy.common.engine_settings import BatchSettings
 from heronpy.common.errors import AnswerError, ConfigError, GaveUpError, StateError, TopologyError
 from heronpy.common.folders import check_root, heron_home, make_folders, open_private, read_own
@@ -98,6 +99,12 @@ class Run:
         return Progress(run=record.run, state=state, cause=record.cause, at=at, began_at=record.submitted_at, stages=[])
 
     @property
+    def waits_for(self) -> str:
+        """Why the processes of the run can only wait; "" if they can work."""
+        full = full_folder(self.folder) is not None
+        return f"the disk of {self.folder} is full; free space on it, and the run goes on" if full else ""
+
+    @property
     def spark_plan(self) -> str:
         """The final plans of Spark's queries for the SparkSinks; "" without such plans."""
         with suppress(OSError, ConfigError):
@@ -160,7 +167,9 @@ class Runs:
         found = _RUN.fullmatch(name)
         if found is None or found[1] != self.folder.name or int(found[2]) not in self.numbers():
             known = ", ".join(f"{self.folder.name}/{number}" for number in self.numbers())
-            raise TopologyError(f"there is no batch run '{name}' of this topology; its runs: {known or 'none yet'}")
+            raise TopologyError(
+                f"there is no batch run '{name}' of topology '{self.folder.name}'; its runs: {known or 'none yet'}"
+            )
         return self.of(int(found[2]))
 
     @contextmanager
@@ -176,8 +185,8 @@ class Runs:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             descriptor = open_private(self.folder / _LOCK, os.O_RDWR)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise
+            if is_full_error(error):
+                raise self._full() from None
             raise ConfigError(
                 f"the folder of batch runs {self.folder} cannot be written ({error.strerror}); set heron.batch.folder"
                 " to another folder"
@@ -192,6 +201,17 @@ class Runs:
             yield
         finally:
             os.close(descriptor)
+
+    def refuse_full(self) -> None:
+        """Raise BatchRunError if the disk has no space, so that not even the ledger of a run could be written."""
+        if full_folder(self.folder) is not None:
+            raise self._full()
+
+    def _full(self) -> BatchRunError:
+        return BatchRunError(
+            f"the disk of {self.folder}, the folder of batch runs, is full; free space on it, or set heron.batch.folder"
+            " to another folder"
+        )
 
     def begin(self, record: RunRecord, topology: topology_pb2.Topology) -> Run:
         """Make the folder of a new run; the number in `record` becomes the next number."""

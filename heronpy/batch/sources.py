@@ -217,8 +217,8 @@ class LinesCell(SpoutCell):
         return iter(())
 
     def lines(self, unit: Any) -> Iterator[None]:
-        """Emit the lines of a unit. If the unit has failed before, each line passes the whole stage before the next
-        one is read, so that an error belongs to its line.
+        """Emit the lines of a unit. If the unit has failed before, each chunk of lines passes the whole stage before
+        the next one. From `unit.apart` on, each line does so, so that an error belongs to its line.
         """
         stream = self.stream_named("default")
         if unit.tries:
@@ -240,6 +240,18 @@ class LinesCell(SpoutCell):
         located = flag(self.user.config.get(TextFileSpout.EMIT_OFFSET, False))
         rows = unit.located() if located else ((text,) for text in unit.lines())
         cells = (self, *self.behind)
+        number = 0
+        while unit.apart is None or number < unit.apart:
+            unit.process_together(number)
+            if not (chunk := list(islice(rows, CHUNK))):
+                break
+            self.push([list(column) for column in zip(*chunk)], len(chunk), stream)
+            for cell in cells:
+                cell.drain()
+                cell.emitter.send_buffered()
+            yield
+            number += len(chunk)
+        unit.process_together(None)
         # The writer of a sink may refuse a row, and it gets the rows of a step together.
         lines = 1 if any(isinstance(cell, SinkCell) for cell in cells) else APART
         for number, row in enumerate(rows, 1):

@@ -26,6 +26,7 @@ from heronpy.batch.stages import Stage, divide
 from heronpy.common.engine_settings import BatchSettings, IngestSettings
 from heronpy.common.errors import AnswerError, GaveUpError, HeronError
 from heronpy.common.folders import read_own
+from heronpy.common.host import this_host
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.settings import Resolved, settings_for
 from heronpy.common.units import counted, format_bytes
@@ -157,8 +158,13 @@ class Steps:
         if self._like is not None:
             files = files_of(self._like, self._like_stage(stage))
             return [one.file.size for one in files if one.file.state is not FileState.LATE]
-        patterns = [parse(one) for one in self.text_of(stage).paths]
-        return [entry.size for entry in Scanner(patterns).look().files]
+        paths = self.text_of(stage).paths
+        entries = Scanner([parse(one) for one in paths]).look().files
+        if not entries:
+            # The submit has found some, so this host does not have them, or they are gone.
+            named = paths[0] if len(paths) == 1 else f"any of {', '.join(paths)}"
+            raise self.fail(f"on host {this_host().name} no file matches {named}, which spout '{stage.spout}' reads")
+        return [entry.size for entry in entries]
 
     def _like_stage(self, stage: Stage) -> Stage:
         """Return the stage of the same spout in the run whose input this run takes."""

@@ -63,7 +63,12 @@ class Attempt:
             self._writer = self._opened(self._stage)
         while True:
             began = time.monotonic()
-            rows = self._taken()
+            try:
+                rows = self._taken()
+            except RowError:
+                if not self._begins_apart():
+                    raise
+                return None
             try:
                 if not rows:
                     return self._finish(self._writer)
@@ -71,6 +76,8 @@ class Attempt:
             except (OSError, MovedError, MemoryError):
                 raise
             except Exception as error:
+                if self._begins_apart():
+                    return None
                 if self._exact:
                     # Many rows usually come from many lines.
                     of_many = bool(rows) and getattr(rows[0], "num_rows", 1) != 1
@@ -112,6 +119,15 @@ class Attempt:
                 pass
         if self._stage is not None:
             self._stages.discard(self._stage)
+
+    def _begins_apart(self) -> bool:
+        """If one of several lines that were processed together has failed, restart the attempt to find this line."""
+        first = self._unit.together
+        if not self._exact or first is None or self._unit.apart is not None:
+            return False
+        self._begin_anew()
+        self._unit.apart = first
+        return True
 
     def _begin_anew(self) -> None:
         """Restart the attempt row by row, to find the row that cannot be written."""

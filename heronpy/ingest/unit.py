@@ -129,6 +129,11 @@ class LogUnit:
         self._left: Iterator[str] | None = None
         self._count = 0
         self._broken: HeronError | None = None
+        #: After a failure, the number of the first line that is processed one by one, so that an error belongs to it;
+        #: None if the earlier lines of the unit are not known to be harmless, and no process has died.
+        self.apart: int | None = None if work.raised else 0
+        #: The number of the first of the lines that are processed together at present; None if they are not.
+        self.together: int | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -192,15 +197,21 @@ class LogUnit:
             self._blame_nothing()
             yield block
 
+    def process_together(self, first: int | None) -> None:
+        """Record that the lines from number `first` on are processed together; None: one by one again."""
+        self.together = first
+        if first is not None and self._page is not None:
+            self._page.clear()
+
     # ---- for the worker ---------------------------------------------------------------------
     @property
     def suspect(self) -> Line | None:
         """Return the part of the last returned line that lies in the unit.
 
-        None if blocks were returned, or if a line after the last line of a block was requested. The function then has
-        several lines, and the last one is not more suspect than the others.
+        None if blocks were returned, if lines are processed together, or if a line after the last line of a block was
+        requested. The function then has several lines, and the last one is not more suspect than the others.
         """
-        if self._chunk is None or self._block is None:
+        if self._chunk is None or self._block is None or self.together is not None:
             return None
         index = self._last
         if self._offsets is None:

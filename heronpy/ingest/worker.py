@@ -40,8 +40,6 @@ from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 SLICE_S = 0.05
 #: Pause in seconds after a file has moved or the table's disk has failed.
 MOVED_S, DISK_S = 0.5, 2.0
-#: Beginning of the error of a unit whose worker process has ended.
-ENDED = "the worker ended: "
 #: Interval in seconds at which unreadable logs are reported.
 TELL_S = 30.0
 #: Interval in seconds at which the first worker asks the ledger for the backlog, between two units.
@@ -151,7 +149,7 @@ class LogWorker(Spout):
     def _farewell(self, after: str) -> requests.GiveBack:
         """Return the request that reports the predecessor's unit, and whether the unit may have killed the process."""
         suspect = self._page.read() if after in OWN_FAULT else None
-        error = f"{ENDED}{after}" if after else ""
+        error = f"{requests.ENDED}{after}" if after else ""
         unit, line = (suspect.unit, suspect.line) if suspect is not None else (0, None)
         return requests.GiveBack(after in OWN_FAULT, error, unit=unit, line=line, memory=after == "oom")
 

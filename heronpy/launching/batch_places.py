@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
-from heronpy.batch.stages import BatchRefusedError, Stage
+from heronpy.batch.stages import BatchRefusedError, Stage, divide
+from heronpy.common.redaction import redacted
 from heronpy.connectors.files.options import FOLDER
 from heronpy.connectors.textfiles.line_share import absolute_patterns
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.growing.patterns import parse
 from heronpy.growing.scan import Scanner
-from heronpy.plan.component_config import component_config, config_of
+from heronpy.plan.component_config import SerializedValue, component_config, config_of
 from heronpy.proto import components_of, topology_pb2
+
+#: Number of characters of the input of a spout that an error shows.
+SHOWN_MAX: Final = 500
 
 
 def check_input(topology: topology_pb2.Topology, stages: Sequence[Stage]) -> None:
@@ -21,7 +26,7 @@ def check_input(topology: topology_pb2.Topology, stages: Sequence[Stage]) -> Non
     for stage in stages:
         if stage.source != "lines":
             continue
-        patterns = absolute_patterns(component_config(topology, stage.spout, load=True)[TextFileSpout.PATHS])
+        patterns = _patterns(topology, stage.spout)
         try:
             scan = Scanner([parse(one) for one in patterns], files_max=1, no_match="").look()
         except ValueError as error:
@@ -32,6 +37,61 @@ def check_input(topology: topology_pb2.Topology, stages: Sequence[Stage]) -> Non
         refused = [f"{path} {why}" for path, why in scan.refused.items() if why]
         why = refused[0] if refused else "check the path, and quote a pattern in the shell"
         raise BatchRefusedError(f"no file matches {named}, which spout '{stage.spout}' reads; {why}")
+
+
+def refuse_other_input(
+    run: str,
+    before: topology_pb2.Topology,
+    topology: topology_pb2.Topology,
+    stages: Sequence[Stage],
+    resume: bool,
+) -> None:
+    """BatchRefusedError if a command that would continue an unfinished run gives a spout other input.
+
+    `before`: the topology of the run. `resume`: whether the user keeps the units of another program, and so the
+    splits that it listed.
+    """
+    known = {(stage.spout, stage.source) for stage in divide(before)}
+    for stage in stages:
+        name = stage.spout
+        if not name or (name, stage.source) not in known:
+            continue
+        if stage.source == "lines":
+            old, new = (" and ".join(_patterns(one, name)) for one in (before, topology))
+            verb, fix = "reads", "repeat the command with the input of the run, or give"
+        elif not resume:
+            old, new = _differences(*(_plain(components_of(one)[name]) for one in (before, topology)))
+            verb, fix = "has", "repeat the command with the same values, or give --resume to keep the input of the run,"
+        else:
+            continue
+        if old != new:
+            raise BatchRefusedError(
+                f"run {run} has not finished, and its spout '{name}' {verb} {_short(old)}, but this command"
+                f" gives {_short(new)}; {fix} --fresh or another name to start a new run"
+            )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+
+
+def _patterns(topology: topology_pb2.Topology, spout: str) -> list[str]:
+    paths = component_config(topology, spout)[TextFileSpout.PATHS]
+    return absolute_patterns(paths.load() if isinstance(paths, SerializedValue) else paths)
+
+
+def _plain(part: topology_pb2.Spout | topology_pb2.Bolt) -> dict[str, Any]:
+    """The configuration of a component; an object that is not plain data counts as None."""
+    return {
+        key: value.plain() if isinstance(value, SerializedValue) else value for key, value in config_of(part).items()
+    }
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, str]:
+    """The parts of two configurations that differ, as texts."""
+    keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+    both = (", ".join(f"{key}={redacted(one.get(key), key)!r}" for key in keys) for one in (old, new))
+    return next(both), next(both)
 
 
 def check_output(topology: topology_pb2.Topology) -> None:

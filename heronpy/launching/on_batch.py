@@ -30,7 +30,7 @@ from heronpy.connectors.spark.requirements import check_master, check_spark, spa
 from heronpy.ingest.keys import has_only_units, until_now
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.launching import submission
-from heronpy.launching.batch_places import check_input, check_output
+from heronpy.launching.batch_places import check_input, check_output, refuse_other_input
 from heronpy.launching.model import Loaded, Warn, unheard
 from heronpy.launching.old_runs import forget
 from heronpy.launching.on_engine import SQLITE, file_problems, store_problems
@@ -123,11 +123,14 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
     with runs.locked():
         # Check again, because a command that held the lock until now may have started the topology.
         submission.refuse_taken(session, topology.name)
+        runs.refuse_full()
         if flags.like:
             check_like(runs.named(flags.like), stages)
         code = code_digest(submission.keep(loaded).package or "", topology)
         newest = runs.newest() if not flags.fresh else None
         before = newest.record if newest is not None else None
+        if newest is not None and before is not None and not (before.has_ended or before.like or flags.like):
+            refuse_other_input(before.run, newest.topology, topology, stages, flags.resume)
         continues = goes_on(before, Wanted(code, flags.resume, flags.fresh, flags.like, flags.hold))
         if newest is not None and before is not None and continues:
             run = newest

@@ -11,20 +11,23 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
-from heronpy import Bolt, Grouping, Spout, TopologyBuilder
+from heronpy import Bolt, Grouping, Split, Spout, TopologyBuilder
 from heronpy.api.component.component_spec import GlobalStreamId
-from heronpy.batch import keeper
+from heronpy.batch import keeper, steps
 from heronpy.batch.exchange import BucketWriter
 from heronpy.batch.keeper import BatchKeeper
+from heronpy.batch.mending import failing
 from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Runs, refuse_unfinished
 from heronpy.batch.stages import BatchRefusedError, divide
 from heronpy.cli.exits import USAGE, exit_code_of
-from heronpy.common.errors import ConfigError, GaveUpError, TopologyError
+from heronpy.common.errors import ConfigError, GaveUpError, StateError, TopologyError
 from heronpy.connectors.files import FileSink
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.connectors.unit_output import StagedRows
 from heronpy.ingest.ledger.commands import Show
-from heronpy.launching.batch_places import check_input, check_output
+from heronpy.launching.batch_places import check_input, check_output, refuse_other_input
+from heronpy.storage.locations import open_location
 from tests.batch.inside import InsideRun
 from tests.batch.programs import splits
 from tests.batch.programs.visits import topology
@@ -248,6 +251,37 @@ def test_input_that_does_not_exist_is_refused(tmp_path: Path, pattern: str, word
         check_input(made, divide(made))
 
 
+def reading(spout: type, config: dict[str, Any]) -> TopologyBuilder:
+    builder = TopologyBuilder("visits")
+    lines = builder.add_spout("lines", spout, par=1, config=config)
+    builder.add_spec(FileSink.spec("store", {lines: Grouping.SHUFFLE}, folder="/out"))
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("spout", "before", "now", "resume", "words"),
+    [
+        (TextFileSpout, {"textfile.paths": "/a/*.log"}, {"textfile.paths": ["/a/*.log"]}, False, ""),
+        (TextFileSpout, {"textfile.paths": "/a"}, {"textfile.paths": "/a", "textfile.skip_header": 1}, True, ""),
+        (TextFileSpout, {"textfile.paths": "/a"}, {"textfile.paths": "/b"}, True, "reads /a, but this command gives /b; "),
+        (TextFileSpout, {"textfile.paths": ["/a"]}, {"textfile.paths": ["/a", "/b"]}, False, "gives /a and /b; .*input"),
+        (TextFileSpout, {"textfile.paths": "/a" * 999}, {"textfile.paths": "/b"}, True, r"(/a){250}\.\.\., but .* /b; "),
+        (splits.Numbers, {"splits": 1}, {"splits": 1}, False, ""),
+        (splits.Numbers, {"paths": ["/a"]}, {"paths": ["/b"]}, True, ""),
+        (splits.Numbers, {"paths": ["/a"]}, {"paths": ["/b"]}, False, r"has paths=\['/a'\], but .*paths=\['/b'\]; .*--resume to keep"),
+        (splits.Numbers, {}, {"password": "hunter2"}, False, "has password=None, but this command gives password='(?!hunter2)"),
+    ],
+)  # fmt: skip
+def test_an_unfinished_run_does_not_go_on_with_other_input(
+    spout: type, before: dict[str, Any], now: dict[str, Any], resume: bool, words: str
+) -> None:
+    """It would process the units of the old input under the new name."""
+    old, new = (reading(spout, config).build() for config in (before, now))
+    said = f"run visits/3 has not finished, and its spout 'lines' .*{words}.*--fresh or another name"
+    with pytest.raises(BatchRefusedError, match=said) if words else nullcontext():
+        refuse_other_input("visits/3", old, new, divide(new), resume)
+
+
 def test_an_output_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     check_output(topology("visits", "/logs", f"{tmp_path}/new/out").build())
@@ -273,14 +307,14 @@ def test_only_patterns_of_users_are_said_to_match_no_file(tmp_path: Path, monkey
 
 def test_a_batch_folder_that_cannot_be_written_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs(tmp_path / "batch", "visits")
-    for failing in (PermissionError(errno.EACCES, "Permission denied"), OSError(errno.EROFS, "Read-only file system")):
+    for problem in (PermissionError(errno.EACCES, "Permission denied"), OSError(errno.EROFS, "Read-only file system")):
 
-        def refuse(folder: Path, error: OSError = failing) -> None:
+        def refuse(folder: Path, error: OSError = problem) -> None:
             raise error
 
         with (
             monkeypatch.context() as patch,
-            pytest.raises(ConfigError, match=rf"{tmp_path}/batch/visits cannot be written \({failing.strerror}\); set"),
+            pytest.raises(ConfigError, match=rf"{tmp_path}/batch/visits cannot be written \({problem.strerror}\); set"),
         ):
             patch.setattr("heronpy.batch.run.make_folders", refuse)
             with runs.locked():
@@ -289,3 +323,128 @@ def test_a_batch_folder_that_cannot_be_written_is_bad_input(tmp_path: Path, monk
     with pytest.raises(ConfigError, match=r"cannot be written \(Permission denied\)") as raised, runs.locked():
         pass
     assert exit_code_of(raised.value) == USAGE
+
+
+def test_a_disk_that_is_full_from_the_start_is_named_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "4", "300"), monkeypatch)
+    make, failures = steps.make_record, iter(range(3))
+
+    def full(path: Path, data: bytes) -> None:
+        if next(failures, None) is not None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        make(path, data)
+
+    monkeypatch.setattr(steps, "make_record", full)
+    run.start(workers=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("heronpy.batch.run.full_folder", lambda folder: folder)
+        assert run.run.waits_for == f"the disk of {run.run.folder} is full; free space on it, and the run goes on"
+    assert not run.run.waits_for
+    run.to_the_end()
+    outages = [said for task in run.tasks for said in task.delegate.outages]
+    assert outages[0] == f"the disk of {run.run.folder} is full" and outages[-1] == ""
+    run.close()
+    assert sum(row["sum"] for row in rows_of(tmp_path / "out")) == sum(range(1200))  # type: ignore[misc]
+
+
+def test_a_submit_to_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(tmp_path / "batch", "visits")
+    words = rf"the disk of {tmp_path}/batch/visits, the folder of batch runs, is full; free space .*heron.batch.folder"
+    with runs.locked():
+        runs.refuse_full()
+        monkeypatch.setattr("heronpy.batch.run.full_folder", lambda folder: folder)
+        with pytest.raises(StateError, match=words):
+            runs.refuse_full()
+
+    def full(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("heronpy.batch.run.make_folders", full)
+    with pytest.raises(StateError, match=words), runs.locked():
+        pass
+
+
+def test_a_disk_that_fills_up_before_a_stage_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "4", "300"), monkeypatch)
+    run.start(workers=0)
+    monkeypatch.setattr("heronpy.batch.mending.full_folder", lambda folder: folder)
+    with pytest.raises(GaveUpError, match=rf"^the disk of {run.run.folder} is full; fix the cause"):
+        with failing(run.tasks[0]._steps):  # noqa: SLF001
+            raise OSError(errno.ENOSPC, "No space left on device")
+    run.close()
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_no_splits_are_a_finished_run_behind_which_a_stream_begins_at_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follows: bool
+) -> None:
+    asked: list[list[Split]] = []
+
+    def state(self: Any, listed: list[Split], index: int, tasks: int) -> dict[str, int]:
+        asked.append(listed)
+        return {"offset": 0} if follows else {}
+
+    monkeypatch.setattr(splits.Numbers, "follow_state", state)
+    builder = splits.topology("sums", str(tmp_path / "out"), "0", "30")
+    builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    run = InsideRun(tmp_path, builder, monkeypatch, saves=True)
+    run.start()
+    run.to_the_end()
+    run.close()
+    record = run.run.record
+    assert (record.state, record.boundary, record.keys) == (RunState.FINISHED, "0 splits", 0)
+    assert not rows_of(tmp_path / "out") and asked == [[], []]
+    spout = [one for one in open_location(record.savepoint)[1].tasks if one.component == "numbers"]
+    # Either the State of `follow_state`, or no split that the stream would skip.
+    assert [one.stateful for one in spout] == ([True, True] if follows else [False])
+    assert not any(keyed.keys for one in spout for keyed in one.keyed)
+
+
+def test_a_host_that_has_no_input_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The submit checks its own host only; a run without input would show an empty result."""
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(tmp_path / "out")), monkeypatch)
+    run.start()
+    with pytest.raises(
+        GaveUpError, match=r"^on host \S+ no file matches \S+/logs/\*\.log, which spout 'lines' reads; fix"
+    ):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED and "no file matches" in run.run.record.cause
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "EFFECTIVELY_ONCE"])
+def test_a_host_that_cannot_write_the_output_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    write(tmp_path / "logs" / "a.log", 30)
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out"
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(out), mode=mode), monkeypatch)
+    run.start(workers=1)
+    with pytest.raises(GaveUpError, match=rf"Not a directory: '{out}.*'; fix the cause") as raised:
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED and "\n" not in str(raised.value)
+
+
+def test_input_that_is_gone_before_any_attempt_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker gets its units then, so the run would wait for ever."""
+    monkeypatch.setattr(keeper, "STALLED_S", 0.5)
+    log = tmp_path / "logs" / "a.log"
+    write(log, 3000)
+    run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(tmp_path / "out")), monkeypatch)
+    run.start(workers=0)
+    (task,) = run.tasks
+    assert isinstance(task, BatchKeeper)
+    while task._step_now is None or task._watch is None or not task._asking.ask(Show()).units:  # noqa: SLF001
+        task.next_tuple()
+    log.unlink()
+    words = (
+        rf"stage 1 \(lines, parse\) has processed nothing for 0 s: {log} was deleted or replaced after the run began"
+    )
+    with pytest.raises(GaveUpError, match=words):
+        run.to_the_end(30)
+    run.close()
+    assert run.run.record.state is RunState.FAILED

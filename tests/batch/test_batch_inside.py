@@ -22,6 +22,7 @@ from heronpy.batch.keeper import BatchKeeper
 from heronpy.batch.mending import failing, mend, note_damage
 from heronpy.batch.record import RunState
 from heronpy.batch.run import RUN
+from heronpy.batch.sources import LinesCell
 from heronpy.batch.stages import BatchRefusedError, divide
 from heronpy.batch.steps import Steps
 from heronpy.batch.worker import FAILED, BatchWorker
@@ -475,3 +476,54 @@ def test_the_number_of_workers_does_not_show(tmp_path: Path, monkeypatch: pytest
 
 #: What the first number of workers gave.
 EQUAL: dict[str, tuple[bytes, list[bytes]]] = {}
+
+
+class WrongFor(Bolt):
+    """Refuses one line, a number of times."""
+
+    outputs: ClassVar[list[Any]] = ["line"]
+    left: ClassVar[int] = 0
+
+    def process(self, tup: Any) -> None:
+        if tup.values[0] == "wrong /page" and WrongFor.left:
+            WrongFor.left -= 1
+            raise LookupError("wrong")
+        self.emit(tup.values[:1])
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+@pytest.mark.parametrize("bad", [0, 1500, 2999])
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_repeated_unit_passes_most_lines_together_and_names_the_one_at_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, bad: int, offsets: bool
+) -> None:
+    """Line by line, a try after a failure costs about 16 times the first one."""
+    WrongFor.left = times
+    texts = ["right /page"] * 3000
+    texts[bad] = "wrong /page"
+    (tmp_path / "in.log").write_text("".join(f"{text}\n" for text in texts))
+    builder = TopologyBuilder("lines")
+    config = {TextFileSpout.PATHS: str(tmp_path / "in.log"), TextFileSpout.EMIT_OFFSET: offsets}
+    spout = builder.add_spout("lines", TextFileSpout, par=1, config=config)
+    bolt = builder.add_bolt("wrong", WrongFor, par=1, inputs={spout: Grouping.SHUFFLE})
+    builder.add_spec(FileSink.spec("store", {bolt: Grouping.SHUFFLE}, folder=str(tmp_path / "out"), fields=["line"]))
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    pushed: list[int] = []
+    push = LinesCell.push
+
+    def counted(self: LinesCell, columns: Any, size: int, stream: Any) -> None:
+        pushed.append(size)
+        push(self, columns, size, stream)
+
+    monkeypatch.setattr(LinesCell, "push", counted)
+    run.start()
+    if times == 1:
+        run.to_the_end()
+        assert len(rows_of(tmp_path / "out")) == 3000 and len(pushed) <= 6
+    else:
+        place = rf"in\.log bytes {12 * bad}-{12 * bad + 12}: UserCodeError: component wrong: "
+        with pytest.raises(GaveUpError, match=place):
+            run.to_the_end()
+        # A first try, and two that pass the lines of one step one by one.
+        assert len(pushed) <= 3 + 2 * (3 + 2 + 1024)
+    run.close()

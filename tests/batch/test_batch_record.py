@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import BatchRunError, Runs, run_folders
+from heronpy.batch.stages import BatchRefusedError
 from heronpy.batch.topology import KEEPER, WORKER, left_out, run_topology, worker_config
 from heronpy.clusters.session import Session
 from heronpy.common.errors import NodeExistsError, TopologyError
@@ -79,6 +80,26 @@ def test_a_command_leaves_a_run_alone_that_another_one_has_just_started(
         on_batch.begun(session, Loaded(built, None, None), on_batch.Flags("batch", fresh=True)),
     ):
         pass
+    assert runs.numbers() == [1] and run.record == before
+
+
+def test_a_repeated_command_with_other_input_is_refused_and_leaves_the_run_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setattr(on_batch.submission, "refuse_taken", lambda *_: None)
+    monkeypatch.setattr(on_batch, "checked_settings", lambda *_: resolve("local", (), {}, {}, ()))
+    runs = Runs(tmp_path / "batch" / "local", "visits")
+    with runs.locked():
+        run = runs.begin(replace(NEWEST, state=RunState.FAILED), topology("visits", "/logs/*.log", "/tmp").build())
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local")))
+    before, other = run.record, topology("visits", "/others/*.log", "/tmp").build()
+    for flags in (on_batch.Flags("batch"), on_batch.Flags("batch", resume=True)):
+        with (
+            pytest.raises(BatchRefusedError, match=r"visits/1 .* reads /logs/\*\.log, but .* gives /others/\*\.log;"),
+            on_batch.begun(session, Loaded(other, None, None), flags),
+        ):
+            pass
     assert runs.numbers() == [1] and run.record == before
 
 

@@ -244,6 +244,8 @@ def test_a_held_run_needs_no_spark_and_can_be_compared(tmp_path: Path, monkeypat
 
 
 def test_an_empty_input_calls_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "empty.log").touch()
     run = SparkRun(tmp_path, builder_of(tmp_path, ("store", count_calls, "table")), monkeypatch)
     run.start()
     run.to_the_end()

@@ -238,12 +238,15 @@ def test_after_the_last_unit_the_command_and_the_table_say_what_is_done() -> Non
     done = msgspec.structs.replace(working, stages=[stages[0], writing], ends_in_s=0.0)
 
     def said(found: Progress) -> tuple[str, str]:
-        begun: Any = SimpleNamespace(run=SimpleNamespace(progress=found), stages=found.stages)
+        run = SimpleNamespace(progress=found, waits_for="")
+        begun: Any = SimpleNamespace(run=run, stages=found.stages)
         return BatchSubmit(begun, word_count(), ()).progress(), table_of(found).rows[1][-1]
 
     assert said(working) == ("stage 2 of 2 (count): 1 of 2 units, 10B, 0s left", "0s")
     assert said(done) == ("stage 2 of 2 (count): 2 of 2 units, 20B, writing the output", "writing the output")
     assert table_of(stopped(done)).rows[1][-1] == ""
+    ended = msgspec.structs.replace(done, stages=[stages[0], msgspec.structs.replace(writing, state="finished")])
+    assert said(ended)[0] == "2 stages, all done"
     # A unit that is tried again.
     again = msgspec.structs.replace(stages[1], done=0, bytes_done=0, in_work=1, next_try=2, tries_max=3)
     retried = msgspec.structs.replace(working, stages=[stages[0], again], ends_in_s=None)

@@ -24,6 +24,7 @@ from heronpy.ingest.ledger.commands import (
     Show,
 )
 from heronpy.ingest.ledger.requests import (
+    ENDED,
     Alive,
     Brake,
     Collect,
@@ -44,6 +45,7 @@ from heronpy.ingest.ledger.requests import (
     ReportScan,
     SeenFile,
     ShowAlive,
+    TryFailed,
     Work,
 )
 from heronpy.ingest.ledger.types import DispatchState, File, FileState, Kind, Pace, Span, SpanState
@@ -441,6 +443,23 @@ def test_the_silent_lose_their_leases() -> None:
     world.now += 11.5
     work = lease(world, 2)  # of the same container, as the holder may be dead
     assert (work.attempt, work.backup) == (2, False)
+
+
+def test_work_says_whether_its_last_try_ended_with_an_exception() -> None:
+    """Then its lines may be processed together, because the process that finds an error survives."""
+    world = world_of()
+    see(world, "a", 100)
+    world.ask(world.keepers[0], Cut())
+    work = lease(world)
+    assert not work.raised
+    world.ask(world.workers[0], TryFailed(work.unit, work.attempt, 1, "ValueError: boo", None))
+    world.now += 5.0
+    work = lease(world)
+    assert work.tries == 1 and work.raised
+    world.ask(world.workers[0], GiveBack(True, f"{ENDED}crashed", own=True))
+    world.now += 5.0
+    work = lease(world)
+    assert work.tries == 2 and not work.raised
 
 
 def test_a_successor_gives_back_and_only_own_deaths_count() -> None:

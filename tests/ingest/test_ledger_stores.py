@@ -268,6 +268,16 @@ def test_only_what_can_be_asked_again_does_not_wait_for_the_disk(tmp_path: Path)
     store.close()
 
 
+def test_a_full_disk_of_the_ledger_is_named(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "ledger.db")
+    with pytest.raises(LedgerAwayError, match=r"ledger\.db cannot be used now \(its disk is full: free space on it\)"):
+        with store._transaction("BEGIN IMMEDIATE") as connection:
+            connection.execute("CREATE TABLE large (value)")
+            connection.execute("PRAGMA max_page_count = 1")
+            connection.execute("INSERT INTO large VALUES (zeroblob(1000000))")
+    store.close()
+
+
 def test_the_log_of_sqlite_is_lost_from_its_end_only(tmp_path: Path) -> None:
     """As after a cut of the power: whatever part of the log is left, the rows are sound, and what lasts is there."""
     path = tmp_path / "l" / "ledger.db"

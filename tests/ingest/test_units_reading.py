@@ -80,6 +80,22 @@ def test_a_page_tells_the_successor_at_which_line_a_worker_was(tmp_path: Path) -
     assert SuspectPage(tmp_path / "pages", "w-1").read() is None
 
 
+def test_lines_that_are_processed_together_are_not_suspect(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("one\ntwo\nthree\n")
+    page = SuspectPage(tmp_path / "pages", "w-1")
+    unit = unit_of(tmp_path, chunk(tmp_path / "a.log", 0, 14), page=page, tries=1)
+    lines = unit.lines()
+    next(lines)
+    unit.process_together(1)
+    assert page.read() is None
+    next(lines)
+    assert page.read() is None and unit.suspect is None
+    unit.process_together(None)
+    next(lines)
+    found = page.read()
+    assert found is not None and found.line == unit.suspect == Line(1, 8, 14)
+
+
 def test_another_file_at_the_path_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text("one\n")

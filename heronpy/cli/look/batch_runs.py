@@ -34,6 +34,8 @@ def show_progress(target: Target, topology: str, as_json: bool, common: Common) 
         print_json(msgspec.to_builtins(found))
     else:
         print_progress(found)
+        if run is own and run.waits_for:
+            say_labelled("waits", run.waits_for)
 
 
 def print_progress(found: Progress) -> None:

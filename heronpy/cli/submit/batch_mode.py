@@ -47,13 +47,16 @@ class BatchSubmit:
     def progress(self) -> str:
         """The progress of the run in one line."""
         assert self._begun.run is not None
+        if waits_for := self._begun.run.waits_for:
+            return clean(waits_for)
         found = self._begun.run.progress
         now = next((one for one in found.stages if one.state == "running"), None)
         failed = next((one for one in found.stages if one.state == "failed"), None)
         if failed is not None:
             return f"stage {failed.number} of {len(found.stages)} ({', '.join(failed.components)}) has failed"
         if now is None:
-            return f"{counted(len(self._begun.stages), 'stage')}, none in progress"
+            is_done = bool(found.stages) and all(one.state == "finished" for one in found.stages)
+            return f"{counted(len(self._begun.stages), 'stage')}, {'all done' if is_done else 'none in progress'}"
         told = ends_in(found)
         ends = f", {told}{'' if told == WRITING else ' left'}" if told else ""
         units = f"{now.done:,} of {now.units:,} units{in_work(now)}, {format_bytes(now.bytes_done)}"

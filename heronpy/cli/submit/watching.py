@@ -47,17 +47,18 @@ class Watch:
         if terminal:
             live(self._session, looks)
         else:
-            before = ""
+            before: list[str] = []
             for status, rows in looks:
                 units = pipelines.lines(pipelines.ask(self._session, status))
                 if self._progress is None:
                     say(" | ".join(map(clean, [_line(status, rows), *units])))
                     continue
                 told = self._progress()
+                said = [summary.state_text(status), *units, told]
                 # Spark may write for an hour.
-                if not (told.endswith(WRITING) and told == before):
+                if not (told.endswith(WRITING) and said == before):
                     say(" | ".join(map(clean, [_line(status, [], with_cause=False), *units, told])))
-                before = told
+                before = said
         assert self.last is not None
         return self.last
 

@@ -65,7 +65,7 @@ class _Submit(click.Command):
 @click.option("--allow-dropped-state", is_flag=True, help="With --restore: drop the state of components that are gone.")
 @click.option("--mode", type=_Mode(("stream", "batch", "auto")), default="stream", show_default=True,
               help="batch: process bounded input stage by stage, and end; auto: batch where possible.")  # fmt: skip
-@click.option("--as", "like", metavar="RUN", default="", help="With --mode batch: take the input of this finished run.")
+@click.option("--as", "like", metavar="RUN", help="With --mode batch: take the input of this finished run.")
 @click.option("--hold", is_flag=True, help="With --mode batch: publish nothing, for 'heron compare'.")
 @click.option("--resume", is_flag=True,
               help="With --mode batch: continue an unfinished run, even though the program has changed.")  # fmt: skip
@@ -120,6 +120,9 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
 
 
 def _check_mode(flags: dict[str, Any]) -> None:
+    if flags["like"] == "":
+        raise click.UsageError("--as needs the name of a run, such as visits/1")
+    flags["like"] = flags["like"] or ""
     if flags["mode"] == "stream":
         for name, given in (
             ("--as", flags["like"]),

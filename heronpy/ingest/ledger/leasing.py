@@ -148,8 +148,9 @@ def _hand_out(
     chunks = draft.chunks(unit.id, who.site)
     if unit.halve:
         return requests.Halve(unit.id, attempt, pipeline.generation, unit.bytes, chunks)
+    raised = bool(unit.error) and not unit.error.startswith(requests.ENDED)
     return requests.Work(
-        unit.id, attempt, pipeline.generation, unit.bytes, chunks, holds_s, unit.tries, backup, pipeline.ledger
+        unit.id, attempt, pipeline.generation, unit.bytes, chunks, holds_s, unit.tries, backup, pipeline.ledger, raised
     )
 
 

@@ -395,6 +395,10 @@ class GiveBack(Request[Returned], frozen=True):
     memory: bool = False
 
 
+#: Beginning of the error of a unit whose worker process has ended.
+ENDED = "the worker ended: "
+
+
 class Work(Struct, frozen=True):
     """Process these chunks, stage the rows, and commit. `until_s`: seconds until another process may take a backup."""
 
@@ -409,6 +413,8 @@ class Work(Struct, frozen=True):
     backup: bool = False
     #: See `Pipeline.ledger`.
     ledger: str = ""
+    #: Whether the last try ended with an exception, so that its process survived.
+    raised: bool = False
 
 
 class Halve(Struct, frozen=True):

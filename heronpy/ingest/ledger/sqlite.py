@@ -8,7 +8,6 @@ time continues from the latest time in the rows, all leases are void, and all pr
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import random
@@ -20,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from heronpy.common.disk_space import full_folder, is_full_error
 from heronpy.common.errors import ConfigError, LedgerAwayError, LedgerError, RemovedLedgerError
 from heronpy.common.folders import check_root, make_folders
 from heronpy.common.host import this_host
@@ -178,11 +178,17 @@ class SqliteStore:
         except sqlite3.OperationalError as error:
             self._close()
             raise LedgerAwayError(
-                f"the ledger {self._path} cannot be used now ({error}); workers and keepers retry"
+                f"the ledger {self._path} cannot be used now ({self._why(error)}); workers and keepers retry"
             ) from None
         except sqlite3.DatabaseError as error:
             self._close()
             raise self._damaged(error) from None
+
+    def _why(self, error: sqlite3.OperationalError) -> str:
+        """The reason of an error; without space SQLite may only say that there is an error of the disk."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        without_space = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and full_folder(self._path.parent)
+        return "its disk is full: free space on it" if code == sqlite3.SQLITE_FULL or without_space else str(error)
 
     def _begin(self, connection: sqlite3.Connection, waiters: Waiters, begin: str) -> None:
         """Wait for a turn in short pauses, because SQLite's own pauses grow to 100 ms and often favour the latest
@@ -299,7 +305,7 @@ class SqliteStore:
 
     def _unopened(self, error: OSError) -> LedgerError:
         why = f"the ledger {self._path} cannot be opened: {error.strerror}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full_error(error):
             return LedgerAwayError(f"{why}; free space on its disk")
         return LedgerError(why)
 
