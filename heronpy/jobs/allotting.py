@@ -347,7 +347,7 @@ def check_maximum(job: str, before: View | None, after: View) -> None:
 def check_fixed(store: Store, job: str, before: View | None, after: View) -> None:
     """Raise RequestError if a change, or a new job (without `before`), rescales a component that cannot be rescaled.
 
-    The scaler has seen which components cannot be rescaled. A component whose class keeps a plain State is known before.
+    The scaler has seen which components these are. A component whose class keeps a plain State is known before that.
     """
     document = after.document
     for one, tasks, why, seen in _fixed(store, job, after):
