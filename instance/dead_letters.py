@@ -32,8 +32,8 @@ FIELDS = ("payload", "traceback", "task", "tries")
 def headline(why: str) -> str:
     """Return the type of a traceback's final exception and the first line of its text; else the last line.
 
-    Lines of a traceback are indented, and the text of an exception may have many lines, so it is the first line
-    after the last header that is not indented.
+    Lines of a traceback are indented, and the text of an exception may have many lines, so the headline is the first
+    unindented line after the last header.
     """
     lines = why.strip().splitlines() or ["no reason is known"]
     headers = [number for number, line in enumerate(lines) if line == "Traceback (most recent call last):"]

@@ -5,8 +5,9 @@ frames is bounded: a task that sends rarely sends at once; one that sends often 
 send, and tuples emitted until then are sent together. A tuple waits at most `longest_s` at any rate, and there are at
 most 1 / `longest_s` sends a second.
 
-A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer, and twice as long
-between two sends while it stays so, because waiting earns it the credit of silence. Its tuples are late anyway because
+A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer. While it stays
+saturated, it waits twice as long between two sends, because the wait itself counts as silence. Its tuples are late
+anyway because
 of the queue, and fewer frames make them less late. Otherwise frames would become small just when every core is in use,
 because time without a core would count as waiting.
 
@@ -66,8 +67,8 @@ def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
     """Return the pause before the next call of a spout that has emitted nothing for `silent_s`, within the limits.
 
     While tuples keep coming, each call that emits nothing is followed by a short pause, and pauses grow with the time
-    without a tuple: soon to a tenth of a second, and later slowly. So a new record waits for at most a twentieth of the
-    silence before it, and no longer than `SOON_S` unless that silence was long; then for at most a fiftieth of it. A
+    without a tuple: soon to a tenth of a second, and later slowly. So a new record waits for at most a twentieth of
+    the silence before it, up to `SOON_S`. After a long silence it waits for at most a fiftieth of the silence. A
     spout with a silent source costs few wake-ups, because a wake-up costs more the longer the process has slept.
     """
     grown_s = max(min(silent_s * SOON_GROWTH, SOON_S), silent_s * LATER_GROWTH)
@@ -119,7 +120,7 @@ class Linger:
 class AckLinger:
     """Decides when the acks of one bolt task may be sent.
 
-    A message of acks costs several processes a wake-up each, and the completion that follows it as much again. Only a
+    A message of acks costs several processes a wake-up each, and so does the completion that follows. Only a
     spout that has reached its limit of pending tuples waits for an ack. So while tuples keep coming, which shows that
     no spout waits for long, acks wait up to `LONGEST_S` for others. They go out
 

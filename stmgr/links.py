@@ -325,7 +325,8 @@ class Link:
     def probe(self) -> bool:
         """Request a reply if a frame may have been lost; return False if the peer is silent for too long.
 
-        The loss of a frame is detected when a later frame arrives; the loss of the last frame never would be (F14).
+        The loss of a frame is detected when a later frame arrives; without a probe, the loss of the last frame would
+        never be detected (F14).
         """
         unsettled = self.sent_frames != self.consumed_frames or self.queue or self.held or not self.granted_bytes
         if self.open and (unsettled or self.seq != self.probed):
@@ -390,7 +391,8 @@ class Link:
         return freed
 
     def _settle_oldest(self) -> int:
-        """Give back the credit of the oldest frame that owes it; return the frame's size, 0 without a frame.
+        """Return the credit of the oldest frame with unreturned credit; return the frame's size, or 0 if there is no
+        such frame.
 
         A frame that leaves a full queue returns the credit of the frame that has waited longest, not only its own.
         Otherwise senders would get no credit until all frames that came before the queue was full have left.

@@ -99,10 +99,11 @@ def replier(send: Callable[[bytes, bytes, bytes], bool], identity: bytes, epoch:
 
 
 class PendingLinks:
-    """Links of peers that are not in the plan yet: their frames wait until they are.
+    """Links of peers that are not in the plan yet: their frames wait until the plan contains the peers.
 
-    A new stream manager, or a new incarnation of one, may get the plan that names it before this one does. Until then
-    its identity is unknown: its frames are not accepted, its acks do not count, and it gets no credit. Bounded.
+    A new stream manager, or a new incarnation of one, may get the plan that names it before this stream manager does.
+    Until then its identity is unknown: its frames are not accepted, its acks do not count, and it gets no credit.
+    Bounded.
     """
 
     def __init__(self) -> None:

@@ -83,8 +83,8 @@ class Batch(Sequence[Tuple]):
     def take(self, places: Iterable[int]) -> Self:
         """Return the tuples at these indices, in this order, as a batch.
 
-        Use it to filter a batch, or to choose the anchors of outputs. `places` is a list or a NumPy array of indices; an index may
-        be repeated. Raises IndexError for an
+        Use it to filter a batch, or to choose the anchors of outputs. `places` are indices, such as a list or a NumPy
+        array; an index may be repeated. Raises IndexError for an
         index out of range, and TypeError for a boolean mask.
         """
         chosen = list(places)
@@ -99,8 +99,8 @@ class Batch(Sequence[Tuple]):
         """Return the columns as a `pyarrow.RecordBatch`: the batch that was sent, or one built from the values.
 
         The schema is that of the stream; if the stream declares none, types are inferred from the values. Raises
-        MissingLibraryError without pyarrow. Raises pyarrow's error for a value that has no Arrow type or does not have the
-        declared type.
+        MissingLibraryError without pyarrow. Raises pyarrow's error for a value that has no Arrow type or does not have
+        the declared type.
         """
         if self.record_batch is not None:
             return self.record_batch

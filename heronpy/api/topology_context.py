@@ -196,9 +196,9 @@ class TopologyContext:
         A key is a pair (log, number). A log is a unit of the source, such as a topic or a file; its partitions are
         counted from 0. Partition p of log L belongs to task `(stable_hash(L) + p) mod n` of the component's n tasks;
         `own(L, count)` of the mapping returns the numbers that belong to this task. When the parallelism changes
-        under EFFECTIVELY_ONCE, a partition moves to its new task with its value. In the other modes the mapping is in memory only:
-        `own` follows each change, and a partition that moves to this task has the value that this task stored last, if any.
-        `next_tuple` is called again after each change, even after `end_of_input`.
+        under EFFECTIVELY_ONCE, a partition moves to its new task with its value. In the other modes the mapping is in
+        memory only: `own` follows each change, and a partition that moves to this task has the value that this task
+        stored last, if any. `next_tuple` is called again after each change, even after `end_of_input`.
         """
         return self.keyed_states.partitioned(name)
 

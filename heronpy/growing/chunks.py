@@ -99,7 +99,7 @@ def bytes_before(descriptor: int, cut: int) -> bytes:
 
 
 def safe_size(descriptor: int, size: int, known: int = 0) -> int:
-    """Return the offset after the last line end before `size`; at least `known`, an earlier answer.
+    """Return the offset after the last line end before `size`; at least `known`, an earlier result.
 
     It reads backwards, so it reads little more than an unfinished line.
     """

@@ -73,7 +73,7 @@ def make_archive() -> Path:
             raise ConfigError(
                 f"the path of HERON_HOME contains a blank, which Java options cannot have: {target.parent}"
             )
-        # The quick compiler is enough: this JVM lives for one batch.
+        # The quick compiler is enough, because this JVM runs only one batch.
         options = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={made}"
         settings = SparkSettings(driver_memory="1g", conf={JAVA_OPTIONS: options}, start_timeout_s=_START_S)
         driver = SparkDriver(settings, work, "heron-spark-archive", sys.executable, None)

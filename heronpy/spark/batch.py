@@ -2,8 +2,8 @@
 
 An attempt writes its output for a table to `<table>/_staging/<id>-<attempt>`, which readers do not see, because
 Spark and pyarrow skip names that start with an underscore. The gateway publishes the output as
-`<table>/batch=<id>` once the attempt has succeeded. Between hosts the attempt is named after the sink's
-incarnation and the gateway's epoch too, so that a gateway touches only its own staged output.
+`<table>/batch=<id>` once the attempt has succeeded. With several hosts, the name of an attempt also contains the
+sink's incarnation and the gateway's epoch, so that a gateway touches only its own staged output.
 """
 
 from __future__ import annotations

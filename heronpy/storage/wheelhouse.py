@@ -33,7 +33,8 @@ _PIECE_BYTES: Final = 1 << 20
 def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
     """Download the wheels that a requirements file names, and write them into a file; returns `<into>-<digest>.zip`.
 
-    The wheels are for this Python and platform. PackageError with pip's reason; DeadlineError when pip takes too long.
+    The wheels are for this Python and platform. Raises PackageError with pip's reason, or DeadlineError if pip takes
+    too long.
     """
     if not requirements.is_file():
         raise ConfigError(f"there is no requirements file {requirements}")

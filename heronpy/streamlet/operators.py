@@ -1,7 +1,7 @@
 """The spouts of sources, the bolts of one-element operators, and their groupings.
 
-Each operator has one output stream with one field. Outputs are anchored to the input element. An exception of the user's function
-ends the task; under ATLEAST_ONCE, the unacked elements fail and are replayed.
+Each operator has one output stream with one field. Outputs are anchored to the input element. An exception of the
+user's function ends the task; under ATLEAST_ONCE, the unacked elements fail and are replayed.
 
 A source emits one element per call. Under ATLEAST_ONCE each element is emitted with an id and
 kept until it is acked; failed elements are emitted again before new elements. At most `topology.max.spout.pending`

@@ -83,9 +83,9 @@ class BaseBolt(BaseComponent):
         are Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`.
 
         `anchors` is one tuple that all outputs derive from, or has one entry per output, in the same order: a tuple,
-        a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`. Use `anchors=batch` for
-        one output per input, `anchors=batch.take(kept)` after a filter, and `anchors=[batch]` for one output of the whole batch.
-        Values of type None, bool, int, float, str and bytes are
+        a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`. Use
+        `anchors=batch` for one output per input, `anchors=batch.take(kept)` after a filter, and `anchors=[batch]` for
+        one output of the whole batch. Values of type None, bool, int, float, str and bytes are
         the fastest. Raises TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
         """
         self.delegate.emit_batch(columns, rows=rows, stream=stream, anchors=anchors, direct_task=direct_task)

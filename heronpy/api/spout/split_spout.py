@@ -89,8 +89,9 @@ class SplitSpout(Spout, StatefulComponent):
     def follow_state(self, splits: Sequence[Split], index: int, tasks: int) -> Mapping[Any, Any]:
         """Return the State with which stream task `index` of `tasks` continues after a batch run has read these splits.
 
-        Define this method and `follow` if the stream continues in another source, such as a log after an offset that the splits
-        name. A task with a State no longer lists splits. Without this method, the stream skips these splits by itself.
+        Define this method and `follow` if the stream continues in another source, such as a log after an offset that
+        the splits name. A task with a State no longer lists splits. Without this method, the stream skips these splits
+        by itself.
         """
         return {}
 

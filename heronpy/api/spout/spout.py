@@ -42,10 +42,10 @@ class Spout(BaseSpout):
         """Postpone the next call of `next_tuple` by this many seconds.
 
         `seconds` is 0 or more and may be a fraction. Call it from `next_tuple`; it affects only the next call.
-        Acks, fails and checkpoints are not postponed. If `wait_readable` is also called, whichever event comes first ends the wait.
-        The next call may be up to `heron.instance.linger_max_us` late, if its tuples would linger that long anyway.
-        The next `wait` then counts from the intended time of the late call, so that the average rate stays as intended.
-        Raises ValueError unless `seconds` is finite and not negative.
+        Acks, fails and checkpoints are not postponed. If `wait_readable` is also called, whichever event comes first
+        ends the wait. The next call may be up to `heron.instance.linger_max_us` late, if its tuples would linger that
+        long anyway. The next `wait` then counts from the intended time of the late call, so that the average rate stays
+        as intended. Raises ValueError unless `seconds` is finite and not negative.
         """
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
             raise ValueError(f"wait({seconds!r}): give a number of seconds that is finite and not negative")

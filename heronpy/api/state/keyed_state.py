@@ -6,8 +6,8 @@ changed when it is written or deleted, and also when a mutable value (a list, an
 `state[word].append(x)` is saved. Changes to a list that is kept in a variable and modified later,
 without another read from the state, are not saved.
 
-A checkpoint may read the state while the task changes it. Before the first change of a key after the cut, the state saves the
-key's old value (`Cut.save`). So the cut needs no copy, and the reader sees the state
+A checkpoint may read the state while the task changes it. Before the first change of a key after the cut, the state
+saves the key's old value (`Cut.save`). So the cut needs no copy, and the reader sees the state
 at the cut. The writer saves *before* it writes; the reader checks for a saved value *after* it has read.
 """
 
@@ -99,7 +99,8 @@ class KeyOwner(Struct, frozen=True):
 def task_of_partition(log: Any, number: int, parallelism: int) -> int:
     """Return the index of the task that a partition of a log belongs to.
 
-    The partitions of a log are spread evenly over any number of tasks. They keep their tasks when the log gets more partitions.
+    The partitions of a log are spread evenly over any number of tasks. They keep their tasks when the log gets more
+    partitions.
     """
     return (stable_hash(log) + number) % parallelism
 

@@ -1,7 +1,7 @@
 """The mixin of components that make results visible exactly once, in two phases.
 
-In `pre_save`, a sink stores the rows that it received before the checkpoint, but keeps them invisible to readers. `post_save` is
-called when the checkpoint of the whole topology is complete, and makes the rows visible.
+In `pre_save`, a sink stores the rows that it received before the checkpoint, but keeps them invisible to readers.
+`post_save` is called when the checkpoint of the whole topology is complete, and makes the rows visible.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _FIXES: Final = {
 def open_objects(place: Url, patience_s: float = COMMAND_S) -> Objects:
     """Open a place for objects, without a request. Raises ConfigError if it cannot be opened here.
 
-    A later request that fails on the way, or because the store is overloaded, is repeated for `patience_s` seconds.
+    A later request that fails on the network, or because the store is overloaded, is repeated for `patience_s` seconds.
     """
     return RemoteObjects(place, patience_s)
 
