@@ -3,8 +3,8 @@
 Aligned barriers take effect when they come out of the queue; frames that are held back until then return their credit,
 so that other sources can continue to send. Unaligned barriers take effect when they arrive: the bolt is cut between
 two tuples. Until every barrier has arrived, the bolt then accepts all frames and returns their credit, even while its
-own output is blocked (F38). An aligned checkpoint may become unaligned while its barriers are on
-their way: a barrier that has come out of the queue then counts as arrived.
+own output is blocked (F38). An aligned checkpoint may become unaligned while its barriers are on their way: a barrier
+that has come out of the queue then counts as arrived.
 
 Frames that are held back are set aside in the in-queue (in_queue.py), and go to its front when they are released.
 """

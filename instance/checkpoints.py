@@ -55,8 +55,7 @@ class Attempt:
 
     A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
     lower attempt ends itself. The control thread ends the task, so that it ends even while user code hangs or the task
-    is
-    still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread). Each
+    is still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread). Each
     thread writes its value before it reads the other value, so at least one thread sees a newer attempt.
     """
 

@@ -9,8 +9,8 @@ The stream manager treats returned credit as that of the oldest frames that it h
 returned in the order in which they were opened, even if many are open at once (asynchronous bolts).
 
 Invariants: the credit of each frame is returned at most once; `order` holds the open frames with unreturned credit,
-oldest first, and never begins with a done frame; `counts` are the sums over all frames
-that wait, are open and not done, or are aside. `validate` checks them.
+oldest first, and never begins with a done frame; `counts` are the sums over all frames that wait, are open and not
+done, or are aside. `validate` checks them.
 
 Alignment decides when a bolt has all barriers, and which frames wait until then. Aligned: once the barrier of a source
 has come out of the queue, the source's later frames are held back until the barriers of all sources are there; then the

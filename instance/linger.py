@@ -7,9 +7,8 @@ most 1 / `longest_s` sends a second.
 
 A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer. While it stays
 saturated, it waits twice as long between two sends, because the wait itself counts as silence. Its tuples are late
-anyway because
-of the queue, and fewer frames make them less late. Otherwise frames would become small just when every core is in use,
-because time without a core would count as waiting.
+anyway because of the queue, and fewer frames make them less late. Otherwise frames would become small just when every
+core is in use, because time without a core would count as waiting.
 
 This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST` sends: after silence, the first
 `BURST` sends go out at once.

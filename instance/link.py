@@ -294,9 +294,8 @@ class DataLink:
 
         The socket's descriptor is edge-triggered, so EVENTS is checked before sleeping on it, unless that was done
         since the last use of the socket. select() is used because its timeout has a resolution of microseconds; poll()
-        rounds up to milliseconds. The
-        wake descriptor is emptied here: its message may have been read before the byte was written, and a byte that
-        stays would keep an idle task awake.
+        rounds up to milliseconds. The wake descriptor is emptied here: its message may have been read before the byte
+        was written, and a byte that stays would keep an idle task awake.
         """
         woken: list[int] = []
         fds = [self._wake_fd] if also < 0 else [self._wake_fd, also]

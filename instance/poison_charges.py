@@ -18,10 +18,9 @@ this content in progress, and no tuple of this content that passed in between. S
 An exception tells more than an end of the process: it identifies the tuple. So an exception is charged to one tuple at
 a time, and the next tuple of that content has all its tries. Under ATLEAST_ONCE, a tuple that is sent again has a
 higher root than all tuples that had arrived when it failed. So a tuple with a lower root is another tuple, and giving
-up a tuple
-spends the charge. Under EFFECTIVELY_ONCE, the same tuples come again first, so the term grows by one for each set of
-tries of one tuple. If user code raises for everything, because a dependency is down, a task of equal tuples pauses as
-often as one of distinct tuples.
+up a tuple spends the charge. Under EFFECTIVELY_ONCE, the same tuples come again first, so the term grows by one for
+each set of tries of one tuple. If user code raises for everything, because a dependency is down, a task of equal tuples
+pauses as often as one of distinct tuples.
 
 Invariants: there are at most `CHARGES_MAX` charges, and the oldest ones make room; no tuple is left out if its content
 has passed since it was charged.

@@ -454,8 +454,7 @@ class Task:
 
         The time of the wait counts as `rest`, or as blocked within an emit that waits for room. The descriptor `also`
         of user code ends the wait, too; returns whether this descriptor can be read. Returns at once for a message if
-        an
-        earlier wait consumed its wake-up, and in a task that must stop.
+        an earlier wait consumed its wake-up, and in a task that must stop.
         """
         if self.stopping or self.control.inbox:
             return False

@@ -248,9 +248,9 @@ class LatencyMarkers:
 
     Some frames carry the time at which their spout tuple was emitted. A spout marks its frames for some milliseconds,
     `heron.trace.per_s` times a second, with the start time of the loop turn that emitted their first tuple. A task
-    that processes tuples of a marked frame marks the outlets that grew in that time, so the time is
-    passed on. If nothing was emitted for them, the path of the tuples has ended, and their age is a sample of the
-    end-to-end latency. That works in every mode, with and without acks.
+    that processes tuples of a marked frame marks the outlets that grew in that time, so the time is passed on. If
+    nothing was emitted for them, the path of the tuples has ended, and their age is a sample of the end-to-end latency.
+    That works in every mode, with and without acks.
 
     No task marks more often than `per_s`; otherwise each grouping would multiply the marks. The intervals are
     irregular, so that they do not fall into step with the sources of a task.

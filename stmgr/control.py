@@ -6,8 +6,7 @@ a TICK only, because other events may come from inside the switch.
 
 Invariants: the topology master gets a report at least once per heartbeat interval while anything moves, at least once
 per `silence_s` while nothing moves, and soon after a change; the log gets at most `LINES_PER_S` lines in a second, and
-reports
-the number of omitted ones; after STOPPED there are no effects.
+reports the number of omitted ones; after STOPPED there are no effects.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A package directory goes on `sys.path`. A plain `.py` file is loaded as the module `__heron_main__`,
 which also takes the place of `__main__`, as in multiprocessing's spawn. So classes defined in the file are found and
 unpickled as `__main__.Class`, but its `if __name__ == "__main__"` block does not run. A failure of user code becomes an
-error with one sentence, whose attribute
-`user_traceback` is the full traceback.
+error with one sentence, whose attribute `user_traceback` is the full traceback.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The methods that the runtime provides to every bolt.
 
-The methods are short: the runtime may replace `emit`, `ack` and `fail` of an object with faster closures
-with the same signatures.
+The methods are short: the runtime may replace `emit`, `ack` and `fail` of an object with faster closures with the same
+signatures.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class BaseBolt(BaseComponent):
         `anchors` is one tuple that all outputs derive from, or has one entry per output, in the same order: a tuple,
         a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`. Use
         `anchors=batch` for one output per input, `anchors=batch.take(kept)` after a filter, and `anchors=[batch]` for
-        one output of the whole batch. Values of type None, bool, int, float, str and bytes are
-        the fastest. Raises TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
+        one output of the whole batch. Values of type None, bool, int, float, str and bytes are the fastest. Raises
+        TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
         """
         self.delegate.emit_batch(columns, rows=rows, stream=stream, anchors=anchors, direct_task=direct_task)
 

@@ -91,7 +91,6 @@ class BaseSpout(BaseComponent):
 
         None means unknown. If a spout defines this method, it is called about once a second, between two calls of
         `next_tuple` or while `emit` waits for room. It must return soon and emit nothing. If it raises an exception,
-        the backlog is unknown.
-        `heron top`, `heron metrics` and the tracker show the sum over the tasks.
+        the backlog is unknown. `heron top`, `heron metrics` and the tracker show the sum over the tasks.
         """
         return None

@@ -7,8 +7,8 @@ changed when it is written or deleted, and also when a mutable value (a list, an
 without another read from the state, are not saved.
 
 A checkpoint may read the state while the task changes it. Before the first change of a key after the cut, the state
-saves the key's old value (`Cut.save`). So the cut needs no copy, and the reader sees the state
-at the cut. The writer saves *before* it writes; the reader checks for a saved value *after* it has read.
+saves the key's old value (`Cut.save`). So the cut needs no copy, and the reader sees the state at the cut. The writer
+saves *before* it writes; the reader checks for a saved value *after* it has read.
 """
 
 from __future__ import annotations
