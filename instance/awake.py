@@ -51,7 +51,7 @@ class WatchedSelector(selectors.DefaultSelector):
     """A selector that detects when the loop sleeps; a coroutine that blocks the loop prevents that."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """`before` is called when no coroutine can continue, `after` whenever coroutines continue, even without a sleep."""
+        """`before` is called when no coroutine can continue; `after` when coroutines continue, even without a sleep."""
         super().__init__()
         self._before, self._after = before, after
 

@@ -225,7 +225,7 @@ class Checkpoints:
             component.pre_restore(str(self.restored_from))
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take a new plan, which may start the region. A process that is too late for the start waits for the next attempt."""
+        """Take a new plan, which may start the region. A process that misses the start waits for the next attempt."""
         region = region_of(plan, self.ports.name.component)
         if region is None or region.attempt != self.attempt or not region.started or self.started:
             return

@@ -175,7 +175,7 @@ class ControlThread(threading.Thread):
         _poke(self._own_out)
 
     def tell(self, message: Any) -> None:
-        """Send a message to the stream manager after the registration, before later statuses; any thread may call this."""
+        """Send a message to the stream manager, once registered, before later statuses. Any thread may call this."""
         self._to_stmgr.append(message)
         _poke(self._own_out)
 

@@ -183,7 +183,7 @@ Keys = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 def keys_of(
     plan: plan_pb2.PhysicalPlan, component: str, schemas: Mapping[str, Sequence[tuple[str, list[str]]]]
 ) -> Keys:
-    """The keys by which tuples are routed to a bolt; tuples of other groupings have no keys. `schemas` is as in routing.py."""
+    """The keys by which tuples are routed to a bolt; other tuples have no keys. `schemas` is as in routing.py."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for bolt in plan.topology.bolts:
         for source in bolt.inputs if bolt.comp.name == component else ():

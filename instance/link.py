@@ -205,7 +205,7 @@ class DataLink:
     # ---- inward -------------------------------------------------------------------------------
 
     def receive(self, take: Callable[[frame_pb2.Frame, int], None], budget: int = 64) -> int:
-        """Drain the socket without waiting; `take(frame, size)` gets all frames except credits. Return the number of frames."""
+        """Drain the socket without waiting; `take(frame, size)` gets all but credits. Returns the number of frames."""
         sock = self.sock
         if sock is None or self._quiet:
             self._quiet = False  # only what was received by the wait is known

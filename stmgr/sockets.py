@@ -166,7 +166,7 @@ class PeerConnection:
             asyncio.get_running_loop().call_soon(self._part)
 
     def _part(self) -> None:
-        """Disconnect and start the pause. An earlier timer could fire first, because uvloop runs timers before `call_soon` callbacks."""
+        """Disconnect and start the pause. If `renew` started it, uvloop could run the timer before this callback."""
         if not self._closed:
             self._disconnect()
             asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)

@@ -205,7 +205,7 @@ class TopologyType(type):
 
     @classmethod
     def class_dict_to_topo_config(mcs, class_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return the defaults, overridden by the attribute `config`; values that are sent as strings are converted to strings."""
+        """Return the defaults, overridden by the attribute `config`, which is converted as in `_sanitize_config`."""
         return {**mcs.DEFAULT_TOPOLOGY_CONFIG, **mcs._sanitize_config(class_dict.get("config", {}))}
 
     @staticmethod

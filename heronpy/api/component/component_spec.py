@@ -352,7 +352,7 @@ MARKS = ("bounded", "follow_s", "reusable", "unit_output")
 
 
 def traits_of(cls: type) -> list[str]:
-    """Return the names of the heronpy classes in a class's MRO, and of the attributes of the class that affect a batch run."""
+    """Return the names of the heronpy classes in a class's MRO, and of its attributes that affect a batch run."""
     ours = [kind.__name__ for kind in cls.__mro__ if kind.__module__.startswith("heronpy.")]
     own = {name for kind in cls.__mro__ if not kind.__module__.startswith("heronpy.") for name in vars(kind)}
     return [*ours, *(mark for mark in MARKS if getattr(cls, mark, None)), *sorted({"follow_state", "finish"} & own)]
