@@ -209,7 +209,7 @@ class AsyncSpoutTask(SpoutTask):
         self.progress.resting = True
 
     def wakes_up(self) -> None:
-        """Record that coroutines continue: the asyncio loop runs, even if no turn of this task is due."""
+        """Record that coroutines continue: the asyncio loop runs, even if this task has no turn to make."""
         if self.progress.resting:
             self.progress.resting = False
             if self._held_up:

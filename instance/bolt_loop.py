@@ -447,7 +447,7 @@ class BoltTask(Task):
         self.advance(count)
 
     def _tick(self, now: float) -> None:
-        """Call `process_tick` if it is due; skip ticks that were missed while user code was busy."""
+        """Call `process_tick` if its time has come; skip ticks that were missed while user code was busy."""
         self.arm_tick(now)
         frame = InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now)
         tick = HeronTuple([], frame, 0)

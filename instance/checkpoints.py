@@ -133,7 +133,7 @@ class CutWork(Struct, frozen=True):
 
     #: The user's object.
     component: Callable[[], Any]
-    #: The task's own facts in a snapshot.
+    #: Facts about the task that a snapshot contains.
     describe: Callable[[], TaskSnapshot]
     #: Calls user code; an exception restarts the task.
     guard: Callable[..., Any]

@@ -84,7 +84,7 @@ class DeadLetters:
             self._send(self._emit, tup, why, tries)
 
     def bury_unseen(self, mark: dict[str, Any], why: str, tries: int) -> None:
-        """Give up a tuple that is known only by the mark of a dead process."""
+        """Give up a tuple that is known only from the record of an ended process."""
         source, stream = str(mark.get("component", "")), str(mark.get("stream", ""))
         self._write(source, stream, int(mark.get("task", 0)), [mark.get("payload")], True, why, tries)
 

@@ -202,7 +202,7 @@ class Looks:
     reports, about once a second. For the line it reads the stack of the task's thread. It can do so only when that
     thread waits or has computed for some milliseconds, so the line of short calls that do not wait stays unknown. It
     would see keys just as rarely, so it requests them: the task's thread then notes the keys of the first tuples of its
-    next chunks. Without a request that costs one comparison per chunk.
+    next chunks. Without a request, the cost is one comparison per chunk.
     """
 
     def __init__(self) -> None:
@@ -320,7 +320,7 @@ class ExecuteWatch(threading.Thread):
 
     Ends a task if `process` lasts too long for one tuple (F19, heron.instance.execute_timeout_s). The watching thread
     reads the tuple in progress from the stack of the task's thread, so the calls themselves cost nothing. A tuple that
-    is twice seen in progress, with the timeout in between, has used up its time: it is charged, its stack is reported
+    is seen in progress twice, with the timeout in between, has exceeded its time: it is charged, its stack is reported
     as an exception, and this thread ends the process, because the task's own thread hangs. User code that holds the
     interpreter lock also stops this thread; heron.instance.hang_timeout_s covers that case.
     """

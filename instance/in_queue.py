@@ -260,7 +260,7 @@ class TunedCapacity:
         self.current = min(self.current, self.limit)
 
     def sample(self, length: int, now: float) -> bool:
-        """Take a sample if it is due; return whether the capacity changed."""
+        """Take a sample if `sample_s` has passed since the last one; return whether the capacity changed."""
         if now < self.due:
             return False
         self.due = now + self.sample_s

@@ -250,7 +250,7 @@ class DataLink:
         return count
 
     def consumed(self, size: int, tuples: int, before: Callable[[], None] = lambda: None) -> None:
-        """Record a processed data frame; if a quarter of the window is due, call `before`, then grant credit."""
+        """Record a processed data frame; if a quarter of the window is unreturned, call `before`, then grant credit."""
         self.consumed_bytes += size
         self.consumed_tuples += tuples
         self.consumed_frames += 1

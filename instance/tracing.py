@@ -161,7 +161,7 @@ class Tracer:
         return span
 
     def close(self, span: Span, now: float, wall_s: float) -> bool:
-        """Record the end of the call; return whether it has emitted, so that the next trace is due later."""
+        """Record the end of the call; return whether it has emitted. If so, the next trace is scheduled."""
         span.ended = self.clock()
         span.end = self._end(span.ended)
         if span.end == control_pb2.SPAN_ENDS or span.end == control_pb2.SPAN_HELD:

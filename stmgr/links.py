@@ -1,6 +1,6 @@
 """Links of a stream manager: the byte-counted queue and the credit of one peer (decision D3). Pure.
 
-ZeroMQ hides its queues, so frames without credit from the peer wait here, counted. A link knows
+ZeroMQ hides its queues, so frames without credit from the peer wait here, where they are counted. A link knows
 which frames it sent and which the peer consumed, keeps unconsumed frames, and decides when the sender of a
 frame gets its credit back. Pure: `transmit` is given.
 
@@ -13,7 +13,7 @@ exactly the frames in flight, and `sent_tuples - consumed_tuples` is the sum of 
 
 Credit means that a stream manager has room, not that frames are done: frames that it still holds are lost with it. So
 each CREDIT also has the number of settled tuples: processed by a task, taken over by another stream manager, or counted
-as discarded. When a stream manager dies, its senders count the rest.
+as discarded. When a stream manager dies, its senders count the unsettled tuples as lost.
 """
 
 from __future__ import annotations
@@ -464,7 +464,8 @@ class Link:
 
     def credit(self, frame: frame_pb2.Frame) -> None:
         """Take a CREDIT of the peer."""
-        # These are claims of the peer: it grants what it has room for, and cannot have settled what was not sent.
+        # These are claims of the peer: it grants what it has room for, and cannot have settled tuples that were not
+        # sent.
         self.granted_bytes = max(self.granted_bytes, min(frame.granted_bytes, self.sent_bytes + GRANT_MAX_BYTES))
         # Peers that count only bytes grant any number of tuples.
         self.granted_tuples = max(self.granted_tuples, frame.granted_tuples or 1 << 62)

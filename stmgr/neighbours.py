@@ -52,7 +52,7 @@ class LocalTask:
         self.in_plan = False
         #: Links of peers that were asked to hold back the frames of this task.
         self.held_by: list[Source] = []
-        #: The maximum number of tuples in a frame for it, as its senders were told; 0: any number.
+        #: The maximum number of tuples in a frame for it, as reported to its senders; 0: any number.
         self.limit = 0
 
     def begin(self, identity: bytes, epoch: int) -> None:

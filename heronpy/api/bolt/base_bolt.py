@@ -108,7 +108,8 @@ class BaseBolt(BaseComponent):
         return None
 
     def is_ready(self) -> bool:
-        """Whether this task can take tuples. Override it for a bolt that needs something external to start first.
+        """Whether this task can take tuples. Override it in a bolt that must wait until an external service has
+        started.
 
         Called several times a second after `initialize`, before the topology's first tuple. Until every task
         of such a bolt has returned True, no spout emits and the topology is WAITING. It must return at once and
