@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 #: The longest wait of a spout with some room, in seconds.
 WAIT_MAX_S = 0.005
-#: Below this limit the spout continues after each tuple, because that many idle tasks may wait for a tuple.
+#: Below this limit the spout continues after each tuple, because about as many idle tasks may wait for a tuple.
 SMALL_LIMIT = 64
 OPEN, FULL = 0.0, float("inf")
 #: Pauses are this share of the silence, up to `SOON_S`.
@@ -44,7 +44,7 @@ class Room(NamedTuple):
 
     tuples: int
     resume_at: float
-    """OPEN; FULL once the limit is reached, until there is room; then the time when it continues in any case."""
+    """OPEN; or FULL until there is room again; or the time at which the spout continues in any case."""
 
 
 def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> Room:
@@ -67,8 +67,8 @@ def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
 
     While tuples keep coming, each call that emits nothing is followed by a short pause, and pauses grow with the time
     without a tuple: soon to a tenth of a second, and later slowly. So a new record waits for at most a twentieth of
-    the silence before it, up to `SOON_S`. After a long silence it waits for at most a fiftieth of the silence. A
-    spout with a silent source costs few wake-ups, because a wake-up costs more the longer the process has slept.
+    the silence before it, up to `SOON_S`. After a long silence it waits for at most a fiftieth of the silence. A spout
+    with a silent source wakes up rarely, because a wake-up costs more the longer the process has slept.
     """
     grown_s = max(min(silent_s * SOON_GROWTH, SOON_S), silent_s * LATER_GROWTH)
     return min(longest_s, max(shortest_s, grown_s))
@@ -155,7 +155,7 @@ class AckLinger:
         self._came_at = now
 
     def sent(self, now: float) -> None:
-        """Record that acks were sent; many acks, sent before they are due, delay the next few by at most one pause."""
+        """Record that acks were sent; a large early group delays the next few by at most one pause."""
         self._rarely.sent(now)
         self._rarely.due = min(self._rarely.due, now + self._silence_s)
         self._often.sent(now)

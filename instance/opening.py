@@ -81,7 +81,7 @@ class FrameOpener(FrameReader):
         self._count("__malformed-frames", "", 1)
         if frame.kind in (DATA, BARRIER):
             tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
-            log.error("refused a frame of task %d: its counts and arrays do not fit each other", frame.source_task)
+            log.error("refused a frame of task %d: its counts and arrays are inconsistent", frame.source_task)
             self._count_malformed(tuples)
             self._queue.refuse(size, tuples)
 

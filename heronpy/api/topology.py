@@ -61,7 +61,7 @@ def validate_components(specs: list[HeronComponentSpec]) -> None:
     by_name: dict[str, HeronComponentSpec] = {}
     for spec in specs:
         if spec.name in by_name:
-            raise ValueError(f"duplicate component name: {spec.name}; give each component its own")
+            raise ValueError(f"duplicate component name: {spec.name}; give each component its own name")
         spec.validate()
         by_name[str(spec.name)] = spec
     if not any(spec.is_spout for spec in specs):
@@ -199,7 +199,7 @@ class TopologyType(type):
             if spec.name is None:
                 spec.name = attribute
             if spec.name in specs:
-                raise ValueError(f"duplicate component name: {spec.name}; give each component its own")
+                raise ValueError(f"duplicate component name: {spec.name}; give each component its own name")
             specs[spec.name] = spec
         return specs
 
@@ -395,7 +395,7 @@ class TopologyBuilder:
             if spec.name == "config":
                 raise ValueError("'config' is a reserved name; rename the component")
             if spec.name in self._specs:
-                raise ValueError(f"duplicate component name: {spec.name}; give each component its own")
+                raise ValueError(f"duplicate component name: {spec.name}; give each component its own name")
             self._specs[spec.name] = spec
 
     def add_spout(

@@ -260,7 +260,7 @@ def _guarded(action: Callable[[], _T], what: str) -> _T:
 def _raise_user_error(what: str, error: BaseException) -> NoReturn:
     if isinstance(error, SystemExit):
         reason = (
-            f"ended the process with sys.exit({error.code!r}); put what a task must not run "
+            f"ended the process with sys.exit({error.code!r}); put code that tasks must not run "
             "below `if __name__ == '__main__':`"
         )
     else:

@@ -29,7 +29,7 @@ class UnfinishedLineError(HeronError):
     """A line of a chunk lacks its end, so the file was longer before; `offset` is where the line begins."""
 
     def __init__(self, name: str, offset: int) -> None:
-        super().__init__(f"{name} ends within the line at byte {offset}, and has been longer")
+        super().__init__(f"{name} ends within the line at byte {offset}, but was longer before")
         self.offset = offset
 
 

@@ -1,7 +1,8 @@
 """`python -m heronpy.spark.archive`: prepare the class archive, which halves the time and CPU of a start of Spark.
 
-The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each has about 180 MB; the newest
-three are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes are
+The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each is about 180 MB in size; the
+newest three are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes
+are
 recorded in a real start of the driver, with its first batch, and written when that JVM ends.
 """
 
@@ -71,7 +72,7 @@ def make_archive() -> Path:
         made = work / "spark.jsa"
         if " " in str(made):
             raise ConfigError(
-                f"the path of HERON_HOME contains a blank, which Java options cannot have: {target.parent}"
+                f"the path of HERON_HOME contains a blank, which Java options cannot contain: {target.parent}"
             )
         # The quick compiler is enough, because this JVM runs only one batch.
         options = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={made}"

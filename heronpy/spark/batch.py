@@ -96,7 +96,7 @@ class Batch:
         place = place_of(os.fspath(table)) if is_url(os.fspath(table)) else None
         if isinstance(place, Url):
             if files not in (None, 1):
-                raise ConfigError(f"a batch is one file in {place}, an object store; leave files={files} out")
+                raise ConfigError(f"a batch is one file in the object store {place}; remove files={files}")
             self._tables.setdefault(place, []).append(_arrow(df))
             return
         folder = self._reached(place or _absolute(table))
@@ -152,8 +152,8 @@ class Batch:
                 first = writers.setdefault(table, part.component)
                 if first != part.component:
                     raise ConfigError(
-                        f"sinks '{first}' and '{part.component}' write to the same table {table}; give each sink its"
-                        " own"
+                        f"sinks '{first}' and '{part.component}' write to the same table {table}; give each sink"
+                        " a separate table"
                     )
 
     def drop_staged(self) -> None:

@@ -93,7 +93,7 @@ def wheels_of(archive: Path) -> list[str]:
     names = [entry.filename for entry in entries]
     strange = next((name for name in names if not _WHEEL.fullmatch(name)), "")
     if strange or not names or len(set(names)) != len(names):
-        what = f"holds {strange[:100]!r}, which is not a wheel" if strange else "does not hold wheels, each once"
+        what = f"holds {strange[:100]!r}, which is not a wheel" if strange else "contains no wheel, or one wheel twice"
         raise PackageError(f"{archive} {what}; create a wheelhouse with 'heron env pack'")
     if len(names) > WHEELS_MAX or sum(entry.file_size for entry in entries) > BYTES_MAX:
         raise PackageError(f"{archive} has more than {WHEELS_MAX} wheels or {BYTES_MAX} bytes; use fewer dependencies")

@@ -362,7 +362,7 @@ class SupplierSpout(ElementSpout):
             if context.attempt:
                 self.log(
                     "this source is a plain function and cannot go back to a checkpoint: after a failure, the elements"
-                    " since then are lost; use a generator function for exact results",
+                    " since the checkpoint are lost; use a generator function for exact results",
                     "warn",
                 )
             return
