@@ -340,7 +340,7 @@ class ControlThread(threading.Thread):
                 self._take(body_of(envelope)[1], envelope.request_id)
 
     def _take(self, body: Any, request: int) -> None:
-        """Take a message of the stream manager, or its answer to the registration with this number."""
+        """Take a message from the stream manager, or its answer to the registration with this number."""
         match body:
             case control_pb2.RegisterAgain():
                 # The stream manager does not know this task: it was restarted.

@@ -160,7 +160,7 @@ def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[top
     """Return the topology, and the component that the packing plan assigns to this task.
 
     The executor has read both from the state manager and passes them on. The task opens no state manager itself, so
-    many tasks do not load it, and its outages do not affect the task.
+    its load does not grow with the number of tasks, and its outages do not affect the task.
     """
     try:
         topology = topology_pb2.Topology.FromString(handed(topology_file(launch.sockets_dir, container)))

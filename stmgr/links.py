@@ -301,7 +301,7 @@ class Link:
     def send_control(self, data: bytes) -> bool:
         """Send a frame that needs no credit; return False if it is lost.
 
-        For a peer it waits until the link opens: an ack may be the first thing that is sent there.
+        For a peer it waits until the link opens: an ack may be the first message to this peer.
         """
         if not self.open:
             return not self.task and self._keep(data)
@@ -317,7 +317,7 @@ class Link:
         return True
 
     def heard(self, seq: int) -> bool:
-        """Record a reply of the peer; return False if an earlier reply is missing."""
+        """Record a reply from the peer; return False if an earlier reply is missing."""
         self.replies += 1
         self.unanswered = 0
         return seq == self.replies
@@ -463,7 +463,7 @@ class Link:
         return sent
 
     def credit(self, frame: frame_pb2.Frame) -> None:
-        """Take a CREDIT of the peer."""
+        """Take a CREDIT from the peer."""
         # These are claims of the peer: it grants what it has room for, and cannot have settled tuples that were not
         # sent.
         self.granted_bytes = max(self.granted_bytes, min(frame.granted_bytes, self.sent_bytes + GRANT_MAX_BYTES))

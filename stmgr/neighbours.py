@@ -136,7 +136,7 @@ class PendingLinks:
         return True
 
     def take_out(self, identity: bytes) -> list[Parts]:
-        """Remove and return all messages of a peer that is now in the plan, in order."""
+        """Remove and return all messages from a peer that is now in the plan, in order."""
         kept = self._kept.pop(identity, [])
         self._bytes -= sum(len(part) for parts in kept for part in parts)
         return kept

@@ -86,7 +86,7 @@ class Switch:
     # ---- frames in ----------------------------------------------------------------------------
 
     def receive(self, parts: list[bytes]) -> None:
-        """Take a message of the data socket: identity, link header, frame (see `message_of`)."""
+        """Take a message from the data socket: identity, link header, frame (see `message_of`)."""
         if self._ended:
             return
         identity = parts[0]
@@ -179,7 +179,7 @@ class Switch:
         return count
 
     def data(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """Route a frame of a task or a peer that is sent in the order of the data."""
+        """Route a frame from a task or a peer that is sent in the order of the data."""
         if not fits(frame):
             self.counts["malformed_frames"] += 1
             count = self.refuse(frame, data, source)

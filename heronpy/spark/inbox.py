@@ -1,6 +1,7 @@
 """The gateway's part of the hand-over: attempts, decisions and outcomes of batches.
 
-Order of a batch, each step durable before the next: attempt started -> staged -> fate (the decision: from here on the
+A batch goes through these steps, each durable before the next one begins: attempt started -> staged -> fate (the
+decision: from here on the
 batch is published, even if processes die) -> published -> outcome -> cleaned up. A successor on another host continues
 from the recorded step, while its predecessor may still run: both carry out the fate. A gateway stops when it sees a
 later gateway. Outcomes are kept for the newest batches of a task, which are more than a sink may have in progress.

@@ -92,7 +92,7 @@ class PlainFile:
 
 
 class Directory:
-    """A directory; a directory that is a Python package keeps its name."""
+    """A submitted directory. A directory that is a Python package keeps its name."""
 
     def __init__(self, path: Path, caps: Caps) -> None:
         self._path = path

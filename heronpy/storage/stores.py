@@ -185,7 +185,7 @@ def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int |
 
 
 class Stores:
-    """The only checkpoint store of a process, without an alternative."""
+    """The checkpoint store of a process that has only one store."""
 
     def __init__(self, store: CheckpointStore) -> None:
         self._store = store
