@@ -1,17 +1,16 @@
 """Poison tuples: decides which are retried, and which are given up (F19).
 
-A tuple is identified by its content, so it is recognised after a restart of the task, a replay by its spout
-and a rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is
-a dead letter and counts as processed, so that other tuples can proceed. poison_charges.py decides which tuple is
-charged, and when a charge lapses.
+A tuple is identified by its content, so it is recognised after a restart of the task, a replay by its spout and a
+rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is a
+dead letter and counts as processed, so that other tuples can proceed. poison_charges.py decides which tuple is charged,
+and when a charge lapses.
 
 A failed try is found in three ways. An exception is caught where it is raised. executed.py finds a call that lasts too
 long. A crash leaves no record of the tuple, so the successor of a crashed process works carefully: it records each
 tuple before it gives it to user code, and skips those that have failed too often. That costs a few microseconds
 per tuple and ends after the number of tuples and the time that may lie between a crash and the return of its tuple.
 After a charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy
-task has no
-overhead.
+task has no overhead.
 
 A task's memory across restarts is in the journal, a small file in the folder of the topology's sockets, so it
 ends with the topology. A memory-mapped page in a file next to it records the tuple in progress. The page survives the

@@ -108,8 +108,7 @@ class ExecuteTimes:
     """The times of the calls of one task.
 
     Reading a clock per tuple would take longer than many calls do, so quick calls are timed in chunks and count with
-    the
-    mean of their chunk. That would hide a single slow call among thousands, so:
+    the mean of their chunk. That would hide a single slow call among thousands, so:
 
     - where calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
     - a chunk that takes `SLOW_FACTOR` times as long as usual holds a slow call: all but one of its calls count as

@@ -2,8 +2,7 @@
 
 The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each is about 180 MB in size; the
 newest three are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes
-are
-recorded in a real start of the driver, with its first batch, and written when that JVM ends.
+are recorded in a real start of the driver, with its first batch, and written when that JVM ends.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The gateway's part of the hand-over: attempts, decisions and outcomes of batches.
 
 A batch goes through these steps, each durable before the next one begins: attempt started -> staged -> fate (the
-decision: from here on the
-batch is published, even if processes die) -> published -> outcome -> cleaned up. A successor on another host continues
-from the recorded step, while its predecessor may still run: both carry out the fate. A gateway stops when it sees a
-later gateway. Outcomes are kept for the newest batches of a task, which are more than a sink may have in progress.
+decision: from here on the batch is published, even if processes die) -> published -> outcome -> cleaned up. A successor
+on another host continues from the recorded step, while its predecessor may still run: both carry out the fate. A
+gateway stops when it sees a later gateway. Outcomes are kept for the newest batches of a task, which are more than a
+sink may have in progress.
 """
 
 from __future__ import annotations
