@@ -21,7 +21,7 @@ from heronpy.procs.exit_reason import ExitReason
 from .lifecycle import run
 
 _USAGE = "python -m instance --launch FILE --container N --task N --epoch N [--after REASON]"
-#: The arguments, and the meaning of their values.
+#: The arguments, and the functions that convert their values.
 _KINDS: dict[str, Callable[[str], Any]] = {
     "--launch": str,
     "--container": int,

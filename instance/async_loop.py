@@ -1,7 +1,7 @@
-"""The loop of an asynchronous bolt: `async def process`, a bounded number of tuples in progress.
+"""The loop of an asynchronous bolt: `async def process`, with a bounded number of tuples in progress.
 
 Frames, acks and flushes are as in bolt_loop.py, on an asyncio loop. At most
-`heron.instance.async_concurrency` coroutines run at once, which a plan may change. At this limit, no further
+`heron.instance.async_concurrency` coroutines run at once; a plan may change this limit. At this limit, no further
 tuple is taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises
 fails its tuple and restarts the task, as a synchronous `process` does.
 
@@ -69,7 +69,7 @@ class AsyncBoltTask(BoltTask):
         return asyncio.SelectorEventLoop(WatchedSelector(self.falls_asleep, self.wakes_up))
 
     def falls_asleep(self) -> None:
-        """Record that no coroutine can continue: all coroutines in progress wait for something outside."""
+        """Record that no coroutine can continue: all coroutines in progress wait for something external."""
         work = min(1.0, len(self._running) / self._bound())
         self.time_use.turn(Doing(work, bool(self.link.outbox)), time.monotonic_ns())
 
@@ -152,7 +152,7 @@ class AsyncBoltTask(BoltTask):
         return self.checkpoints is not None and self.checkpoints.due is not None
 
     def _start(self, counted: HeronTuple | None, tup: HeronTuple, arrived: Arrived | None = None) -> None:
-        """Run a coroutine for a tuple, or for a tick, which is not counted; `arrived` is set if the tuple is traced."""
+        """Run a coroutine for a tuple or a tick; ticks are not counted. `arrived` is set if the tuple is traced."""
         task = asyncio.get_running_loop().create_task(self._run_one(tup, counted is None, arrived))
         self._running[task] = counted
         task.add_done_callback(self._done)
@@ -253,7 +253,7 @@ class AsyncBoltTask(BoltTask):
         if self.emitter.dirty():
             deadline = min(deadline, max(0.0, self._linger.due - now))
         if self._idle():
-            # Tuples that wait for others are sent first, as before any credit.
+            # Buffered tuples are sent first, as before any credit.
             if self.link.unreported() and not (self.acking and self.emitter.dirty()):
                 credit_at = self._granted_at + CREDIT_EVERY_S
                 if now >= credit_at:
@@ -279,7 +279,7 @@ class AsyncBoltTask(BoltTask):
     async def _end(self) -> None:
         """Give running coroutines a moment, then cancel them; their tuples fail.
 
-        They get half of the time that the process has, because it must still leave in order.
+        They get half of the time that the process has until it is killed, because it must still shut down cleanly.
         """
         self._awake.close()
         if self._running:

@@ -5,8 +5,8 @@ turn runs when a coroutine has emitted or wants to emit, when a frame or a messa
 nothing is polled. Each turn offers permits for the emits until the next turn. An emit without a permit awaits one, so
 neither the link, nor a clamp, nor the pending tuples ever block the loop.
 
-Invariants: between the append of a tuple and the next await of the coroutine that emitted it there is no turn, so a
-checkpoint, which is made in a turn, never falls between a tuple and the user code that follows it directly. Tuples of
+Invariants: no turn runs between the append of a tuple and the next await of the coroutine that emitted it. A
+checkpoint is made in a turn, so it never separates a tuple from the user code that directly follows the emit. Tuples of
 one coroutine are sent in the order of its emits.
 """
 
@@ -32,7 +32,8 @@ from .time_use import AT_LIMIT, BLOCKED, IDLE, WORKING
 
 log = logging.getLogger("heron.instance")
 
-#: Emits between two turns: doubled if a turn follows sooner than the first value, halved if later than the second.
+#: Number of emits between two turns. It is doubled if the next turn comes sooner than the first time, and halved if it
+#: comes later than the second.
 CHUNK_MAX = 4096
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 #: Seconds without activity after which a task reports that it is idle.
@@ -51,7 +52,7 @@ class AsyncSpoutTask(SpoutTask):
         self._awake = Awake()
         self._permits = Permits(self._awake.set)
         self._push: Callable[..., list[int] | None] = self._emit_any
-        #: Whether a trace is due.
+        #: Whether the next emit must be traced.
         self._tracing = False
         self._run: asyncio.Task[Any]
         #: Running coroutines of CALLS, and the number of their emits that wait for a permit.
@@ -59,7 +60,7 @@ class AsyncSpoutTask(SpoutTask):
         self._calls_waiting = 0
         self._failure: BaseException | None = None
         self._ending = False
-        #: Whether, when the loop fell asleep, an emit waited that was not permitted.
+        #: Whether an emit was waiting for a permit when the loop fell asleep.
         self._held_up = False
         self._chunk = 1
         self._offered_at = 0.0
@@ -208,7 +209,7 @@ class AsyncSpoutTask(SpoutTask):
         self.progress.resting = True
 
     def wakes_up(self) -> None:
-        """Record that coroutines continue: the asyncio loop runs, even if no turn of this task is due."""
+        """Record that coroutines continue: the asyncio loop runs, even if this task has no turn to make."""
         if self.progress.resting:
             self.progress.resting = False
             if self._held_up:
@@ -244,7 +245,7 @@ class AsyncSpoutTask(SpoutTask):
             elif took > CHUNK_LONG_S:
                 self._chunk = max(1, self._chunk // 2)
         given = self._permits.given
-        # A coroutine of `ack` or `fail` counts as its tuple until it is done or emits.
+        # A coroutine of `ack` or `fail` counts as one pending tuple until it is done or emits.
         calls = max(0, len(self._calls) - self._calls_waiting)
         allowed = self.may_emit(given + calls)
         if not (allowed or given) or self._run.done() or self._linger.over(now - MORE_S, self._sleeps.any):
@@ -280,12 +281,13 @@ class AsyncSpoutTask(SpoutTask):
         await asyncio.sleep(0)
 
     def rest_s(self) -> float:
-        """Return the seconds until something of this task is due; report if the task has been idle for a moment."""
+        """Return the seconds until the task's next timer; report if the task has been idle for a moment."""
         now, progress = time.monotonic(), self.progress
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
         rest_s = self._rest_max_s
         if self.emitter.dirty():
-            # Due tuples are sent when the loop falls asleep (see `falls_asleep`), or at this time if it never does.
+            # Buffered tuples are sent when the loop falls asleep (see `falls_asleep`), or at this time if it never
+            # does.
             due = self._linger.due
             rest_s = max(0.0, (due if due > now else self._linger.latest) - now)
         elif moved == self._moved:
@@ -297,7 +299,7 @@ class AsyncSpoutTask(SpoutTask):
         return self._until_timer(rest_s, now)
 
     async def _end(self) -> None:
-        """Give `ack` and `fail` a moment to end, then cancel all, within half of the time that the process has."""
+        """Let `ack` and `fail` coroutines end, then cancel all, within half of the time until the process is killed."""
         self._ending = True
         self._permits.offer(0)
         self._awake.close()

@@ -51,7 +51,7 @@ class WatchedSelector(selectors.DefaultSelector):
     """A selector that detects when the loop sleeps; a coroutine that blocks the loop prevents that."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """`before` is called when no coroutine can continue, `after` whenever coroutines continue, slept or not."""
+        """`before` is called when no coroutine can continue; `after` when coroutines continue, even without a sleep."""
         super().__init__()
         self._before, self._after = before, after
 
@@ -66,7 +66,7 @@ class WatchedSelector(selectors.DefaultSelector):
 
 
 class Sleeps:
-    """Counts the voluntary context switches of the thread that calls it, at a system call each.
+    """Counts the voluntary context switches of the calling thread, with one system call per count.
 
     A thread that has not slept is saturated, because it always had something to do.
     """

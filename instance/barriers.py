@@ -1,10 +1,10 @@
 """Barriers at a bolt: frames of other attempts, alignment, and the records of an unaligned checkpoint.
 
-Aligned barriers act when they come out of the queue; frames that are held back until then return their
-credit, so that the other sources flow. Unaligned barriers act when they arrive: the bolt is cut between two
-tuples, and from then on it accepts, and returns credit for, everything until every barrier has arrived,
-even while its own output is blocked (F38). An aligned checkpoint may become unaligned while its barriers are on
-their way: a barrier that has come out of the queue then counts as arrived.
+Aligned barriers take effect when they come out of the queue; frames that are held back until then return their credit,
+so that other sources can continue to send. Unaligned barriers take effect when they arrive: the bolt is cut between
+two tuples. Until every barrier has arrived, the bolt then accepts all frames and returns their credit, even while its
+own output is blocked (F38). An aligned checkpoint may become unaligned while its barriers are on their way: a barrier
+that has come out of the queue then counts as arrived.
 
 Frames that are held back are set aside in the in-queue (in_queue.py), and go to its front when they are released.
 """
@@ -44,7 +44,8 @@ class BoltCheckpoints(Checkpoints):
         self.aligner: Aligner[Sized] = Aligner(sources, state.settings.alignment_bytes_max)
         self.recorder: Recorder | None = None
         self._channels = Channels()
-        #: When the first barrier of the alignment came out of the queue, and how many seconds the others may take.
+        #: When the first barrier of the alignment came out of the queue, and how many seconds the other barriers may
+        #: take.
         self._since = self._patience_s = 0.0
 
     # ---- frames in ----------------------------------------------------------------------------

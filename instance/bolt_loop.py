@@ -41,10 +41,10 @@ log = logging.getLogger("heron.instance")
 
 CHUNK_MAX = 8192
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
-#: Seconds for which a bolt waits, before its next tuple, for one frame in flight to a checkpoint, and for all.
+#: Seconds for which a bolt waits, before its next tuple, for one in-flight frame of a checkpoint, and for all of them.
 GATHER_S, GATHER_MAX_S = 5e-3, 0.2
 IDLE_WAIT_S = 5.0
-#: The same for a bolt for which only the passing of time changes nothing.
+#: Longest wait in seconds of an idle bolt that has no timers.
 CALM_WAIT_S = 15.0
 NEVER = float("inf")
 TICK_STREAM, TICK_COMPONENT = "__tick", "__system"
@@ -146,7 +146,7 @@ class BoltTask(Task):
     def _settle(self, tup: HeronTuple) -> None:
         """Ack a tuple that is given up, so that its spout does not send it again even if user code failed it before."""
         if self.acking:
-            # At once: the next tuple may end the process.
+            # Sent at once, because the next tuple may end the process.
             self.acks.ack_at_once(tup)
             self.emitter.flush()
 
@@ -287,7 +287,7 @@ class BoltTask(Task):
                 self.serve_inbox()
                 if self.stopping:
                     return
-            # A look at the socket is a system call, so a turn that processes arrived frames skips it.
+            # Checking the socket costs a system call, so a turn that processes arrived frames skips the check.
             came = 0 if came else link.receive(self.take_frame)
             if self.checkpoints is not None:
                 if self.checkpoints.pending:
@@ -447,7 +447,7 @@ class BoltTask(Task):
         self.advance(count)
 
     def _tick(self, now: float) -> None:
-        """Call `process_tick` if it is due; skip ticks that were missed while user code was busy."""
+        """Call `process_tick` if its time has come; skip ticks that were missed while user code was busy."""
         self.arm_tick(now)
         frame = InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now)
         tick = HeronTuple([], frame, 0)
@@ -510,7 +510,7 @@ class BoltTask(Task):
         frame.skip = self.in_queue.skip()
         lost = self.in_queue.unreturnable()
         if lost:
-            # Their stream manager is gone, so they cannot be sent again.
+            # The stream manager of these tuples is gone, so they cannot be sent again.
             log.warning("%d tuples from an earlier stream manager were not processed", lost)
             self.metrics.count("__gateway-lost-tuples", "unprocessed", lost)
             if not self.acking:

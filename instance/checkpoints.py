@@ -1,7 +1,7 @@
 """A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. Shared by all tasks; spouts use it as is.
 
 Messages of the topology master and arriving barriers are only recorded (`note`, `ask`). The loop calls
-`work` between two tuples, never inside user code, so a cut never falls into the middle of a call. A cut
+`work` between two tuples, never inside user code, so a cut never happens in the middle of a call. A cut
 consists of: pre_save, sending of all buffers, a barrier to every downstream task, capture. Writing continues
 in parallel with the task (snapshots.py). This class separates the frames of one attempt from all others.
 
@@ -54,9 +54,9 @@ class Attempt:
     """The attempt of one task; `leave` ends the process and does not return.
 
     A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
-    lower one ends itself. The control thread does that, so that it happens even while user code hangs or the task is
-    still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread). Each
-    thread writes its value before it reads the other, so in any order one of them sees a newer attempt.
+    lower attempt ends itself. The control thread ends the task, so that it ends even while user code hangs or the task
+    is still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread). Each
+    thread writes its value before it reads the other value, so at least one thread sees a newer attempt.
     """
 
     def __init__(self, component: str, leave: Callable[[int], Any] = exit_notice.leave) -> None:
@@ -119,7 +119,7 @@ def open_state(
 
 
 class Cut(Struct, frozen=True):
-    """A cut that is due at the next tuple boundary."""
+    """A cut to make at the next tuple boundary."""
 
     checkpoint: int
     savepoint: bool
@@ -133,7 +133,7 @@ class CutWork(Struct, frozen=True):
 
     #: The user's object.
     component: Callable[[], Any]
-    #: The task's own facts in a snapshot.
+    #: Facts about the task that a snapshot contains.
     describe: Callable[[], TaskSnapshot]
     #: Calls user code; an exception restarts the task.
     guard: Callable[..., Any]
@@ -186,7 +186,7 @@ class Checkpoints:
         self.ended = 0
         #: The newest complete checkpoint whose post_save has returned.
         self.committed = 0
-        #: Whether the task had finished in the checkpoint from which it was restored, and no tuple came since then.
+        #: Whether the task had finished in the checkpoint from which it was restored, and has received no tuple since.
         self.finished_before = False
         #: Whether this source has sent tuples but keeps nothing in its state, so that a restore cannot rewind it.
         self.saves_nothing = False
@@ -225,7 +225,7 @@ class Checkpoints:
             component.pre_restore(str(self.restored_from))
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take a new plan, which may start the region. A process that is too late for it waits for the next attempt."""
+        """Take a new plan, which may start the region. A process that misses the start waits for the next attempt."""
         region = region_of(plan, self.ports.name.component)
         if region is None or region.attempt != self.attempt or not region.started or self.started:
             return
@@ -309,7 +309,7 @@ class Checkpoints:
         )
 
     def work(self, between: bool = True) -> None:
-        """Act on the recorded messages, and make the cut that is due. `between`: whether no tuple is in progress."""
+        """Act on the recorded messages, and make the requested cut. `between`: whether no tuple is in progress."""
         while self._notes:
             match self._notes.popleft():
                 case control_pb2.TriggerCheckpoint() as order:

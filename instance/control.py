@@ -82,11 +82,11 @@ RECONNECT_MAX_MS = 100
 LATE_S = 0.1
 #: Number of equal heartbeats after which heartbeats become rarer.
 CALM_AFTER = 3
-#: A resting task with unchanged metrics sends them only with one of this number of those heartbeats.
+#: A resting task sends unchanged metrics only with one in this number of the rarer heartbeats.
 QUIET_REPORTS = 3
 #: Seconds by which an announced report may be late.
 LATE_REPORT_S = 1.0
-#: Number of calm tasks with adjacent numbers that send together; more tasks would disturb busy tasks.
+#: Number of idle tasks with adjacent numbers that send together; more tasks at once would disturb busy tasks.
 TOGETHER = 10
 #: Maximum number of messages that wait for the loop; the stream manager sends few.
 INBOX_MAX = 1000
@@ -115,8 +115,8 @@ class ControlThread(threading.Thread):
     ) -> None:
         """`look` is called in each turn of the thread, and returns the latest time for its next call.
 
-        `quiet` returns whether the last report had the figures of the previous report: then metrics of a resting task
-        may be `quiet_max_s` seconds apart.
+        `quiet` returns whether the last two reports had the same figures. In this case metrics of a resting task may
+        be `quiet_max_s` seconds apart.
         """
         super().__init__(name="control", daemon=True)
         self._register = register
@@ -129,12 +129,14 @@ class ControlThread(threading.Thread):
         self._look = look
         self._quiet = quiet
         self._quiet_max_s = quiet_max_s
-        #: Whether nothing was done or waited at the last heartbeat; and the announced pause of the metrics.
+        #: Whether the task did nothing and nothing waited at the last heartbeat; and the announced pause between
+        #: metrics.
         self._rests = False
         self._pause_s = 0.0
         self._heartbeat_s = heartbeat_s
         self._metrics_s = metrics_s
-        #: While nothing changes, the pause between heartbeats and metrics grows to this value: idle tasks cost nothing.
+        #: While nothing changes, the pause between heartbeats and metrics grows to this value, so that idle tasks cost
+        #: little.
         self._silence_max_s = silence_max_s
         #: Whether nothing had changed at the last heartbeats.
         self.calm = False
@@ -173,7 +175,7 @@ class ControlThread(threading.Thread):
         _poke(self._own_out)
 
     def tell(self, message: Any) -> None:
-        """Send a message to the stream manager, once registered with one, ahead of later statuses; from any thread."""
+        """Send a message to the stream manager, once registered, before later statuses. Any thread may call this."""
         self._to_stmgr.append(message)
         _poke(self._own_out)
 
@@ -233,7 +235,7 @@ class ControlThread(threading.Thread):
                 self.calm = quiet >= CALM_AFTER
                 next_heartbeat = self._next(now, self._heartbeat_s)
                 if self._pause_s and not (self.calm and self._rests):
-                    # Work that has begun since then must be seen as soon as without that pause.
+                    # Work has begun during the announced pause, so the next metrics are sent as early as without it.
                     next_metrics = min(next_metrics, now + self._metrics_s)
             if metrics is not None:
                 _try_send(push, metrics)
@@ -263,7 +265,7 @@ class ControlThread(threading.Thread):
                 quiet, self.calm = 0, False
                 now = time.monotonic()
                 next_heartbeat = min(next_heartbeat, now + self._heartbeat_s)
-                # Immediately after a long pause: rates of new work are measured from this report.
+                # Sent at once after a long pause, because the rates of new work are measured from this report.
                 next_metrics = min(next_metrics, now if self._pause_s else now + self._metrics_s)
 
     def _send_registration(self, dealer: zmq.Socket[bytes], now: float) -> None:
@@ -272,7 +274,7 @@ class ControlThread(threading.Thread):
         _try_send(dealer, seal(wrap(self._register, self._request)))
 
     def _make_report(self, now: float) -> tuple[bytes, float]:
-        """Return a report of metrics, and when the next report is due."""
+        """Return a report of metrics, and the time of the next report."""
         report = self._report()
         every = 1
         if self.calm and self._rests and self._quiet():
@@ -286,7 +288,7 @@ class ControlThread(threading.Thread):
         return max(1, int(self._silence_max_s / interval_s)) * interval_s
 
     def _next(self, now: float, interval_s: float, every: int = 1) -> float:
-        """Return when to send again; calm tasks of a host send together, so that their reader wakes up once."""
+        """Return when to send again; idle tasks of a host send together, so that their reader wakes up once."""
         if not self.calm:
             return now + interval_s
         group = (self._register.task_id - 1) // TOGETHER
@@ -338,7 +340,7 @@ class ControlThread(threading.Thread):
                 self._take(body_of(envelope)[1], envelope.request_id)
 
     def _take(self, body: Any, request: int) -> None:
-        """Take a message of the stream manager, or its answer to the registration with this number."""
+        """Take a message from the stream manager, or its answer to the registration with this number."""
         match body:
             case control_pb2.RegisterAgain():
                 # The stream manager does not know this task: it was restarted.

@@ -32,8 +32,8 @@ FIELDS = ("payload", "traceback", "task", "tries")
 def headline(why: str) -> str:
     """Return the type of a traceback's final exception and the first line of its text; else the last line.
 
-    Lines of a traceback are indented, and the text of an exception may have many lines, so it is the first line
-    after the last header that is not indented.
+    Lines of a traceback are indented, and the text of an exception may have many lines, so the headline is the first
+    unindented line after the last header.
     """
     lines = why.strip().splitlines() or ["no reason is known"]
     headers = [number for number, line in enumerate(lines) if line == "Traceback (most recent call last):"]
@@ -84,7 +84,7 @@ class DeadLetters:
             self._send(self._emit, tup, why, tries)
 
     def bury_unseen(self, mark: dict[str, Any], why: str, tries: int) -> None:
-        """Give up a tuple that is known only by the mark of a dead process."""
+        """Give up a tuple that is known only from the record of an ended process."""
         source, stream = str(mark.get("component", "")), str(mark.get("stream", ""))
         self._write(source, stream, int(mark.get("task", 0)), [mark.get("payload")], True, why, tries)
 

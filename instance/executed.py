@@ -35,9 +35,10 @@ KEPT = 16
 KEEP_S = 3600.0
 VALUE_LETTERS = 200
 LOG_EVERY_S = 10.0
-#: Calls of a chunk of at most this number of tuples are timed one by one, which costs less than their frame.
+#: Calls of a chunk of at most this number of tuples are timed one by one, which costs less than handling their frame.
 FEW = 8
-#: Number of looks of the control thread while a call becomes slow, and seconds for which it looks after a blind chunk.
+#: Number of samples that the control thread takes while a call becomes slow; the shortest interval between samples;
+#: and how long it samples after a chunk of untimed calls, in seconds.
 LOOKS = 2
 LOOK_MIN_S = 0.01
 PARK_S = 1.0
@@ -86,7 +87,7 @@ class SlowTuples:
     def __init__(self, limit_ms: float, count: Callable[[str, str, float], None]) -> None:
         #: Calls that take longer than this are slow.
         self.limit_ns = limit_ms * 1e6 if limit_ms else NEVER
-        #: When the last chunk began in which calls are not timed, in monotonic seconds.
+        #: Start of the last chunk of untimed calls, in monotonic seconds.
         self.blind_at = -NEVER
         #: Returns the tuple that user code is processing.
         self.in_hand: Callable[[], Part | None] = lambda: None
@@ -182,7 +183,7 @@ Keys = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 def keys_of(
     plan: plan_pb2.PhysicalPlan, component: str, schemas: Mapping[str, Sequence[tuple[str, list[str]]]]
 ) -> Keys:
-    """The keys by which tuples come to a bolt; tuples of other groupings have none. `schemas` is as in routing.py."""
+    """The keys by which tuples are routed to a bolt; other tuples have no keys. `schemas` is as in routing.py."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for bolt in plan.topology.bolts:
         for source in bolt.inputs if bolt.comp.name == component else ():
@@ -201,7 +202,7 @@ class Looks:
     reports, about once a second. For the line it reads the stack of the task's thread. It can do so only when that
     thread waits or has computed for some milliseconds, so the line of short calls that do not wait stays unknown. It
     would see keys just as rarely, so it requests them: the task's thread then notes the keys of the first tuples of its
-    next chunks. Without a request that costs one comparison per chunk.
+    next chunks. Without a request, the cost is one comparison per chunk.
     """
 
     def __init__(self) -> None:
@@ -215,7 +216,7 @@ class Looks:
         self._keys: deque[tuple[float, str]] = deque(maxlen=LOOKS_KEPT * WISHES)
 
     def look(self, now: float) -> None:
-        """Look once; `now` is monotonic."""
+        """Take one sample; `now` is monotonic."""
         self.wished = WISHES if self.keys else 0
         part, frames = self.in_hand()
         if part is not None:
@@ -300,7 +301,8 @@ class Executed:
         self._metrics.slowest_call(source, took_ns, now)
 
     def path_ended(self, first: HeronTuple, count: int, wall_ns: int) -> None:
-        """Record that tuples of a marked frame, from `first` on, went no further: their age is an end-to-end latency.
+        """Record that tuples of a marked frame, from `first` on, ended their path here: their age is an end-to-end
+        latency.
 
         `wall_ns` is now, in nanoseconds since the epoch.
         """
@@ -318,7 +320,7 @@ class ExecuteWatch(threading.Thread):
 
     Ends a task if `process` lasts too long for one tuple (F19, heron.instance.execute_timeout_s). The watching thread
     reads the tuple in progress from the stack of the task's thread, so the calls themselves cost nothing. A tuple that
-    is twice seen in progress, with the timeout in between, has used up its time: it is charged, its stack is reported
+    is seen in progress twice, with the timeout in between, has exceeded its time: it is charged, its stack is reported
     as an exception, and this thread ends the process, because the task's own thread hangs. User code that holds the
     interpreter lock also stops this thread; heron.instance.hang_timeout_s covers that case.
     """
@@ -376,7 +378,8 @@ class ExecuteWatch(threading.Thread):
             self._overran(tup, text)
             self._control.publish(exception_report(self._task, "ExecuteTimeout", message, text))
             self._control.stop(LAST_WORDS_S)
-            # The sockets of the hanging thread stay open, so this only gives the others time to empty.
+            # The sockets of the hanging thread stay open, so this only gives the other sockets time to send their
+            # messages.
             ending = threading.Thread(target=zmq.Context.instance().term, daemon=True)
             ending.start()
             ending.join(LAST_WORDS_S)

@@ -8,9 +8,9 @@ and until then its tuples count as waiting here.
 The stream manager treats returned credit as that of the oldest frames that it has sent. So the credit of done frames is
 returned in the order in which they were opened, even if many are open at once (asynchronous bolts).
 
-Invariants: each frame owes its credit or does not, and stops owing at the moment of the return; `order` holds
-the open frames that owe, oldest first, and never begins with a done frame; `counts` are the sums over all frames
-that wait, are open and not done, or are aside. `validate` checks them.
+Invariants: the credit of each frame is returned at most once; `order` holds the open frames with unreturned credit,
+oldest first, and never begins with a done frame; `counts` are the sums over all frames that wait, are open and not
+done, or are aside. `validate` checks them.
 
 Alignment decides when a bolt has all barriers, and which frames wait until then. Aligned: once the barrier of a source
 has come out of the queue, the source's later frames are held back until the barriers of all sources are there; then the
@@ -35,11 +35,11 @@ from .progress import Progress
 Sized = tuple[frame_pb2.Frame, int]
 #: Number of samples in which the capacity regrows from one to its maximum (6.4 s at 100 ms).
 GROWTH_STEPS = 64
-#: Seconds of work after which the pace of a task is measured again, and the first such time.
+#: Seconds of work after which the pace of a task is measured again, and after which it is first measured.
 PACE_S, FIRST_PACE_S = 1.0, 0.2
 #: Number of tuples that the in-queue holds, and expects, until the pace is known.
 IN_QUEUE_START_BYTES, IN_QUEUE_START_TUPLES = 1 << 10, 8
-#: Share of the time for which tuples may wait that the in-queue aims at.
+#: The in-queue aims at this share of the time for which tuples may wait.
 IN_QUEUE_SHARE = 1 / 8
 #: Maximum number of early frames, from tasks that the plan does not contain yet.
 STRANGE_FRAMES_MAX = 1000
@@ -81,7 +81,7 @@ class InQueue:
         #: Frames in the order in which they will be opened; always the same object.
         self.waiting: deque[Entry] = deque()
         self.order: deque[Entry] = deque()
-        #: Open frames that owe no credit, as keys of a dict, which keeps their order.
+        #: Open frames without unreturned credit, as keys of a dict, which keeps their order.
         self.free: dict[Entry, None] = {}
         #: Tuples and bytes of done frames in `order`, and of frames that are aside.
         self._held_tuples = self._held_bytes = self._aside_tuples = self._aside_bytes = 0
@@ -170,7 +170,7 @@ class InQueue:
             self._held_bytes -= entry.size
             self._credit(entry.size, entry.tuples)
 
-    # ---- credit before its time ---------------------------------------------------------------
+    # ---- early credit -------------------------------------------------------------------------
 
     def relieve(self, bytes_max: float, tuples_max: float) -> None:
         """Return the credit of a slow frame early if it holds up more credit of done frames than these limits."""
@@ -206,7 +206,7 @@ class InQueue:
         return sum(entry.left for entry in self.free) + sum(e.tuples for e in self.waiting if not e.owes)
 
     def skip(self) -> int:
-        """Return the number of done tuples in the oldest frame that still owes its credit."""
+        """Return the number of done tuples in the oldest frame with unreturned credit."""
         return self.order[0].skip if self.order else 0
 
     def validate(self) -> None:
@@ -229,9 +229,9 @@ class TunedCapacity:
     It is the capacity of one queue, in tuples. `current` is always within [1, limit], and `limit` at most `maximum`.
 
     Every `sample_s` the length of a queue is sampled into an exponential moving average that gives the
-    newest sample most of the weight. While the average is above the expected length the capacity is
-    halved, down to one; below it, it grows by a fixed small step, up to the limit. A smaller capacity
-    throws nothing away: it withholds credit until the queue has drained. Pure: `now` is given.
+    newest sample most of the weight. While the average is above the expected length, the capacity is halved, down to
+    one. While the average is below it, the capacity grows by a fixed small step, up to the limit. A smaller capacity
+    drops nothing: it withholds credit until the queue has drained. Pure: `now` is given.
     """
 
     __slots__ = (
@@ -260,7 +260,7 @@ class TunedCapacity:
         self.current = min(self.current, self.limit)
 
     def sample(self, length: int, now: float) -> bool:
-        """Take a sample if it is due; return whether the capacity changed."""
+        """Take a sample if `sample_s` has passed since the last one; return whether the capacity changed."""
         if now < self.due:
             return False
         self.due = now + self.sample_s
@@ -276,7 +276,7 @@ class TunedCapacity:
 class Pace:
     """The number of tuples per second that a task processes while tuples wait. Pure.
 
-    The newest second of such time has half of the weight. So a pause of some seconds is seen, and one slow tuple does
+    The newest second of work has half of the weight. So a pause of some seconds is seen, and one slow tuple does
     not determine the rate.
     """
 
@@ -288,7 +288,7 @@ class Pace:
         self._done = self._busy_ns = 0
 
     def sample(self, done: int, busy_ns: int) -> bool:
-        """Tuples processed so far, and the time in which the task was not idle; True when the rate is a new one."""
+        """Update the rate from the totals of processed tuples and of busy time; return whether it has changed."""
         took_s, tuples = (busy_ns - self._busy_ns) * 1e-9, done - self._done
         if took_s < (PACE_S if self.rate else FIRST_PACE_S) or not tuples:
             return False

@@ -53,7 +53,7 @@ from .time_use import IDLE
 
 log = logging.getLogger("heron.instance")
 
-#: Collections of the youngest generation are rarer, because tuples die young and are not tracked anyway.
+#: The youngest generation is collected less often, because most tuples are short-lived and not tracked anyway.
 GC_THRESHOLDS = (50_000, 20, 50)
 #: Longest poll interval of a task that waits for its plan, the start of its region or a newer attempt. At each poll it
 #: shows that it does not hang.
@@ -160,7 +160,7 @@ def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[top
     """Return the topology, and the component that the packing plan assigns to this task.
 
     The executor has read both from the state manager and passes them on. The task opens no state manager itself, so
-    neither the number of tasks nor an outage matters to it.
+    its load does not grow with the number of tasks, and its outages do not affect the task.
     """
     try:
         topology = topology_pb2.Topology.FromString(handed(topology_file(launch.sockets_dir, container)))
@@ -258,7 +258,7 @@ def exit_code_of(error: BaseException) -> int:
     """Return the exit code of a task in which user code raised this exception."""
     if isinstance(error, GaveUpError):
         return int(exit_codes.GAVE_UP)
-    # A replaced sink learns from its target that it was replaced: not an error of user code (F10).
+    # A replaced sink learns from its target that it was replaced; this is not an error of user code (F10).
     return int(exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.USER_EXCEPTION)
 
 
@@ -295,11 +295,11 @@ def await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException
     task.standing.error = text
     task.standing.state = control_pb2.TASK_FAILED
     task.control.notify()
-    # There is no emitter to count yet, so this waits by itself.
+    # `Task.sleep` cannot be used here, because there is no emitter to count yet.
     task.progress.resting = True
     task.time_use.turn(IDLE, time.monotonic_ns())
     while not task.stopping:
-        # Frames that are not read would end each wait at once.
+        # Unread frames would end each wait at once.
         task.link.receive(_ignore)
         if not task.control.inbox:
             task.link.wait(WAIT_S)

@@ -5,10 +5,10 @@ frames is bounded: a task that sends rarely sends at once; one that sends often 
 send, and tuples emitted until then are sent together. A tuple waits at most `longest_s` at any rate, and there are at
 most 1 / `longest_s` sends a second.
 
-A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer, and twice as long
-between two sends while it stays so, because waiting earns it the credit of silence. Its tuples are late anyway because
-of the queue, and fewer frames make them less late. Otherwise frames would become small just when every core is in use,
-because time without a core would count as waiting.
+A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer. While it stays
+saturated, it waits twice as long between two sends, because the wait itself counts as silence. Its tuples are late
+anyway because of the queue, and fewer frames make them less late. Otherwise frames would become small just when every
+core is in use, because time without a core would count as waiting.
 
 This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST` sends: after silence, the first
 `BURST` sends go out at once.
@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 #: The longest wait of a spout with some room, in seconds.
 WAIT_MAX_S = 0.005
-#: Below this limit the spout continues after each tuple, because that many idle tasks may wait for a tuple.
+#: Below this limit the spout continues after each tuple, because about as many idle tasks may wait for a tuple.
 SMALL_LIMIT = 64
 OPEN, FULL = 0.0, float("inf")
 #: Pauses are this share of the silence, up to `SOON_S`.
@@ -44,7 +44,7 @@ class Room(NamedTuple):
 
     tuples: int
     resume_at: float
-    """OPEN; FULL once the limit is reached, until there is room; then the time when it continues in any case."""
+    """OPEN; or FULL until there is room again; or the time at which the spout continues in any case."""
 
 
 def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> Room:
@@ -66,9 +66,9 @@ def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
     """Return the pause before the next call of a spout that has emitted nothing for `silent_s`, within the limits.
 
     While tuples keep coming, each call that emits nothing is followed by a short pause, and pauses grow with the time
-    without a tuple: soon to a tenth of a second, and later slowly. So a new record waits for at most a twentieth of the
-    silence before it, and no longer than `SOON_S` unless that silence was long; then for at most a fiftieth of it. A
-    spout with a silent source costs few wake-ups, because a wake-up costs more the longer the process has slept.
+    without a tuple: soon to a tenth of a second, and later slowly. So a new record waits for at most a twentieth of
+    the silence before it, up to `SOON_S`. After a long silence it waits for at most a fiftieth of the silence. A spout
+    with a silent source wakes up rarely, because a wake-up costs more the longer the process has slept.
     """
     grown_s = max(min(silent_s * SOON_GROWTH, SOON_S), silent_s * LATER_GROWTH)
     return min(longest_s, max(shortest_s, grown_s))
@@ -119,12 +119,12 @@ class Linger:
 class AckLinger:
     """Decides when the acks of one bolt task may be sent.
 
-    A message of acks costs several processes a wake-up each, and the completion that follows it as much again. Only a
+    A message of acks costs several processes a wake-up each, and so does the completion that follows. Only a
     spout that has reached its limit of pending tuples waits for an ack. So while tuples keep coming, which shows that
     no spout waits for long, acks wait up to `LONGEST_S` for others. They go out
 
-    - when there are `room` of them: all tasks of a component together hold at most `SHARE` of what one spout may have
-      pending, and if that is very little, acks hardly wait;
+    - when there are `room` of them: all tasks of a component together hold at most `SHARE` of the tuples that one
+    spout may have pending; if that is very few, acks hardly wait;
     - when no tuple has come for `LINGERS` lingers of the tuples: a spout may have stopped because it lacks acks;
     - at once if tuples are rarer than that, because a wait would need an extra wake-up.
 
@@ -155,7 +155,7 @@ class AckLinger:
         self._came_at = now
 
     def sent(self, now: float) -> None:
-        """Record that acks were sent; many acks, sent before they are due, delay the next few by at most one pause."""
+        """Record that acks were sent; a large early group delays the next few by at most one pause."""
         self._rarely.sent(now)
         self._rarely.due = min(self._rarely.due, now + self._silence_s)
         self._often.sent(now)

@@ -87,7 +87,7 @@ class DataLink:
         self._quiet = False
         #: Whether the last wait ended because there may be a frame.
         self._came = False
-        #: Total requested length of the waits since the last check of the socket that frames do not end.
+        #: Total requested length, since the last check of the socket, of the waits that frames do not end.
         self._unseen_s = 0.0
 
     # ---- incarnations -------------------------------------------------------------------------
@@ -205,13 +205,13 @@ class DataLink:
     # ---- inward -------------------------------------------------------------------------------
 
     def receive(self, take: Callable[[frame_pb2.Frame, int], None], budget: int = 64) -> int:
-        """Drain the socket without waiting; `take(frame, size)` gets all but credits. Return the number of frames."""
+        """Drain the socket without waiting; `take(frame, size)` gets all but credits. Returns the number of frames."""
         sock = self.sock
         if sock is None or self._quiet:
             self._quiet = False  # only what was received by the wait is known
             return 0
         self._unseen_s = 0.0
-        # What has ended a sleep is almost always a frame.
+        # Almost every sleep is ended by a frame.
         came, self._came = self._came, False
         if not came and not readable(sock):
             self._settled = True
@@ -250,7 +250,7 @@ class DataLink:
         return count
 
     def consumed(self, size: int, tuples: int, before: Callable[[], None] = lambda: None) -> None:
-        """Record a processed data frame; if a quarter of the window is due, call `before`, then grant credit."""
+        """Record a processed data frame; if a quarter of the window is unreturned, call `before`, then grant credit."""
         self.consumed_bytes += size
         self.consumed_tuples += tuples
         self.consumed_frames += 1
@@ -293,9 +293,9 @@ class DataLink:
         `also` ends the wait, too; returns whether `also` can be read.
 
         The socket's descriptor is edge-triggered, so EVENTS is checked before sleeping on it, unless that was done
-        since the last use of the socket. select() is used for its microseconds; poll() rounds up to milliseconds. The
-        wake descriptor is emptied here: its message may have been read before the byte was written, and a byte that
-        stays would keep an idle task awake.
+        since the last use of the socket. select() is used because its timeout has a resolution of microseconds; poll()
+        rounds up to milliseconds. The wake descriptor is emptied here: its message may have been read before the byte
+        was written, and a byte that stays would keep an idle task awake.
         """
         woken: list[int] = []
         fds = [self._wake_fd] if also < 0 else [self._wake_fd, also]

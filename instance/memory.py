@@ -1,7 +1,7 @@
 """The address space of a task: its limit, and a reserve for its last report (F25).
 
-Under `heron.instance.memory_limit_bytes` an allocation that does not fit raises MemoryError. Reporting it
-itself takes memory, so a block is reserved and freed at that moment.
+Under `heron.instance.memory_limit_bytes` an allocation that does not fit raises MemoryError. The report of this error
+needs memory, too, so a block is reserved in advance and freed for the report.
 """
 
 from __future__ import annotations

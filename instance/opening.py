@@ -1,9 +1,9 @@
-"""Handles frames of a bolt task that cannot be read, or not yet.
+"""Handles frames of a bolt task that cannot be read, or cannot be read yet.
 
 A tuple with a value that cannot be decoded goes to the dead letters when its turn comes. A frame that cannot
-be split into values is given up as a whole: its tuples are counted and, at least once, acked, because the
+be split into values is given up as a whole: its tuples are counted and, under ATLEAST_ONCE, acked, because the
 same bytes would be sent again. A frame of a task that the plan does not have yet waits; a frame that cannot
-wait, or has waited in vain, is counted and, at least once, failed, because it can be read when it is sent again.
+wait, or has waited in vain, is counted and, under ATLEAST_ONCE, failed, because it can be read when it is sent again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FrameOpener(FrameReader):
         return self.early_frames.take_known(self._components)
 
     def withholds(self, entry: Entry, now: float) -> bool:
-        """Whether an open frame cannot be read yet: then it waits here, or is given up if there is no room."""
+        """Whether an open frame cannot be read yet; such a frame waits here, or is given up if there is no room."""
         frame, size = entry.frame, entry.size
         if frame.source_task in self._components or not self._may_wait:
             return False
@@ -81,7 +81,7 @@ class FrameOpener(FrameReader):
         self._count("__malformed-frames", "", 1)
         if frame.kind in (DATA, BARRIER):
             tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
-            log.error("refused a frame of task %d: its counts and arrays do not fit each other", frame.source_task)
+            log.error("refused a frame of task %d: its counts and arrays are inconsistent", frame.source_task)
             self._count_malformed(tuples)
             self._queue.refuse(size, tuples)
 
@@ -94,7 +94,7 @@ class FrameOpener(FrameReader):
         self._lose(self.early_frames.take_late(now), "no plan with their source arrived in time")
 
     def give_up_all(self) -> None:
-        """The task ends; the stream manager has the credit of the frames that wait here."""
+        """Give up all frames that wait here at the end of the task; their credit was returned."""
         self._lose(self.early_frames.take_all(), "the task ended before the plan with their source arrived")
 
     def _lose(self, frames: list[Sized], why: str) -> None:

@@ -1,20 +1,21 @@
 """Poison tuples: decides which are retried, and which are given up (F19).
 
-A tuple is known by its content, so it is recognised after a restart of the task, a replay by its spout
-and a rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is
-a dead letter and counts as processed, so that other tuples can proceed. poison_charges.py decides which tuple is
-charged, and when a charge lapses.
+A tuple is identified by its content, so it is recognised after a restart of the task, a replay by its spout and a
+rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is a
+dead letter and counts as processed, so that other tuples can proceed. poison_charges.py decides which tuple is charged,
+and when a charge lapses.
 
 A failed try is found in three ways. An exception is caught where it is raised. executed.py finds a call that lasts too
 long. A crash leaves no record of the tuple, so the successor of a crashed process works carefully: it records each
-tuple before it gives it to user code, and leaves out those that have failed too often. That costs a few microseconds
+tuple before it gives it to user code, and skips those that have failed too often. That costs a few microseconds
 per tuple and ends after the number of tuples and the time that may lie between a crash and the return of its tuple.
-After a charge without a crash, passes are watched for as long, without recording tuples. A healthy task has no
-overhead.
+After a charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy
+task has no overhead.
 
 A task's memory across restarts is in the journal, a small file in the folder of the topology's sockets, so it
-ends with the topology. A page of memory in a file next to it has the tuple in hand. The page survives the death of the
-process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither ever stops a task.
+ends with the topology. A memory-mapped page in a file next to it records the tuple in progress. The page survives the
+death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither ever stops
+a task.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Journal:
         self.charges = Charges(tries_max)
         #: The incarnation that recorded why it ended.
         self.spoken = 0
-        #: Whether the task looks for a tuple that ended its process; it keeps looking after ends of another kind.
+        #: Whether the task looks for a tuple that ended its process. It keeps looking if a process ends for another
+        #: reason.
         self.careful = False
 
     def load(self) -> None:
@@ -265,7 +267,7 @@ class PoisonGuard:
         self._journal.save()
 
     def end(self) -> None:
-        """Record that the process ends in order, so no tuple has killed it."""
+        """Record that the process ends normally, so no tuple has killed it."""
         self.careful = None
         if self._begun:
             self._in_hand.close()
@@ -280,7 +282,7 @@ class PoisonGuard:
         if not self.tries_max:
             return False
         self._in_hand.clear()
-        # Without a rewind, the effects of the tuple so far stay; with one, they must not.
+        # Without a rewind, the effects of the tuple so far are kept; with a rewind, they must be undone.
         deadly = exhausted or self._mode == "EFFECTIVELY_ONCE"
         return self._failed(tup, user_traceback(error), deadly, raised=not exhausted) and not deadly
 
@@ -351,8 +353,8 @@ class PoisonGuard:
         `why` and `tries`, if given, are more precise than the charge.
         """
         self._given_up[key] += 1
-        # After a rewind, the same tuple comes again. At least once, another tuple of this content may come, or the same
-        # one if its spout missed the ack; two letters of one tuple are better than none of another.
+        # After a rewind, the same tuple comes again. Under ATLEAST_ONCE, another tuple of this content may come, or the
+        # same one if its spout missed the ack; two letters of one tuple are better than no letter of another tuple.
         known = self._mode == "EFFECTIVELY_ONCE" and self._given_up[key] <= charge.letters
         self._letters.bury(tup, why or charge.why, max(1, tries or charge.tries), known)
         if not known:

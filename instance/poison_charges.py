@@ -7,20 +7,20 @@ was found guilty costs only a `term` of tuples before one of them is tried again
 retry fails, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple that was charged wrongly
 costs one dead letter.
 
-Why an end is charged to a content, and not to (source task, number, attempt), although all three are known when the
-tuple is marked: none of these values is repeated. At least once, all tuples that had reached a killed process fail.
+An end is charged to a content and not to (source task, number, attempt). All three are known when the tuple is marked,
+but none of these values is repeated. Under ATLEAST_ONCE, all tuples that had reached a killed process fail.
 Spouts send them again with new roots, which are above all earlier roots; so are the roots of tuples that had not
 arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged one, and hardly ever that
-it is not. Effectively once, numbers begin again with the attempt. The same spout tuples come, but in another order, and
-a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row with this content
-in progress, and no tuple of this content that passed in between. So the content is charged.
+it is not. Under EFFECTIVELY_ONCE, numbers begin again with the attempt. The same spout tuples arrive, but in another
+order, and a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row with
+this content in progress, and no tuple of this content that passed in between. So the content is charged.
 
 An exception tells more than an end of the process: it identifies the tuple. So an exception is charged to one tuple at
-a time, and the next tuple of that content has all its tries. At least once, a tuple that is sent again has a higher
-root than all tuples that had arrived when it failed. So a tuple with a lower root is another one, and giving up a tuple
-spends the charge. Effectively once, the same tuples come again first, so the term grows by one for each set of tries of
-one tuple. If user code raises for everything, because a dependency is down, a task of equal tuples pauses as often as
-one of distinct tuples.
+a time, and the next tuple of that content has all its tries. Under ATLEAST_ONCE, a tuple that is sent again has a
+higher root than all tuples that had arrived when it failed. So a tuple with a lower root is another tuple, and giving
+up a tuple spends the charge. Under EFFECTIVELY_ONCE, the same tuples come again first, so the term grows by one for
+each set of tries of one tuple. If user code raises for everything, because a dependency is down, a task of equal tuples
+pauses as often as one of distinct tuples.
 
 Invariants: there are at most `CHARGES_MAX` charges, and the oldest ones make room; no tuple is left out if its content
 has passed since it was charged.

@@ -35,9 +35,9 @@ class Progress:
     resting: bool = False
     #: Whether this is a spout whose class does not override fail().
     forgets_failed: bool = False
-    #: Whether this is a spout whose state goes back to a checkpoint with the others.
+    #: Whether this is a spout whose state is restored from a checkpoint together with the other tasks.
     rewinds: bool = False
-    #: Whether spouts send again what a link loses, because there are acks or checkpoints.
+    #: Whether spouts send tuples again that a link loses, because there are acks or checkpoints.
     sends_again: bool = False
     #: With acks: whether tuples outside of any tuple tree were sent, which are never replayed.
     untracked: bool = False

@@ -25,7 +25,7 @@ class Standing(Struct):
     error: str = ""
     #: Version of the plan that the task uses; 0 before it joins a plan.
     plan_version: int = 0
-    #: The reason for which user code waits, such as a full disk; empty if it does not wait.
+    #: Why user code waits, such as a full disk; empty if it does not wait.
     outage: str = ""
     #: The readiness of a bolt while it is asked; else None.
     readiness: Readiness | None = None

@@ -11,8 +11,8 @@ Invariants: one snapshot is written at a time; each is either reported once or c
 
 A child that user code forks is not a task, so it leaves the runtime at once. It has a copy of the task's sockets, wake
 pipes and signal handlers, but not its threads. Its writes would mix with the task's output, and SIGTERM would stop a
-loop that does not run. So at the fork the child drops them, and everything by which the loop communicates. When user
-code returns into the loop, or raises, the child ends. Until then the child may do anything.
+loop that does not run. So at the fork the child drops these copies, and everything by which the loop communicates. When
+user code returns into the loop, or raises, the child ends. Until then the child may do anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The loop of a spout task.
 
-One thread: credits, completions and clamps from the socket, then a chunk of `next_tuple` calls that
-adapts its size so that a chunk takes a few hundred microseconds. A spout that emitted nothing sleeps, a little
+One thread handles credits, completions and clamps from the socket, and then makes a chunk of `next_tuple` calls. The
+number of calls adapts so that a chunk takes a few hundred microseconds. A spout that emitted nothing sleeps, a little
 longer each time (see linger.py), so an idle topology costs little; a spout that requests its next call (`wait`,
 `wait_readable`, `busy`) is called at that time.
 """
@@ -35,21 +35,21 @@ from .task import ROOT_EPOCH_BITS, ROOT_EPOCH_SHIFT, StopRequested, Task, UserEr
 from .time_use import AT_LIMIT, BLOCKED, IDLE
 
 CHUNK_MAX = 4096
-#: Seconds: a chunk that took less than the first is doubled, a chunk that took more than the second is halved.
+#: Times in seconds: a chunk that took less than the first is doubled, a chunk that took more than the second is halved.
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
-#: Calls without a tuple, and more time than this per tuple of the others: the spout waits for its source.
+#: A spout waits for its source if some calls emit nothing and the other calls take more seconds per tuple than this.
 CALM_TUPLE_S = 4e-5
 #: Number of single calls after which a spout that always emits is called in chunks.
 SINGLE_CALLS = 64
-#: A spout is dry when this many calls in a row emitted nothing: one may read what is not worth a tuple. One call is
-#: enough after tuples that came before any such call, if it was so the last time, too.
+#: A spout is dry when this many calls in a row emitted nothing, because a single call may skip part of its input. One
+#: such call is enough if, now and the last time, no earlier call of the turn emitted nothing.
 DRY_CALLS = 8
 BLOCKED_WAIT_S = 5.0
-#: Under this name a spout is asked for its backlog.
+#: The name of the user metric that asks a spout for its backlog.
 BACKLOG = "heron.backlog"
-#: Tuples that may be sent wait for this much longer for those that the next calls emit.
+#: Tuples that may be sent wait this much longer for tuples of the next calls.
 MORE_S = 2e-4
-#: Pause in seconds below which a pause is not reported, and is not ended by each completion.
+#: Pauses up to this number of seconds are not reported, and frames do not end them.
 SHORT_PAUSE_S = 0.005
 
 
@@ -83,17 +83,17 @@ class SpoutTask(Task):
         self._resume_at = OPEN
         #: Whether the limit of pending tuples is the only reason why nothing may be emitted.
         self._at_limit = False
-        #: What next_tuple last requested: not to be called before this time (0: no request), or before this
-        #: descriptor can be read; and whether it called `busy`.
+        #: The last requests of next_tuple: the time of its next call (0: no request), the descriptor to wait for, and
+        #: whether it called `busy`.
         self._call_at = 0.0
         self._call_on = -1
         self._busy = False
-        #: After tuples that came at once, it is dry when this many calls in a row emitted nothing.
+        #: The number of calls without a tuple after which the spout is dry, if all calls before them emitted.
         self._dry_calls = DRY_CALLS
         #: The largest number of tuples that one call was seen to emit.
         self._most = 1
-        #: How much later than requested it may be called, so that what it emits travels together; and how much later it
-        #: was called just now.
+        #: How much later than requested next_tuple may be called, so that its tuples are sent together; and the delay
+        #: of the last call.
         self._slack_s = self._late_s = 0.0
         #: The longest time without a turn.
         self._rest_max_s = BLOCKED_WAIT_S
@@ -111,7 +111,7 @@ class SpoutTask(Task):
         before = context.get_component_tasks(component)
         super().take_plan(plan)
         if self.exhausted and context.keyed_states.has_partitions and context.get_component_tasks(component) != before:
-            # Partitions of other tasks may have come: it says again when it has read them.
+            # Partitions of other tasks may have come: the spout must declare its end again after it has read them.
             self.exhausted = False
             if not self.starting:
                 self._show_state()
@@ -178,7 +178,7 @@ class SpoutTask(Task):
     # ---- when to call again -------------------------------------------------------------------
 
     def _wait(self, seconds: float) -> None:
-        # From when it should have been called: otherwise each wait would add what the call was late.
+        # Counted from the requested time of the call; otherwise each wait would add the delay of the call.
         self._call_at = time.monotonic() - self._late_s + seconds
         self.control.interrupt()  # ends a chunk of calls
 
@@ -214,7 +214,7 @@ class SpoutTask(Task):
 
     def apply_active(self, active: bool) -> None:
         super().apply_active(active)
-        # While user code waits in an emit it is not called; the loop does it afterwards.
+        # User code that waits in an emit is not called; the loop calls it afterwards.
         if not self.starting and not self._waiting:
             self._switch_active()
 
@@ -229,7 +229,7 @@ class SpoutTask(Task):
     def _show_state(self) -> None:
         if self.exhausted and not self.pending.total and not self.emitter.dirty() and not self._immediate:
             if self.standing.state != control_pb2.TASK_EXHAUSTED:
-                # Its counts are final: they are not collected again before the task ends, which may be in days.
+                # The counts of the task are final, and it may end only days later, so they are collected now.
                 self.user_metrics.collect(time.monotonic(), force=True)
                 self.set_state(control_pb2.TASK_EXHAUSTED)
                 self.control.notify(metrics=True)
@@ -387,8 +387,8 @@ class SpoutTask(Task):
         """Call next_tuple while it has emitted less than `free` tuples; return how often, and whether it is dry.
 
         Without a limit of pending tuples, `free` limits the calls alone.
-        `chunk`: how often at most; 0: one by one, until it is dry. When a trace is due, the first call is traced by
-        itself.
+        `chunk`: the maximum number of calls; 0: one by one, until the spout is dry. If it is time for a trace, the
+        first call is traced separately.
         """
         traced, calls = 0, min(chunk or SINGLE_CALLS, free)
         count = self.emitter.emitted
@@ -484,7 +484,8 @@ class SpoutTask(Task):
     def _call_until_dry(self, calls: int, free: int, now: float, gaps: int = 0) -> tuple[int, bool]:
         """Call next_tuple up to this many times, until it has emitted `free` tuples, is dry, wants a call or is slow.
 
-        `gaps`: calls before these that may have emitted nothing. Returns how often it did, and whether it is dry.
+        `gaps`: calls before these that may have emitted nothing. Returns the number of calls, and whether the spout is
+        dry.
         """
         count, interrupted, until = self.emitter.emitted, self.control.interrupted, now + CHUNK_LONG_S
         first = before = count()
@@ -514,7 +515,7 @@ class SpoutTask(Task):
         return calls, False
 
     def _is_behind(self, now: float) -> bool:
-        """Whether a call that the spout requested is due, because it was called late to send more tuples together."""
+        """Whether a requested call is late, because the spout was called late to send more tuples together."""
         return self._slack_s > 0 and 0 < self._call_at <= now
 
     def _rest(self, now: float) -> None:
@@ -545,14 +546,14 @@ class SpoutTask(Task):
             self._call_at = float("inf")
         if self._call_at:
             pause = min(self._rest_max_s, max(0.0, self._call_at - now))
-            # As below; only delays after the request are made up for.
+            # As below; only a delay beyond the requested time is compensated.
             self._slack_s = max(0.0, self._linger.due - now - pause) if pause else 0.0
             pause += self._slack_s
         else:
             shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
             if self._dry_calls == 1 and fresh < SEVERAL and self.settings.linger_max_us:
                 shortest *= LONGER
-            # Tuples emitted before sending is possible again would only wait: one wake-up serves both.
+            # Tuples that are emitted before sending is possible again would only wait, so one wake-up emits and sends.
             pause = max(poll_pause_s(now - idle_since, shortest, longest), min(longest, self._linger.due - now))
         if pause > SHORT_PAUSE_S:
             self.publish_progress(now, resting=True)

@@ -331,7 +331,7 @@ class Task:
         self.components = component_of(plan)
         self.tracer.shared_by(spout_tasks(plan))
         name = self.name
-        # A spout that moved to another container must not go on here until its executor stops it.
+        # A spout that moved to another container must be paused here at once, before its executor stops it.
         here = any(i.task_id == name.task_id and i.container == name.container for i in plan.instances)
         active = plan.topology.state != topology_pb2.PAUSED and here
         customs = self.user.custom_groupings
@@ -450,11 +450,11 @@ class Task:
                 self.control.notify()
 
     def sleep(self, timeout_s: float, *, frames: bool = True, also: int = -1, rest: Doing = IDLE) -> bool:
-        """Wait for a frame (unless not `frames`), a message or the time; a task that waits is not hung.
+        """Wait for a frame (if `frames` is set), a message or the timeout; a task that waits is not hung.
 
-        `rest` is the kind of the time; within an emit that waits for room, it always counts as blocked. Also waits for
-        a descriptor of user code; returns whether the descriptor can be read. Returns at once for a message if an
-        earlier wait consumed its wake-up, and in a task that must stop.
+        The time of the wait counts as `rest`, or as blocked within an emit that waits for room. The descriptor `also`
+        of user code ends the wait, too; returns whether this descriptor can be read. Returns at once for a message if
+        an earlier wait consumed its wake-up, and in a task that must stop.
         """
         if self.stopping or self.control.inbox:
             return False

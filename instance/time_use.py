@@ -9,7 +9,7 @@ requested, a paused topology, or waiting for a plan. A call of user code that it
 An asynchronous bolt may wait with several tuples in progress. Its busy share is the used share of its limit
 (heron.instance.async_concurrency), because at the limit it takes no further tuple.
 
-The clock is read only when the task begins and ends to wait, never per tuple. Invariants: the three sums never fall,
+The clock is read only when the task starts or stops waiting, never per tuple. Invariants: the three sums never fall,
 and together with the time at the limit they equal the time since the start.
 """
 
@@ -107,8 +107,8 @@ PERIODS = 7
 class ExecuteTimes:
     """The times of the calls of one task.
 
-    Reading a clock per tuple would cost more than many calls, so quick calls are timed in chunks and count with the
-    mean of their chunk. That would hide a single slow call among thousands, so:
+    Reading a clock per tuple would take longer than many calls do, so quick calls are timed in chunks and count with
+    the mean of their chunk. That would hide a single slow call among thousands, so:
 
     - where calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
     - a chunk that takes `SLOW_FACTOR` times as long as usual holds a slow call: all but one of its calls count as

@@ -1,10 +1,11 @@
 """Traces: the time of a tuple, and of the tuples emitted for it, at each part of their way through the graph. Pure.
 
-A spout calls `next_tuple` once separately when a trace is due (`heron.trace.per_s`, over all spout tasks). The outlets
-that grew during the call get the trace with the place of the first tuple that was added, and the frame made of such an
-outlet carries it (`Frame.trace`). Stream managers append the times at which it came and left. A bolt processes the
-traced tuple separately, and the outlets that grew are traced in turn. Each call leaves a span with its times and those
-of the tuple's way to it; spans travel with the metrics and are joined at the topology master.
+When it is time for a trace, the spout task makes one separate call of `next_tuple` (`heron.trace.per_s`, over all spout
+tasks). The outlets that grew during the call get the trace with the place of the first tuple that was added, and the
+frame made of such an outlet carries it (`Frame.trace`). Stream managers append the times at which the frame came and
+left. A bolt processes the traced tuple separately, and the outlets that grew are traced in turn. Each call leaves a
+span with its times and those of the tuple's way to it; spans travel with the metrics and are joined at the topology
+master.
 
 These parts are not exact:
 
@@ -160,7 +161,7 @@ class Tracer:
         return span
 
     def close(self, span: Span, now: float, wall_s: float) -> bool:
-        """Record the end of the call; return whether it has emitted, so that the next trace is due later."""
+        """Record the end of the call; return whether it has emitted. If so, the next trace is scheduled."""
         span.ended = self.clock()
         span.end = self._end(span.ended)
         if span.end == control_pb2.SPAN_ENDS or span.end == control_pb2.SPAN_HELD:
@@ -242,24 +243,25 @@ class Tracer:
 
 
 class LatencyMarkers:
-    """Decides when a task marks its frames; `due` is in monotonic seconds, origins are in nanoseconds since the epoch.
+    """Decides when a task marks its frames; `due` is in monotonic seconds, and origins are in nanoseconds since the
+    epoch.
 
     Some frames carry the time at which their spout tuple was emitted. A spout marks its frames for some milliseconds,
-    `heron.trace.per_s` times a second, with the time at which the turn of its loop began that emitted their first
-    tuple. A task that processes tuples of a marked frame marks the outlets that grew in that time, so the time is
-    passed on. If nothing was emitted for them, the path of the tuples has ended, and their age is a sample of the
-    end-to-end latency. That works in every mode, with and without acks.
+    `heron.trace.per_s` times a second, with the start time of the loop turn that emitted their first tuple. A task
+    that processes tuples of a marked frame marks the outlets that grew in that time, so the time is passed on. If
+    nothing was emitted for them, the path of the tuples has ended, and their age is a sample of the end-to-end latency.
+    That works in every mode, with and without acks.
 
-    No task marks more often than `per_s`, or each grouping would multiply the marks. The intervals are irregular, so
-    that they do not fall into step with the sources of a task.
+    No task marks more often than `per_s`; otherwise each grouping would multiply the marks. The intervals are
+    irregular, so that they do not fall into step with the sources of a task.
 
     Limits of the samples:
 
     - The first tuple of a frame counts for all of them: their age is too large by the time it took to fill the frame, a
       few times `heron.instance.linger_max_us` at most, and a turn. The time of the call of next_tuple itself counts, so
       a spout that blocks in its source seems slow.
-    - In the middle of the graph the outlets that a marked chunk of tuples has reached are marked as a whole, and of two
-      marks the first one stays.
+    - In the middle of the graph the outlets that a marked chunk of tuples has reached are marked as a whole, and the
+    first of two marks is kept.
     - Time in a window or a state is not measured: the path of a tuple ends there. Tuples that are emitted on a tick, or
       at the end of the input, have no mark; tuples that a tuple triggers have its mark.
     - An asynchronous bolt processes many tuples at once: all frames that it sends while a marked tuple is in progress
@@ -288,10 +290,9 @@ class LatencyMarkers:
     # ---- spouts -------------------------------------------------------------------------------
 
     def open(self, now: float, wall_ns: int) -> None:
-        """Begin a turn in which a mark is due: tuples emitted from here on carry the mark. Call this in each such turn.
-
-        While tuples wait from earlier turns, an outlet gets the mark with the first tuple after it was sent: a task
-        that emits all the time may never be without any.
+        """Begin a turn that may need a mark: tuples emitted from here on carry the mark. Call this in each such turn.
+        If tuples of earlier turns wait, an outlet gets the mark with its first tuple after its next send, because a
+        task that emits all the time may never have an empty outlet.
         """
         batches = self._batches
         if batches.marked:

@@ -109,7 +109,7 @@ class Acker:
             low = min(self._low, first)
             if after - low > RING_MAX:
                 failed = self._drop_below(after - RING_MAX // 2)
-                # The new roots may be old ones; roots below `low` are not taken.
+                # The given roots may be old; roots below `low` are not registered.
                 low = self._low
                 if not self.live_roots and first >= low:
                     low = first  # no live root needs room
@@ -188,7 +188,7 @@ class Acker:
         """Ack consecutive roots, with one value for all or one for each."""
         start = base & self._mask
         if base < self._low or base + count > self._next or start + count > len(self._value):
-            # At most the number of roots that can be live: the count is a claim of the sender.
+            # The count is a claim of the sender, so it is limited to the number of roots that can be live.
             first, end = max(base, self._low), min(base + count, self._next)
             known = max(0, end - first)
             self.unknown_roots += count - known

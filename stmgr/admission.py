@@ -57,10 +57,10 @@ class Admission:
         return shown is not None and shown.container == self._container
 
     def by_packing(self, message: control_pb2.RegisterInstance, state: Any) -> Awaitable[bool]:
-        """Return when the packing plan has the task here, or cannot be read now; else InvalidRpcError.
+        """Return True once the packing plan has the task here or cannot be read. Raises InvalidRpcError otherwise.
 
-        False when the task has registered again in the meantime: only its newest registration counts, in any order of
-        the answers. A task that asks again does not wait longer.
+        Returns False if the task has registered again in the meantime: only its newest registration counts, in any
+        order of the answers. A task that asks again does not wait longer.
         """
         # Recorded now and not when the answer is first awaited: the next registration may be served before that.
         mine = self._newest[message.task_id] = object()

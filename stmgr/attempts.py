@@ -2,7 +2,7 @@
 
 A frame of an older attempt than the plan's is stale: its tuples are processed again from the checkpoint, so
 it is dropped and counted as rewound. A frame of the current attempt that must be given up is a loss: it is reported,
-because its region must go back. Invariant: every frame that is given up is counted once.
+because its region must be restored. Invariant: every frame that is given up is counted once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spout backpressure with high and low marks, carried as a lease (decision D5). Pure.
 
-The marks of a queue are a time: what the task processes in a quarter and in an eighth of the target (`marks_of`).
+The marks of a queue are the data that its task processes in a quarter and in an eighth of the target time (`marks_of`).
 Until the pace of the task is known they are a few bytes. Links to other stream managers have the marks of the settings.
 A stream manager in which frames for a task pile up announces this to all others, with the culprit. The episode is
 *avoided* while the task gets its input only by shuffle and another task of its component has room: its senders use
@@ -9,7 +9,7 @@ a dead announcer never stops the topology for long.
 
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
 they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
-spouts until it has shrunk to one and a half of the mark. Clamps never flap: there is a pause before the next one,
+spouts until it has shrunk to one and a half times the mark. Clamps never flap: there is a pause before the next one,
 unless the queue is past four times the mark. If surplus tuples are discarded (`drops`), nothing is held and no spout is
 clamped. `now` is given, and announcements are returned.
 """
@@ -25,9 +25,10 @@ from heronpy.proto import control_pb2
 
 #: Maximum number of announcements of other stream managers that are kept.
 ACTIVE_MAX = 10_000
-#: Seconds between two beginnings of clamps of a link, at least: below one toggle a second.
+#: Shortest time in seconds between the starts of two clamps of a link, which gives less than one toggle a second.
 REST_S = 1.0
-#: Multiples of the high mark: spouts are clamped; are clamped even during a pause between clamps; are released.
+#: Multiples of the high mark at which spouts are clamped, are clamped even during a pause between clamps, and are
+#: released.
 CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
 #: Shares of the target: the high mark of a queue, and the most that one frame may contain. The rest is for data in
 #: transit.
@@ -63,7 +64,7 @@ class Episode(Struct):
     pace: float = 0.0
     #: Whether the queue has passed the mark at which spouts are clamped.
     over: bool = False
-    #: Whether its senders use other tasks, and since when.
+    #: Whether its senders use other tasks, and the start of that state.
     avoided: bool = False
     judged: float = 0.0
 
@@ -111,7 +112,7 @@ class Backpressure:
         self._announced = False
         self._announced_kinds: set[tuple[bool, bool]] = set()
         self._next_renewal = 0.0
-        #: Seconds per culprit task that this stream manager has announced, up to the latest judgement of an episode.
+        #: Seconds per culprit task that this stream manager has announced, up to the latest update of an episode.
         self.spent_s: dict[int, float] = {}
         #: Seconds per culprit task of avoided episodes.
         self.avoided_s: dict[int, float] = {}

@@ -4,9 +4,9 @@
 TICK at `next_deadline`. Tuples are not events; the shell passes frames to the switch. Timed actions happen on
 a TICK only, because other events may come from inside the switch.
 
-Invariants: the topology master hears at least each heartbeat interval while anything moves, at least `silence_s`
-apart while nothing does, and soon after a change; the log gets at most `LINES_PER_S` lines in a second, and reports
-the number of omitted ones; after STOPPED there are no effects.
+Invariants: the topology master gets a report at least once per heartbeat interval while anything moves, at least once
+per `silence_s` while nothing moves, and soon after a change; the log gets at most `LINES_PER_S` lines in a second, and
+reports the number of omitted ones; after STOPPED there are no effects.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class Control:
         self._waiting[message.task_id] = event
 
     def awaits_plan(self, message: control_pb2.RegisterInstance) -> bool:
-        """Whether a task repeats a registration that was taken, and is answered once there is a plan."""
+        """Whether a task repeats a registration that was accepted and will be answered once there is a plan."""
         known = self._waiting.get(message.task_id)
         return known is not None and known.message == message
 

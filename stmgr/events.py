@@ -27,7 +27,7 @@ class Signal(Enum):
     PLAN_IN_FORCE = auto()
     #: A queue of the switch has crossed a mark.
     PRESSURE_CHANGED = auto()
-    #: The switch owes less than a quarter window of credit.
+    #: The switch has not returned some credit, because it is below a quarter window.
     CREDIT_OWED = auto()
     #: The process ends.
     STOPPED = auto()
@@ -79,7 +79,7 @@ Event = Signal | TaskRegistered | TaskReported | TaskRemoved | PlanReceived | Ta
 class Duty(Enum):
     """Effects without content."""
 
-    #: Return the credit that the switch owes.
+    #: Return the credit that the switch has not returned yet.
     SETTLE_CREDIT = auto()
     #: Probe peers, and reopen the links to silent ones.
     PROBE_PEERS = auto()

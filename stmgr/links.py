@@ -1,6 +1,6 @@
 """Links of a stream manager: the byte-counted queue and the credit of one peer (decision D3). Pure.
 
-ZeroMQ hides its queues, so frames without credit from the peer wait here, counted. A link knows
+ZeroMQ hides its queues, so frames without credit from the peer wait here, where they are counted. A link knows
 which frames it sent and which the peer consumed, keeps unconsumed frames, and decides when the sender of a
 frame gets its credit back. Pure: `transmit` is given.
 
@@ -13,7 +13,7 @@ exactly the frames in flight, and `sent_tuples - consumed_tuples` is the sum of 
 
 Credit means that a stream manager has room, not that frames are done: frames that it still holds are lost with it. So
 each CREDIT also has the number of settled tuples: processed by a task, taken over by another stream manager, or counted
-as discarded. When a stream manager dies, its senders count the rest.
+as discarded. When a stream manager dies, its senders count the unsettled tuples as lost.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class Link:
     def send_control(self, data: bytes) -> bool:
         """Send a frame that needs no credit; return False if it is lost.
 
-        For a peer it waits until the link opens: an ack may be the first thing that is sent there.
+        For a peer it waits until the link opens: an ack may be the first message to this peer.
         """
         if not self.open:
             return not self.task and self._keep(data)
@@ -317,7 +317,7 @@ class Link:
         return True
 
     def heard(self, seq: int) -> bool:
-        """Record a reply of the peer; return False if an earlier reply is missing."""
+        """Record a reply from the peer; return False if an earlier reply is missing."""
         self.replies += 1
         self.unanswered = 0
         return seq == self.replies
@@ -325,7 +325,8 @@ class Link:
     def probe(self) -> bool:
         """Request a reply if a frame may have been lost; return False if the peer is silent for too long.
 
-        The loss of a frame is detected when a later frame arrives; the loss of the last frame never would be (F14).
+        The loss of a frame is detected when a later frame arrives; without a probe, the loss of the last frame would
+        never be detected (F14).
         """
         unsettled = self.sent_frames != self.consumed_frames or self.queue or self.held or not self.granted_bytes
         if self.open and (unsettled or self.seq != self.probed):
@@ -390,7 +391,8 @@ class Link:
         return freed
 
     def _settle_oldest(self) -> int:
-        """Give back the credit of the oldest frame that owes it; return the frame's size, 0 without a frame.
+        """Return the credit of the oldest frame with unreturned credit; return the frame's size, or 0 if there is no
+        such frame.
 
         A frame that leaves a full queue returns the credit of the frame that has waited longest, not only its own.
         Otherwise senders would get no credit until all frames that came before the queue was full have left.
@@ -461,8 +463,9 @@ class Link:
         return sent
 
     def credit(self, frame: frame_pb2.Frame) -> None:
-        """Take a CREDIT of the peer."""
-        # These are claims of the peer: it grants what it has room for, and cannot have settled what was not sent.
+        """Take a CREDIT from the peer."""
+        # These are claims of the peer: it grants what it has room for, and cannot have settled tuples that were not
+        # sent.
         self.granted_bytes = max(self.granted_bytes, min(frame.granted_bytes, self.sent_bytes + GRANT_MAX_BYTES))
         # Peers that count only bytes grant any number of tuples.
         self.granted_tuples = max(self.granted_tuples, frame.granted_tuples or 1 << 62)

@@ -52,7 +52,7 @@ class LocalTask:
         self.in_plan = False
         #: Links of peers that were asked to hold back the frames of this task.
         self.held_by: list[Source] = []
-        #: The maximum number of tuples in a frame for it, as its senders were told; 0: any number.
+        #: The maximum number of tuples in a frame for it, as reported to its senders; 0: any number.
         self.limit = 0
 
     def begin(self, identity: bytes, epoch: int) -> None:
@@ -99,10 +99,11 @@ def replier(send: Callable[[bytes, bytes, bytes], bool], identity: bytes, epoch:
 
 
 class PendingLinks:
-    """Links of peers that are not in the plan yet: their frames wait until they are.
+    """Links of peers that are not in the plan yet: their frames wait until the plan contains the peers.
 
-    A new stream manager, or a new incarnation of one, may get the plan that names it before this one does. Until then
-    its identity is unknown: its frames are not accepted, its acks do not count, and it gets no credit. Bounded.
+    A new stream manager, or a new incarnation of one, may get the plan that names it before this stream manager does.
+    Until then its identity is unknown: its frames are not accepted, its acks do not count, and it gets no credit.
+    Bounded.
     """
 
     def __init__(self) -> None:
@@ -135,7 +136,7 @@ class PendingLinks:
         return True
 
     def take_out(self, identity: bytes) -> list[Parts]:
-        """Remove and return all messages of a peer that is now in the plan, in order."""
+        """Remove and return all messages from a peer that is now in the plan, in order."""
         kept = self._kept.pop(identity, [])
         self._bytes -= sum(len(part) for parts in kept for part in parts)
         return kept

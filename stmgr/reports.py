@@ -21,7 +21,7 @@ from .sessions import Session, Sessions
 from .switch import Switch
 
 _STARTED = time.monotonic()
-#: What the switch counts under these names.
+#: The counters of the switch that are reported.
 COUNTED = (
     "__stmgr_garbage",
     "__stmgr_malformed_frames",
@@ -168,7 +168,7 @@ def metrics(
     add("__process/__cpu_user_usec", usage.ru_utime * 1e6)
     add("__process/__cpu_system_usec", usage.ru_stime * 1e6)
     add("__process/__uptime_sec", now - _STARTED)
-    # Unless the process has no descriptor left for a moment.
+    # The open fails if the process has no free descriptor at the moment.
     with suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
         add("__process/__mem_used_bytes", int(statm.read().split()[1]) * resource.getpagesize(), kind=GAUGE)
     return message
@@ -228,7 +228,8 @@ class CheckpointReports:
                 continue
             if self._kept.get(key) is body:
                 del self._kept[key]
-        # Here, not in a callback: a report that comes before that would find a job that no longer sends.
+        # Deleted here and not in a callback, because a report that comes before the callback would find a job that no
+        # longer sends.
         del self._jobs[key]
 
     def close(self) -> None:

@@ -245,7 +245,7 @@ class Stmgr:
         self.switch.add_peer(name, record.epoch, connection.transmit, connection.open)
 
     def _export(self) -> None:
-        # While nothing moves or waits, reports are rarer: each costs three processes something.
+        # While nothing moves or waits, reports are rarer, because each report costs work in three processes.
         moved, now = sum(self.switch.counts.values()), time.monotonic()
         waits = self.switch.queued()[1] or self.switch.in_flight()
         quiet = moved == self._moved and not waits
@@ -270,7 +270,7 @@ class Stmgr:
         elif field == "register_instance":
             return self._on_register(identity, body)
         elif field == "backpressure":
-            # One whose sender is not in the plan yet is announced again.
+            # A sender that is not in the plan yet will send its announcement again.
             if self.switch.is_peer(identity):
                 self.feed(events.PressureHeard(body))
         elif field in ("task_checkpoint", "restore_failed"):

@@ -1,7 +1,7 @@
 """The sockets of a stream manager: its listening sockets, and its sockets to other stream managers.
 
 To a peer it has a DEALER for data, watched by a monitor, and one for control. The first message opens both, because
-most pairs of many stream managers never exchange a frame.
+most pairs of stream managers never exchange a frame.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class PeerConnection:
             asyncio.get_running_loop().call_soon(self._part)
 
     def _part(self) -> None:
-        """Disconnect and start the pause. Not earlier: uvloop runs a due timer before `call_soon` callbacks."""
+        """Disconnect and start the pause. If `renew` started it, uvloop could run the timer before this callback."""
         if not self._closed:
             self._disconnect()
             asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)
@@ -177,7 +177,7 @@ class PeerConnection:
         try:
             self._connect()
         except (zmq.ZMQError, ConfigError) as error:
-            # For example, the process has temporarily no descriptor left.
+            # For example, the process has no free descriptor at the moment.
             log.warning("cannot open the link to %s; trying again: %s", self.record.id, error)
             asyncio.get_running_loop().call_later(RETRY_S, self._reconnect)
         else:

@@ -52,7 +52,7 @@ class Switch:
         )
         #: Whether a full queue may hold back its senders' credit: not in a topology with a cycle or with drops.
         self.may_hold = True
-        #: Whether it currently does so.
+        #: Whether a full queue currently holds back its senders' credit.
         self.holds = True
         #: Whether peers are asked to hold back the frames of a full task.
         self.asks = True
@@ -70,7 +70,7 @@ class Switch:
         #: The ackers of the spouts of this container.
         self.ackers = self.acking.ackers
         self.attempts = Attempts()
-        #: Called once when credit below a quarter window is owed; `settle_credit` returns it.
+        #: Called once when credit below a quarter window waits to be returned; `settle_credit` returns it.
         self.on_credit_owed: Callable[[], None] = _nothing
         self._credit_owed = False
         #: Called when a task that is not in the plan has been removed.
@@ -86,7 +86,7 @@ class Switch:
     # ---- frames in ----------------------------------------------------------------------------
 
     def receive(self, parts: list[bytes]) -> None:
-        """Take a message of the data socket: identity, link header, frame (see `message_of`)."""
+        """Take a message from the data socket: identity, link header, frame (see `message_of`)."""
         if self._ended:
             return
         identity = parts[0]
@@ -179,7 +179,7 @@ class Switch:
         return count
 
     def data(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """Route a frame of a task or a peer that is sent in the order of the data."""
+        """Route a frame from a task or a peer that is sent in the order of the data."""
         if not fits(frame):
             self.counts["malformed_frames"] += 1
             count = self.refuse(frame, data, source)
@@ -238,7 +238,7 @@ class Switch:
         return int(self._now() * 1e9)
 
     def _owe_credit(self) -> None:
-        """Arrange that senders soon get credit that they are owed, even less than a quarter window."""
+        """Arrange that senders soon get their outstanding credit, even below a quarter window."""
         if not self._credit_owed:
             self._credit_owed = True
             self.on_credit_owed()
@@ -322,7 +322,7 @@ class Switch:
                 source.grant()
 
     def absent(self, connected: Container[int], rewound: bool) -> list[int]:
-        """Return the tasks that the plan has elsewhere or no longer contains, and that need no further wait.
+        """Return the tasks that the plan has elsewhere or no longer contains, and that can be removed now.
 
         A connected task may still have frames to send, unless it has sent LEAVE, or the plan's new
         attempt rewinds these frames.
@@ -526,8 +526,8 @@ class Switch:
     def hold_credit(self, on: bool) -> None:
         """Set whether full queues hold back credit; if not, held credit is returned.
 
-        A barrier waits in its sender behind frames for other tasks, and with it a checkpoint that saves the tuples in
-        flight. In this time, clamped spouts bound the queues.
+        A barrier may wait in its sender behind frames for other tasks, which delays a checkpoint that saves the tuples
+        in flight. While credit is returned for this reason, clamped spouts bound the queues.
         """
         self.holds = on and self.may_hold
         if on:
@@ -543,7 +543,7 @@ class Switch:
 
     @property
     def tasks_left(self) -> bool:
-        """Whether all tasks have left in order, so that no more frames come from them."""
+        """Whether all tasks have sent LEAVE or have no link, so that no more frames come from them."""
         return all(task.source is None or task.farewell is not None for task in self.tasks.values())
 
     @property
@@ -553,9 +553,10 @@ class Switch:
         return self.tasks_left and not moving
 
     def end(self) -> None:
-        """This process ends in order: give up and count what waits here, and take nothing more.
+        """End this process cleanly: give up and count the frames that wait here, and accept no more frames.
 
-        What peers still send counts there, as lost with this peer. After a checkpoint is restored nothing is missing.
+        Peers count the frames that they still send as lost with this process. No tuple is missing after a restore from
+        a checkpoint.
         """
         for task in self.tasks.values():
             self._settle_unconsumed(task, task.farewell)

@@ -1,8 +1,8 @@
 """The configuration keys of a topology and the values of its reliability mode.
 
-Names and values are those of Apache heronpy, except that the keys for the resources that a
-container requests contain `.requested`. The last block of keys is new. A key may be given in the topology's `config`
-or in a component's `config`, which takes precedence.
+Names and values are those of Apache heronpy, with one exception: the keys for the resources of a container contain
+`.requested`. The last block of keys is new. A key may be given in the topology's `config` or in a component's `config`,
+which takes precedence.
 """
 
 from __future__ import annotations

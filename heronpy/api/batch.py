@@ -81,10 +81,10 @@ class Batch(Sequence[Tuple]):
         return list(zip(*[iter(self._all_values())] * width, strict=True)) if width else [()] * self._size
 
     def take(self, places: Iterable[int]) -> Self:
-        """Return the tuples at these indices as a batch, in this order: to filter, or as the anchors of outputs.
+        """Return the tuples at these indices, in this order, as a batch.
 
-        `places` are indices as for a list, or a NumPy array of them; an index may be repeated. Raises IndexError for an
-        index out of range, and TypeError for a boolean mask.
+        Use it to filter a batch, or to choose the anchors of outputs. `places` are indices, such as a list or a NumPy
+        array; an index may be repeated. Raises IndexError for an index out of range, and TypeError for a boolean mask.
         """
         chosen = list(places)
         if chosen and type(chosen[0]).__name__ in _BOOLS:
@@ -98,8 +98,8 @@ class Batch(Sequence[Tuple]):
         """Return the columns as a `pyarrow.RecordBatch`: the batch that was sent, or one built from the values.
 
         The schema is that of the stream; if the stream declares none, types are inferred from the values. Raises
-        MissingLibraryError without pyarrow. Raises pyarrow's error for a value that has no Arrow type or not the
-        declared type.
+        MissingLibraryError without pyarrow. Raises pyarrow's error for a value that has no Arrow type or does not have
+        the declared type.
         """
         if self.record_batch is not None:
             return self.record_batch

@@ -18,7 +18,7 @@ _PICKLED = topology_pb2.PYTHON_SERIALIZED_VALUE
 
 
 def sanitize_config(config: Any, owner: str) -> dict[str, Any]:
-    """Return a copy of `config` in which all values that are sent as strings are strings.
+    """Return a copy of `config`; values that are sent as strings are converted to strings.
 
     Raises TypeError, which names `owner`, for anything but a dict with str keys.
     """
@@ -46,7 +46,7 @@ def _as_string(value: Any) -> Any:
 
 
 def encode_config(config: dict[str, Any], owner: str = "the topology") -> topology_pb2.Config:
-    """The message of a configuration."""
+    """Return the protobuf message of a configuration."""
     message = topology_pb2.Config()
     for key, value in sanitize_config(config, owner).items():
         kv = message.kvs.add()

@@ -15,7 +15,7 @@ class IMetric:
     """Interface of a metric."""
 
     def get_value_and_reset(self) -> Any:
-        """Return the value since the last call; a dict has one value per key. None: there is nothing to report."""
+        """Return the value since the last call, or None if there is nothing to report. A dict has one value per key."""
         raise NotImplementedError(f"{type(self).__name__} must define get_value_and_reset()")
 
 
@@ -67,7 +67,7 @@ class IReducer:
     """Interface of a reducer, which folds many values into one."""
 
     def init(self) -> None:
-        """Reset the reducer to the state without values."""
+        """Reset the reducer to its initial state."""
 
     def reduce(self, value: Any) -> None:
         """Fold one more value in."""

@@ -74,7 +74,7 @@ def _check_schema(schema: Any, fields: Sequence[str], stream: str) -> None:
 class LocalOrShuffle(int):
     """SHUFFLE that prefers tasks in the emitter's container.
 
-    It equals `Grouping.SHUFFLE`, as in Apache heronpy, but has its own type.
+    It equals `Grouping.SHUFFLE`, as in Apache heronpy, but is a separate type.
     """
 
     __slots__ = ()

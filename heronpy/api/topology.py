@@ -42,7 +42,7 @@ _NAME = "cmdline.topology.name"
 def heron_options() -> dict[str, str]:
     """Return the options in the variable HERON_OPTIONS: `k=v` separated by commas, with %%%% for a space.
 
-    Returns an empty dict without the variable. Raises ValueError if its value is malformed.
+    Returns an empty dict if the variable is not set. Raises ValueError if its value is malformed.
     """
     options: dict[str, str] = {}
     raw = os.environ.get(_OPTIONS_VARIABLE)
@@ -61,7 +61,7 @@ def validate_components(specs: list[HeronComponentSpec]) -> None:
     by_name: dict[str, HeronComponentSpec] = {}
     for spec in specs:
         if spec.name in by_name:
-            raise ValueError(f"duplicate component name: {spec.name}; give each component its own")
+            raise ValueError(f"duplicate component name: {spec.name}; give each component its own name")
         spec.validate()
         by_name[str(spec.name)] = spec
     if not any(spec.is_spout for spec in specs):
@@ -121,7 +121,7 @@ def are_submissions_ignored() -> bool:
 def submissions_ignored() -> Iterator[None]:
     """Make submitting a no-op while a task loads the file that described the topology.
 
-    So files without an `if __name__ == "__main__"` block work.
+    This lets a file work without an `if __name__ == "__main__"` block.
     """
     global _submissions_ignored
     before, _submissions_ignored = _submissions_ignored, True
@@ -199,18 +199,18 @@ class TopologyType(type):
             if spec.name is None:
                 spec.name = attribute
             if spec.name in specs:
-                raise ValueError(f"duplicate component name: {spec.name}; give each component its own")
+                raise ValueError(f"duplicate component name: {spec.name}; give each component its own name")
             specs[spec.name] = spec
         return specs
 
     @classmethod
     def class_dict_to_topo_config(mcs, class_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return the defaults, overridden by the attribute `config`; values that are sent as strings are strings."""
+        """Return the defaults, overridden by the attribute `config`, which is converted as in `_sanitize_config`."""
         return {**mcs.DEFAULT_TOPOLOGY_CONFIG, **mcs._sanitize_config(class_dict.get("config", {}))}
 
     @staticmethod
     def _sanitize_config(custom_config: Any) -> dict[str, Any]:
-        """Return a copy of the configuration, in which all values that are sent as strings are strings."""
+        """Return a copy of the configuration; values that are sent as strings are converted to strings."""
         return sanitize_config(custom_config, "the topology")
 
     @classmethod
@@ -242,7 +242,7 @@ class TopologyType(type):
     def init_topology(mcs, classname: str, class_dict: dict[str, Any]) -> None:
         """Build the message of a topology, with a new id, from the results of the two methods above.
 
-        It and the options of the heron command (name, initial state, folder) become entries of `class_dict`.
+        The message and the options of the heron command (name, initial state, folder) become entries of `class_dict`.
         """
         if classname == "Topology" and not class_dict.get("_protobuf_spouts"):
             return  # the base class
@@ -286,7 +286,7 @@ class TopologyType(type):
 
     @staticmethod
     def get_heron_options_from_env() -> dict[str, str]:
-        """The options that the heron command passed. Raises RuntimeError if this process was not started by it."""
+        """The options that the heron command passed. Raises RuntimeError if another program started this process."""
         if os.environ.get(_OPTIONS_VARIABLE) is None:
             raise RuntimeError(
                 f"{_OPTIONS_VARIABLE} environment variable not found; run `heron submit local <file>.py`"
@@ -341,7 +341,7 @@ class TopologyType(type):
 
 
 def _own_config(class_dict: dict[str, Any], classname: str) -> dict[str, Any]:
-    """Return the attribute `config`, in which all values that are sent as strings are strings."""
+    """Return the attribute `config`; values that are sent as strings are converted to strings."""
     return sanitize_config(class_dict.get("config", {}), f"topology {classname}")
 
 
@@ -395,7 +395,7 @@ class TopologyBuilder:
             if spec.name == "config":
                 raise ValueError("'config' is a reserved name; rename the component")
             if spec.name in self._specs:
-                raise ValueError(f"duplicate component name: {spec.name}; give each component its own")
+                raise ValueError(f"duplicate component name: {spec.name}; give each component its own name")
             self._specs[spec.name] = spec
 
     def add_spout(

@@ -110,7 +110,7 @@ class TaskProcess(NamedTuple):
 
     #: The host of the process.
     container: int = 0
-    #: Increases with each process of the task. The first one has 1, unless the container was replaced before.
+    #: Increases with each process of the task. It is 1 for the first process, unless the container was replaced before.
     incarnation: int = 1
     #: Why the previous process ended, in the words of `heron status` ("crashed", "oom", "hung", "preempted" ...);
     #: "" for the first process.
@@ -153,7 +153,7 @@ class TopologyContext:
             self.add_task_hook(hook)
 
     def update(self, task_to_component: Mapping[int, str]) -> None:
-        """Replace the tasks by those of a new plan."""
+        """Replace the tasks with those of a new plan."""
         tasks: dict[str, list[int]] = {}
         for task_id in sorted(task_to_component):
             tasks.setdefault(task_to_component[task_id], []).append(task_id)
@@ -191,14 +191,14 @@ class TopologyContext:
         return self.keyed_states(name, ttl_s)
 
     def partitioned_state(self, name: str) -> PartitionedState:
-        """Return a mapping to values from the partitions of a source that this task reads, saved with checkpoints.
+        """Return a mapping from the source partitions that this task reads to values, saved with checkpoints.
 
         A key is a pair (log, number). A log is a unit of the source, such as a topic or a file; its partitions are
         counted from 0. Partition p of log L belongs to task `(stable_hash(L) + p) mod n` of the component's n tasks;
         `own(L, count)` of the mapping returns the numbers that belong to this task. When the parallelism changes
         under EFFECTIVELY_ONCE, a partition moves to its new task with its value. In the other modes the mapping is in
-        memory only: `own` follows each change, and a partition that moves to a task has the last value that this
-        task has put, or no value. `next_tuple` is called again after each change, even after `end_of_input`.
+        memory only: `own` follows each change, and a partition that moves to this task has the value that this task
+        stored last, if any. `next_tuple` is called again after each change, even after `end_of_input`.
         """
         return self.keyed_states.partitioned(name)
 

@@ -1,10 +1,9 @@
 """Find and load the user's code.
 
 A package directory goes on `sys.path`. A plain `.py` file is loaded as the module `__heron_main__`,
-which also takes the place of `__main__` (as multiprocessing's spawn does), so that classes defined
-in the file are found and unpickled as `__main__.Class` while its `if __name__ == "__main__"` block
-does not run. A failure of user code becomes an error with one sentence, whose attribute
-`user_traceback` is the full traceback.
+which also takes the place of `__main__`, as in multiprocessing's spawn. So classes defined in the file are found and
+unpickled as `__main__.Class`, but its `if __name__ == "__main__"` block does not run. A failure of user code becomes an
+error with one sentence, whose attribute `user_traceback` is the full traceback.
 """
 
 from __future__ import annotations
@@ -261,7 +260,7 @@ def _guarded(action: Callable[[], _T], what: str) -> _T:
 def _raise_user_error(what: str, error: BaseException) -> NoReturn:
     if isinstance(error, SystemExit):
         reason = (
-            f"ended the process with sys.exit({error.code!r}); put what a task must not run "
+            f"ended the process with sys.exit({error.code!r}); put code that tasks must not run "
             "below `if __name__ == '__main__':`"
         )
     else:
@@ -289,8 +288,8 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _know_sources(error: BaseException) -> None:
-    """Show source lines from the package for functions that were sent by value. They name the submitted
-    file, which the user may have changed since."""
+    """Show source lines from the package for functions that were sent by value. Their code names the submitted file,
+    which the user may have changed since."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         for package, source in _SUBMITTED_AS.items():

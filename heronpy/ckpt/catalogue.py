@@ -45,7 +45,7 @@ class Found(Struct):
 
     @property
     def withdrawn(self) -> bool:
-        """Whether sinks may have taken back output that belongs to it: a restore would lose those tuples."""
+        """Whether sinks may have withdrawn output of this checkpoint, so that a restore would lose tuples."""
         tasks = self.metadata.tasks if self.metadata is not None else ()
         return self.abandoned and any(task.publishes for task in tasks)
 

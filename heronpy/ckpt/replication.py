@@ -1,8 +1,8 @@
 """Copies complete checkpoints of a running topology to a second store, file by file.
 
-A copy transfers the files that the target does not have yet, metadata last, so that half a copy is not a
+A copy transfers the files that the target does not have yet, metadata last, so that an incomplete copy is not a
 checkpoint. Files that no checkpoint of the target names are removed during the next copy. A failed copy
-is not retried, because the next checkpoint matters more; the next sweep makes up for a failed removal.
+is not retried, because the next checkpoint matters more; the next sweep repeats a failed removal.
 
 Invariants: once one checkpoint has been copied, the target restores to some complete checkpoint at every
 moment; a file of the target that a checkpoint there names is never removed.
@@ -84,8 +84,8 @@ class Replicator:
         nothing to copy.
 
         Call it with the current log until it returns None: checkpoints missed during a copy are older and
-        do not matter. A checkpoint that is damaged at its source is not copied, but an existing copy of it stays as
-        long as its record: it may be intact.
+        do not matter. A checkpoint that is damaged at its source is not copied, but an existing copy is kept as long
+        as the checkpoint's record, because the copy may be intact.
         """
         sound = [record for record in records if not (record.damaged or record.abandoned)]
         wanted = [record.checkpoint for record in sound if record.kind == SAVEPOINT]

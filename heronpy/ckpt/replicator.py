@@ -1,8 +1,8 @@
 """`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store.
 
 It is a separate process in container 0, outside the data path. It follows the record of complete
-checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or
-lag behind at any time; only its metrics show it. Its next incarnation continues from the content of the replica.
+checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or lag behind
+at any time without any effect on the topology. Its next incarnation continues from the content of the replica.
 It runs only if `heron.checkpoint.replica` is set.
 """
 

@@ -3,7 +3,7 @@
 `capture` is the part that blocks the task: it fixes the content of the checkpoint without copying it.
 `Capture.persist` encodes and writes, in a thread or in a forked child, and returns the TaskSnapshot. The
 parent records the snapshot with `persisted`, and the outcome of the checkpoint with `completed` or `aborted`.
-Keyed state is written incrementally (chain.py), a plain State whole.
+Keyed state is written incrementally (chain.py), and a plain State as a whole.
 
 Invariants: a snapshot never names files of another topology instance or of another parallelism; after a restore
 from such files, everything is written in full. A capture superseded by a newer one never yields a snapshot.

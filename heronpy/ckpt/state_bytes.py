@@ -2,8 +2,8 @@
 
 A base segment contains all keys of a range of key groups; a delta segment contains the keys that changed since
 the previous segments, deletions included. Content: format, kind, number of entries, the key groups of
-all entries, a byte per entry that marks a deletion, the expiries, the keys, the values; in the value codec of
-heronpy/wire, so that every value comes back unchanged.
+all entries, a byte per entry that marks a deletion, the expiries, the keys, the values. All of it uses the value codec
+of heronpy/wire, so that every value comes back unchanged.
 """
 
 from __future__ import annotations

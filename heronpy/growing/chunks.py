@@ -29,7 +29,7 @@ class UnfinishedLineError(HeronError):
     """A line of a chunk lacks its end, so the file was longer before; `offset` is where the line begins."""
 
     def __init__(self, name: str, offset: int) -> None:
-        super().__init__(f"{name} ends within the line at byte {offset}, and has been longer")
+        super().__init__(f"{name} ends within the line at byte {offset}, but was longer before")
         self.offset = offset
 
 
@@ -99,7 +99,7 @@ def bytes_before(descriptor: int, cut: int) -> bytes:
 
 
 def safe_size(descriptor: int, size: int, known: int = 0) -> int:
-    """Return the offset after the last line end before `size`; at least `known`, an earlier answer.
+    """Return the offset after the last line end before `size`; at least `known`, an earlier result.
 
     It reads backwards, so it reads little more than an unfinished line.
     """

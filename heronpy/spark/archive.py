@@ -1,8 +1,8 @@
 """`python -m heronpy.spark.archive`: prepare the class archive, which halves the time and CPU of a start of Spark.
 
-The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each has about 180 MB; the newest
-three are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes are
-recorded in a real start of the driver, with its first batch, and written when that JVM ends.
+The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each is about 180 MB in size; the
+newest three are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes
+are recorded in a real start of the driver, with its first batch, and written when that JVM ends.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def make_archive() -> Path:
         made = work / "spark.jsa"
         if " " in str(made):
             raise ConfigError(
-                f"the path of HERON_HOME contains a blank, which Java options cannot have: {target.parent}"
+                f"the path of HERON_HOME contains a blank, which Java options cannot contain: {target.parent}"
             )
-        # The quick compiler is enough: this JVM lives for one batch.
+        # The quick compiler is enough, because this JVM runs only one batch.
         options = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={made}"
         settings = SparkSettings(driver_memory="1g", conf={JAVA_OPTIONS: options}, start_timeout_s=_START_S)
         driver = SparkDriver(settings, work, "heron-spark-archive", sys.executable, None)

@@ -2,8 +2,8 @@
 
 An attempt writes its output for a table to `<table>/_staging/<id>-<attempt>`, which readers do not see, because
 Spark and pyarrow skip names that start with an underscore. The gateway publishes the output as
-`<table>/batch=<id>` once the attempt has succeeded. Between hosts the attempt is named after the sink's
-incarnation and the gateway's epoch too, so that a gateway touches only its own staged output.
+`<table>/batch=<id>` once the attempt has succeeded. With several hosts, the name of an attempt also contains the
+sink's incarnation and the gateway's epoch, so that a gateway touches only its own staged output.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Batch:
         place = place_of(os.fspath(table)) if is_url(os.fspath(table)) else None
         if isinstance(place, Url):
             if files not in (None, 1):
-                raise ConfigError(f"a batch is one file in {place}, an object store; leave files={files} out")
+                raise ConfigError(f"a batch is one file in the object store {place}; remove files={files}")
             self._tables.setdefault(place, []).append(_arrow(df))
             return
         folder = self._reached(place or _absolute(table))
@@ -152,8 +152,8 @@ class Batch:
                 first = writers.setdefault(table, part.component)
                 if first != part.component:
                     raise ConfigError(
-                        f"sinks '{first}' and '{part.component}' write to the same table {table}; give each sink its"
-                        " own"
+                        f"sinks '{first}' and '{part.component}' write to the same table {table}; give each sink"
+                        " a separate table"
                     )
 
     def drop_staged(self) -> None:

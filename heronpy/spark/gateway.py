@@ -3,8 +3,8 @@
 The loop has the ROUTER socket for sinks, and knows the outcomes for which sinks wait. The source of truth is the
 records of `connectors.spark.records`, so the loop may be killed at any point: its successor scans them, and the sinks
 repeat their hints. Only the latest of several gateways counts: an earlier gateway that is still running cannot decide
-anything twice, and stops when it sees the latest gateway. On one host a file lock keeps the next gateway from starting
-before that, because both would use the same socket.
+anything twice, and stops when it sees the latest gateway. On one host, a file lock keeps the next gateway from
+starting before the earlier gateway has stopped, because both would use the same socket.
 """
 
 from __future__ import annotations

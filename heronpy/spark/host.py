@@ -224,7 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the driver; return the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.spark.host", description=__doc__)
     parser.add_argument("--topology-id", required=True, help="id of the topology, shown in lists of processes")
-    parser.add_argument("--check", metavar="MASTER", help="print what is missing, and end")
+    parser.add_argument("--check", metavar="MASTER", help="print the missing requirements, and end")
     arguments = parser.parse_args(argv)
     if arguments.check:
         return check(arguments.check)
@@ -240,7 +240,7 @@ def main(argv: list[str] | None = None) -> int:
 def check(master: str) -> int:
     """Check packages and Java, then the master; print a line of JSON for each."""
     tries: tuple[tuple[str, Callable[[], None], str, str], ...] = (
-        ("Spark's driver", lambda: check_spark(master), "pyspark and Java are here", "install it on this host"),
+        ("Spark's driver", lambda: check_spark(master), "pyspark and Java are installed", "install it on this host"),
         ("Spark's master", lambda: check_master(master), master, "correct heron.spark_engine.master"),
     )
     for what, attempt, detail, fix in tries:

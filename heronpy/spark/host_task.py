@@ -1,8 +1,8 @@
 """Spark's task for a container: it starts the container's first process, and returns when that process has ended.
 
-The function is sent by value and needs only Python and pyspark, so that a host without heronpy can report this. The
-join token is part of the closure; the process gets it on its standard input. A task that Spark repeats, because it has
-lost an executor, returns at once, because the first task may still be running.
+The function is sent by value and needs only Python and pyspark, so that a host without heronpy can report that heronpy
+is missing. The join token is part of the closure; the process gets it on its standard input. A task that Spark repeats,
+because it has lost an executor, returns at once, because the first task may still be running.
 """
 
 import json

@@ -1,9 +1,10 @@
 """The gateway's part of the hand-over: attempts, decisions and outcomes of batches.
 
-Order of a batch, each step durable before the next: attempt started -> staged -> fate (the decision: from here on the
-batch is published, even if processes die) -> published -> outcome -> cleaned up. A successor on another host continues
-from the recorded step, while its predecessor may still run: both carry out the fate. A gateway stops when it sees a
-later gateway. Outcomes are kept for the newest batches of a task: for more than a sink may have in progress.
+A batch goes through these steps, each durable before the next one begins: attempt started -> staged -> fate (the
+decision: from here on the batch is published, even if processes die) -> published -> outcome -> cleaned up. A successor
+on another host continues from the recorded step, while its predecessor may still run: both carry out the fate. A
+gateway stops when it sees a later gateway. Outcomes are kept for the newest batches of a task, which are more than a
+sink may have in progress.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class Inbox:
         return self.folder(ticket.component).decide(ticket.stem, mine) == mine
 
     def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
-        """Publish a batch with that fate, and record that it is committed. Returns None if a restore has voided it."""
+        """Publish a batch as decided, and record that it is committed. Returns None if a restore has voided it."""
         folder, stem = self.folder(ticket.component), ticket.stem
         stands = folder.decision(stem)
         if stands is None or stands.fate is Fate.WITHDRAWN:

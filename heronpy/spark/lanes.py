@@ -2,7 +2,7 @@
 
 Invariants: a batch is in its lane once; a lane whose first batch is taken or waits for a retry yields
 no other batch; every lane with work gets its turn. A batch during which the driver may have died runs alone, so that
-no other batch is charged with a death.
+no other batch is blamed for the driver's end.
 """
 
 from __future__ import annotations

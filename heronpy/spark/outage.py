@@ -1,4 +1,4 @@
-"""Whether an attempt failed because of the disk or the store, and not because of the user's function. Pure."""
+"""Decides whether an attempt failed because of the disk or the store, and not because of the user's function. Pure."""
 
 from __future__ import annotations
 

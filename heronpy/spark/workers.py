@@ -72,7 +72,7 @@ def check(session: Any, master: str, modules: list[str], fix: str) -> None:
             )
         if missing:
             raise SparkStartError(
-                f"the workers of {master} do not find {missing} of the topology's package; import these modules only"
+                f"the workers of {master} cannot find {missing} of the topology's package; import these modules only"
                 " from the package, or install them on the workers"
             )
 

@@ -9,8 +9,8 @@
 There are no locks, and no decision depends on a time. Invariants: a file is complete or absent; a checkpoint exists
 when its metadata does, and metadata is written after a listing has shown every file that it names; a path outside the
 topology's folder is refused. Each checkpoint that makes a piece writes it under its own name, so no removal can affect
-a writer. A checkpoint reuses only pieces that the last complete checkpoint names, and that one is kept. Only the
-topology master removes files of a running topology.
+a writer. A checkpoint reuses only pieces that the last complete checkpoint names, and the last complete checkpoint is
+kept. Only the topology master removes files of a running topology.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CheckpointStore:
 
     `objects` stores the files; a folder of this host needs no `objects`, and syncs its files to disk. With a
     `spool`, files of a task wait there until `upload`. `patience_s` is the number of seconds that a read waits for an
-    object store that is unreachable or refuses, beyond the patience of its client.
+    object store that is unreachable or refuses requests, in addition to the timeout of its client.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Dead letters on disk: tuples that were given up, one JSON object per line.
 
-Each task has one current file and one older file below `<working_dir>/dead-letters/`. Invariants: the two
+Each task has one current file and one older file below `<working_dir>/dead-letters/`. Invariants: the two files
 together never exceed the allowed size; a line is written whole or, if the machine dies, is the
 last of its file and skipped by readers; values that JSON cannot represent are shown, not dropped silently.
 """
@@ -17,7 +17,7 @@ from heronpy.common.folders import make_folders
 
 FOLDER = "dead-letters"
 _SUFFIX = ".jsonl"
-#: Size in bytes of the largest payload that is kept completely. Of a larger payload, only the beginning is kept.
+#: Size in bytes of the largest payload that is kept completely. Only the beginning of a larger payload is kept.
 PAYLOAD_MAX_BYTES = 1 << 20
 TRACEBACK_MAX_CHARS = 64 * 1024
 

@@ -2,8 +2,8 @@
 
 `<root>/<sha256>/` contains the unpacked package.  Invariants: an entry appears by one rename, so it is complete or
 absent, even after a crash; processes that add the same package concurrently unpack it once; an entry never changes; an
-entry that was changed nevertheless, or that another user owns, is refused (see `package_manifest`).  Work in progress
-lives in `<root>/.tmp`; the next process that wants the package removes it.
+entry that was changed nevertheless, or that another user owns, is refused (see `package_manifest`).  Unfinished
+entries are in `<root>/.tmp`; the next process that wants the package removes them.
 """
 
 from __future__ import annotations

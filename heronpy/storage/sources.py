@@ -92,7 +92,7 @@ class PlainFile:
 
 
 class Directory:
-    """A directory; a directory that is a Python package keeps its name."""
+    """A submitted directory. A directory that is a Python package keeps its name."""
 
     def __init__(self, path: Path, caps: Caps) -> None:
         self._path = path
@@ -148,7 +148,9 @@ class Directory:
         root = os.path.realpath(self._path)
         real = os.path.realpath(path)
         if not os.path.exists(real) or os.path.commonpath([root, real]) != root or real == root:
-            raise PackageError(f"{path} is a link that leads out of the package; replace {name!r} by the link's target")
+            raise PackageError(
+                f"{path} is a link that leads out of the package; replace {name!r} with the link's target"
+            )
         return self._prefix + os.path.relpath(real, root)
 
 

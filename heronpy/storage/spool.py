@@ -28,7 +28,7 @@ _UNFINISHED: Final = ".unfinished-"
 
 
 class Spool:
-    """The waiting files of one process; `folder` belongs to one task, whose processes follow each other."""
+    """The waiting files of one process; `folder` belongs to one task, which has one process at a time."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._max_bytes = max_bytes

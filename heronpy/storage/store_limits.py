@@ -1,6 +1,6 @@
 """Limits on what the checkpoints of all topologies together may write to one store.
 
-Both limits live in files of the store itself, so they hold for every process of a host that writes there: a writer
+Both limits are kept in files of the store itself, so they hold for every process of a host that writes there: a writer
 holds the lock of one of N slot files while it writes, and charges its bytes to an account with the time at which the
 next byte may be written. The kernel releases the lock of a dead holder, and an account with a time in the far future,
 as after a reboot, is reset. So no writer waits for a dead process.
@@ -22,7 +22,7 @@ from heronpy.common.flock import locked, open_lock, try_flock, unlock
 from heronpy.common.folders import make_folders
 
 _ACCOUNT: Final = struct.Struct("<d")
-#: Seconds that an account owes at most; a larger value means that the clock was reset.
+#: Maximum number of seconds by which an account is overdrawn; a larger value means that the clock was reset.
 DEBT_MAX_S: Final = 60.0
 #: Interval in seconds at which a waiting writer checks for a slot.
 SLOT_LOOK_S: Final = 0.02

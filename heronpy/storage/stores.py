@@ -6,7 +6,7 @@ working folder, the claim, so that all of its processes agree, even if they star
 missing, the process that notices moves the claim to the next store, and every process follows with its next checkpoint,
 which is a full checkpoint. Checkpoints in the old store stay restorable, because locations are absolute.
 
-Several hosts share no files and locks, so `choose_once` picks the store at submit, and the submitted record in the
+Several hosts do not share files or locks, so `choose_once` picks the store at submit, and the submitted record in the
 state manager names only that store.
 """
 
@@ -132,8 +132,7 @@ def replica_of(settings: CheckpointSettings) -> Place | None:
 
 def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | None:
     """The folder for all hosts of a new topology, chosen by policy among writable ones; None with only one store.
-
-    StoreError if no store can be written.
+    Raises StoreError if no store can be written.
     """
     if len(settings.stores) < 2:
         return None
@@ -186,7 +185,7 @@ def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int |
 
 
 class Stores:
-    """The only checkpoint store of a process, without an alternative."""
+    """The checkpoint store of a process that has only one store."""
 
     def __init__(self, store: CheckpointStore) -> None:
         self._store = store

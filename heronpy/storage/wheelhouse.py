@@ -33,7 +33,8 @@ _PIECE_BYTES: Final = 1 << 20
 def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
     """Download the wheels that a requirements file names, and write them into a file; returns `<into>-<digest>.zip`.
 
-    The wheels are for this Python and platform. PackageError with pip's reason; DeadlineError when pip takes too long.
+    The wheels are for this Python and platform. Raises PackageError with pip's reason, or DeadlineError if pip takes
+    too long.
     """
     if not requirements.is_file():
         raise ConfigError(f"there is no requirements file {requirements}")
@@ -92,7 +93,7 @@ def wheels_of(archive: Path) -> list[str]:
     names = [entry.filename for entry in entries]
     strange = next((name for name in names if not _WHEEL.fullmatch(name)), "")
     if strange or not names or len(set(names)) != len(names):
-        what = f"holds {strange[:100]!r}, which is not a wheel" if strange else "does not hold wheels, each once"
+        what = f"holds {strange[:100]!r}, which is not a wheel" if strange else "contains no wheel, or one wheel twice"
         raise PackageError(f"{archive} {what}; create a wheelhouse with 'heron env pack'")
     if len(names) > WHEELS_MAX or sum(entry.file_size for entry in entries) > BYTES_MAX:
         raise PackageError(f"{archive} has more than {WHEELS_MAX} wheels or {BYTES_MAX} bytes; use fewer dependencies")

@@ -1,7 +1,7 @@
 """The spouts of sources, the bolts of one-element operators, and their groupings.
 
-Each operator has one output stream with one field. Outputs are anchored to the input element. The runtime handles an
-exception of the user's function: it ends the task, and under ATLEAST_ONCE, an unacked element fails and is replayed.
+Each operator has one output stream with one field. Outputs are anchored to the input element. An exception of the
+user's function ends the task; under ATLEAST_ONCE, the unacked elements fail and are replayed.
 
 A source emits one element per call. Under ATLEAST_ONCE each element is emitted with an id and
 kept until it is acked; failed elements are emitted again before new elements. At most `topology.max.spout.pending`
@@ -306,7 +306,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
             self.end_of_input()
 
     def fail(self, tup_id: int) -> None:
-        """Queue a failed element for another emit."""
+        """Queue a failed element to be emitted again."""
         if tup_id in self._pending:
             self._replays.append(self._pending.pop(tup_id))
 
@@ -362,7 +362,7 @@ class SupplierSpout(ElementSpout):
             if context.attempt:
                 self.log(
                     "this source is a plain function and cannot go back to a checkpoint: after a failure, the elements"
-                    " since then are lost; use a generator function for exact results",
+                    " since the checkpoint are lost; use a generator function for exact results",
                     "warn",
                 )
             return

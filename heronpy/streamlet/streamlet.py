@@ -67,7 +67,7 @@ class Streamlet(Generic[_T_co]):
         return self
 
     def get_name(self) -> str | None:
-        """Return the name that the user gave, or that `build` chose; None before either."""
+        """Return the name that the user gave, or that `build` chose; None before that."""
         return self._name
 
     def set_num_partitions(self, num_partitions: int) -> Self:
@@ -84,7 +84,7 @@ class Streamlet(Generic[_T_co]):
     # -- one element at a time ----------------------------------------------------------------
 
     def map(self, map_function: Callable[[_T_co], _U]) -> Streamlet[_U]:
-        """Replace each element by `map_function(element)`."""
+        """Replace each element with `map_function(element)`."""
         return self._add_child(MapStreamlet(map_function, self))
 
     @overload
@@ -92,7 +92,7 @@ class Streamlet(Generic[_T_co]):
     @overload
     def flat_map(self, flatmap_function: Callable[[_T_co], _U]) -> Streamlet[_U]: ...
     def flat_map(self, flatmap_function: Callable[[_T_co], Any]) -> Streamlet[Any]:
-        """Replace each element by all elements of the iterable `flatmap_function(element)`.
+        """Replace each element with all elements of the iterable `flatmap_function(element)`.
 
         A str is an iterable of its characters; a result that is not iterable is one element.
         """
@@ -284,7 +284,7 @@ class Stage(Streamlet[_T_co]):
     ) -> None:
         """Without a name, the stage is called `prefix` and a number. It has as many partitions as its first input.
 
-        `bounded`: whether the stage is a source that ends.
+        `bounded` says whether the stage is a source that ends.
         """
         super().__init__()
         self._prefix = prefix
@@ -420,7 +420,7 @@ class ReduceByWindowStreamlet(Stage[tuple[Window, _T | None]]):
 class ReduceByKeyAndWindowStreamlet(Stage[tuple[KeyedWindow[_K], _V]]):
     """The result of `Streamlet.reduce_by_key_and_window`.
 
-    It has one partition, independently of its parent, unless `set_num_partitions` changes that.
+    It has one partition, regardless of its parent, unless `set_num_partitions` changes that.
     """
 
     def __init__(

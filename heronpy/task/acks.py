@@ -28,7 +28,8 @@ _frame_of = attrgetter("frame")
 
 #: Acks of batches below this size are kept per tuple, so that they can wait to be batched.
 BATCH_MIN = 8
-#: Maximum number of acks of whole frames that are packed without arrays. A frame at its smallest limit has this many.
+#: Maximum number of acks of whole frames that are packed without arrays. A frame at its smallest limit has this number
+#: of tuples.
 FEW_MAX = 32
 #: The same limit for kept frames, whose tuples need no check.
 KEPT_FEW_MAX = 128

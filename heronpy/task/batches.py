@@ -401,7 +401,7 @@ def _touch(frame: InFrame) -> Any:
 
 
 def _settle_many(marks: list[Mark], edges: Array64) -> None:
-    """XOR the edge of each tuple into its anchors: for each root into exactly one of them.
+    """XOR the edge of each tuple into its anchors; for each root, exactly one anchor gets the edge.
 
     The tuple's own ack will XOR its edge once into every root, so the acks of its anchors must do so
     once, too; anchors that share a root would cancel each other out.

@@ -75,7 +75,8 @@ def compile_emit(
     """The emit function of a task's default stream.
 
     `kind` is "spout" or "bolt"; `field_indices` has the place of each consumer's grouping field, and is empty for one
-    buffer. `env` binds the names that the generated code uses; `refill` and `flush` give the tuples until a flush.
+    buffer. `env` binds the names that the generated code uses; `refill` and `flush` return the number of tuples until
+    the next flush.
     """
     scope: dict[str, Any] = {**env, "next_part": parts(env["refill"], env["flush"])}
     mark_value = "None"
@@ -119,8 +120,8 @@ def compile_emit(
 
 
 def parts(refill: Callable[[], int], flush: Callable[[], int]) -> Callable[[], int]:
-    """Count down to each flush in parts: return a function that returns the size of the next part, and flushes if no
-    tuples are left.
+    """Return a function that returns the number of tuples in the next part, and flushes first if no tuples are left
+    until the flush.
     """
     left = refill()
 

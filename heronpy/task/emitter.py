@@ -2,7 +2,7 @@
 
 The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path, compiled
 for the default stream (compiled.py); all others take the general path. A fields grouping keeps a memo from key to the
-destination's bound `extend`, so the stable hash is paid once per distinct key. Values are frozen at emit
+destination's bound `extend`, so the stable hash is computed once per distinct key. Values are frozen at emit
 (wire/codec.py); the size of every tuple is checked at emit, so an oversized tuple is refused there and cannot break the
 link. heronpy/plan/emit_rules.py decides what may be emitted, and to which tasks it goes.
 
@@ -462,7 +462,7 @@ class Emitter:
         """Whether any stream is consumed."""
         return any(stream.choosers for stream in self.streams.values())
 
-    # At everyday rates a spout asks after each call of next_tuple: plain loops cost a third of generators.
+    # At usual rates a spout calls this after each call of next_tuple, and plain loops cost a third of generators.
 
     def dirty(self) -> bool:
         """Whether anything is buffered."""

@@ -1,7 +1,7 @@
 """Turns a frame into its tuples.
 
-A value that cannot be decoded affects only its own tuple: the frame is decoded again value by value, and the
-tuple keeps its place in it with DamagedValues. Pure.
+A value that cannot be decoded affects only its own tuple: the frame is decoded again value by value, and the tuple
+keeps its place in the frame with DamagedValues. Pure.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class Outlet:
         """Shares within the limit of their destination; a destination gets several shares if all have a limit."""
         found: list[tuple[int, int]] = []
         turn = self.turn % len(self.dests)
-        # A small flush rotates. A larger flush serves the destinations with the smallest limits first, and the others
-        # take the rest.
+        # A small flush rotates the destinations. A larger flush serves the destinations with the smallest limits first,
+        # and the others take the rest.
         order = sorted((self.dests[turn:] + self.dests[:turn])[:total], key=lambda dest: limits.get(dest, total))
         self.turn += 1
         free = any(dest not in limits for dest in self.dests)

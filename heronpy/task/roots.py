@@ -187,8 +187,8 @@ class PendingRoots:
 class Anchored(NamedTuple):
     """The roots of some emitted tuples, ascending by tuple, spout task and root; each root of a tuple once.
 
-    A tuple that stands for thousands of inputs (a count, an aggregate) has all their roots. The roots of all tuples of
-    a batch are found together, without a step per input.
+    A tuple that derives from thousands of inputs (a count, an aggregate) has all their roots. The roots of all tuples
+    of a batch are found together, without a step per input.
     """
 
     frames: list[InFrame]

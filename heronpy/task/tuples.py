@@ -1,7 +1,7 @@
 """Tuples and batches as a bolt sees them, and the frame that contained them. Pure.
 
 A tuple holds its values, its frame and its position in the frame; everything else (component, stream, task,
-roots, edges) belongs to the frame and is looked up on demand. Creating one costs about 60 ns.
+roots, edges) belongs to the frame and is looked up on demand. Creating a tuple costs about 60 ns.
 """
 
 from __future__ import annotations

@@ -310,7 +310,7 @@ class BoltCalls:
         self._stream_named = stream_named
 
     def prepare(self) -> None:
-        """Enable these methods for user code from `initialize` on; `bind` replaces them by fast methods afterwards."""
+        """Enable these methods for user code from `initialize` on; `bind` later replaces them with fast methods."""
         delegate = self._user.delegate
         delegate.emit = self._emit_any
         delegate.emit_batch = self._emit_batch

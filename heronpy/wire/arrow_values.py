@@ -3,7 +3,7 @@
 Eight bytes identify the schema. A frame in a checkpoint may be older than the schema that the topology declares now,
 and another schema would give the same bytes a different meaning.
 
-A schema may have the types whose values every receiver can turn into Python values, so that bolts that process single
+A schema may only have types whose values every receiver can turn into Python values, so that bolts that process single
 tuples can read them too. Data from a peer is checked before use: bounds, texts, times, and that the size in memory is
 that of the payload.
 
@@ -195,7 +195,7 @@ def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatc
         if message.type != "record batch":
             raise RemoteWireError(f"payload of {len(payload)} bytes is an Arrow message of type {message.type}")
         if _is_compressed(message.metadata.to_pybytes()):
-            # The size in memory would not be bounded by that of the frame.
+            # Otherwise the size of the frame would not bound the size in memory.
             raise RemoteWireError(f"payload of {len(payload)} bytes is a compressed Arrow record batch")
         batch = pa.ipc.read_record_batch(message, schema)
         problem = batch_problem(batch) if batch.num_rows == count else f"has {batch.num_rows} rows"

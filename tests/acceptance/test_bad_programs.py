@@ -49,7 +49,7 @@ def test_cycle_under_effectively_once(heron: Heron, tmp_path: Path) -> None:
         ),
         (
             """builder.add_bolt("numbers", Sink, par=1, inputs={numbers: Grouping.SHUFFLE})""",
-            ("topo.py, line 5", "duplicate component name: numbers; give each component its own"),
+            ("topo.py, line 5", "duplicate component name: numbers; give each component its own name"),
         ),
         (
             """builder.add_bolt("sink", Sink, par=-2, inputs={numbers: Grouping.SHUFFLE})""",

@@ -1,7 +1,7 @@
 """The methods that the runtime provides to every bolt.
 
-The methods are short: the runtime may replace `emit`, `ack` and `fail` of an object by faster closures
-with the same signatures.
+The methods are short: the runtime may replace `emit`, `ack` and `fail` of an object with faster closures with the same
+signatures.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class BaseBolt(BaseComponent):
         are Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`.
 
         `anchors` is one tuple that all outputs derive from, or has one entry per output, in the same order: a tuple,
-        a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`:
-        `anchors=batch` for one output per input, `anchors=batch.take(kept)` after a filter,
-        `anchors=[batch]` for one output of the whole batch. Values of type None, bool, int, float, str and bytes are
-        the fastest. Raises TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
+        a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`. Use
+        `anchors=batch` for one output per input, `anchors=batch.take(kept)` after a filter, and `anchors=[batch]` for
+        one output of the whole batch. Values of type None, bool, int, float, str and bytes are the fastest. Raises
+        TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
         """
         self.delegate.emit_batch(columns, rows=rows, stream=stream, anchors=anchors, direct_task=direct_task)
 
@@ -108,7 +108,8 @@ class BaseBolt(BaseComponent):
         return None
 
     def is_ready(self) -> bool:
-        """Whether this task can take tuples. Override it for a bolt that needs something external to start first.
+        """Whether this task can take tuples. Override it in a bolt that must wait until an external service has
+        started.
 
         Called several times a second after `initialize`, before the topology's first tuple. Until every task
         of such a bolt has returned True, no spout emits and the topology is WAITING. It must return at once and

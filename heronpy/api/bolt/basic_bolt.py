@@ -25,8 +25,8 @@ class FailTuple(Exception):
 class BasicBolt(Bolt):
     """A bolt that only defines the outputs of each input tuple.
 
-    `execute` yields value lists (or `Output` for a named stream). They are emitted anchored to the
-    input, which is acked afterwards, or failed when `execute` raises `FailTuple`.
+    `execute` yields value lists (or `Output` for a named stream). They are anchored to the input. The input is acked
+    afterwards, or failed if `execute` raises `FailTuple`.
     """
 
     def execute(self, tup: Tuple) -> Iterable[Sequence[Any] | Output] | None:

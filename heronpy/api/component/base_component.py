@@ -10,7 +10,7 @@ class BaseComponent:
     """A component. It delegates all calls to the runtime object that constructed it."""
 
     def __init__(self, delegate: Any) -> None:
-        """Override `initialize` and not this method: the runtime constructs `cls(delegate=...)`."""
+        """Override `initialize` instead of this method: the runtime constructs `cls(delegate=...)`."""
         self.delegate = delegate
         self.logger: logging.Logger = delegate.logger
 

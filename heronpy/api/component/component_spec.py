@@ -181,7 +181,7 @@ class HeronComponentSpec(InputSource):
 
     @staticmethod
     def _sanitize_config(custom_config: Any, owner: str = "a component") -> dict[str, Any]:
-        """Return a copy of the configuration, in which all values that are sent as strings are strings."""
+        """Return a copy of the configuration; values that are sent as strings are converted to strings."""
         return sanitize_config(custom_config, owner)
 
     def _sanitize_inputs(self) -> dict[GlobalStreamId, AnyGrouping] | None:
@@ -291,7 +291,7 @@ class GlobalStreamId(InputSource):
 
     @property
     def component_id(self) -> str:
-        """The component's name, or a text with its uuid while the spec has no name."""
+        """The component's name, or a text with the spec's uuid while the spec has no name."""
         if isinstance(self._component_id, str):
             return self._component_id
         if self._component_id.name is None:
@@ -352,7 +352,7 @@ MARKS = ("bounded", "follow_s", "reusable", "unit_output")
 
 
 def traits_of(cls: type) -> list[str]:
-    """Return the names of the heronpy classes in a class's MRO, and of the marks that the class has."""
+    """Return the names of the heronpy classes in a class's MRO, and of its attributes that affect a batch run."""
     ours = [kind.__name__ for kind in cls.__mro__ if kind.__module__.startswith("heronpy.")]
     own = {name for kind in cls.__mro__ if not kind.__module__.startswith("heronpy.") for name in vars(kind)}
     return [*ours, *(mark for mark in MARKS if getattr(cls, mark, None)), *sorted({"follow_state", "finish"} & own)]

@@ -19,8 +19,8 @@ class AsyncSpout(BaseSpout):
 
     `run` runs as long as the task. It waits for its source with the source's own library (`async for`,
     a queue, several subscriptions in a TaskGroup) and awaits `emit` for each tuple; `ack` and `fail` may emit, too.
-    `emit` is a call and not a `yield`, so that a tuple can have an id and a stream as in any spout, and so that its
-    errors are raised there. All coroutines of a task share one thread.
+    `emit` is a call and not a `yield`, so that a tuple can have an id and a stream as in any spout, and so that the
+    call raises its errors. All coroutines of a task share one thread.
     """
 
     # Read by the runtime: `run` is a coroutine function.

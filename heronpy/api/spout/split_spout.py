@@ -78,7 +78,7 @@ class SplitSpout(Spout, StatefulComponent):
     STATE: ClassVar[str] = "splits"
 
     def splits(self, config: dict[str, Any]) -> Iterable[Split]:
-        """Return the current splits. Each task calls it; all tasks must get the same answer."""
+        """Return the current splits. Each task calls this method; it must return the same splits in all tasks."""
         raise NotImplementedError(f"spout {type(self).__name__} does not define splits(); return a list of Split")
 
     def read(self, split: Split) -> Iterable[Any]:
@@ -89,13 +89,14 @@ class SplitSpout(Spout, StatefulComponent):
     def follow_state(self, splits: Sequence[Split], index: int, tasks: int) -> Mapping[Any, Any]:
         """Return the State with which stream task `index` of `tasks` continues after a batch run has read these splits.
 
-        Define it, and `follow`, if the stream continues elsewhere, such as in a log behind an offset that the splits
-        name. A task with a State no longer lists splits. Without this method, the stream skips these splits by itself.
+        Define this method and `follow` if the stream continues in another source, such as a log after an offset that
+        the splits name. A task with a State no longer lists splits. Without this method, the stream skips these splits
+        by itself.
         """
         return {}
 
     def follow(self) -> Any:
-        """Return the next item after the splits, or None if there is none yet. Called when the splits are read.
+        """Return the next item after the splits, or None if there is none yet. Called after all splits have been read.
 
         The position is `self.state`, which begins as the result of `follow_state`. Update it with each item.
         """
@@ -166,7 +167,7 @@ class SplitSpout(Spout, StatefulComponent):
         self._pending.pop(tup_id, None)
 
     def fail(self, tup_id: Any) -> None:
-        """Queue the failed row for another emit."""
+        """Queue the failed row to be emitted again."""
         if tup_id in self._pending:
             self._failed.append(tup_id)
 

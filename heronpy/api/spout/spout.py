@@ -42,10 +42,10 @@ class Spout(BaseSpout):
         """Postpone the next call of `next_tuple` by this many seconds.
 
         `seconds` is 0 or more and may be a fraction. Call it from `next_tuple`; it affects only the next call.
-        Acks, fails and checkpoints are not postponed. If `wait_readable` is also called, the first event ends the wait.
-        The next call may be up to `heron.instance.linger_max_us` late, if its tuples would linger that long anyway.
-        The `wait` after it then counts from the time at which that call was due, so that the rate stays as intended.
-        Raises ValueError for anything but a finite number that is not negative.
+        Acks, fails and checkpoints are not postponed. If `wait_readable` is also called, whichever event comes first
+        ends the wait. The next call may be up to `heron.instance.linger_max_us` late, if its tuples would linger that
+        long anyway. The next `wait` then counts from the intended time of the late call, so that the average rate stays
+        as intended. Raises ValueError unless `seconds` is finite and not negative.
         """
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
             raise ValueError(f"wait({seconds!r}): give a number of seconds that is finite and not negative")
@@ -58,7 +58,7 @@ class Spout(BaseSpout):
         descriptor whose other end is closed is readable. Call it from `next_tuple`; it affects only the next call.
         The call may come earlier, for example after an emit, an ack or a fail, so read without blocking. Data that a
         library has already read into its own buffer does not make the descriptor readable: read all of that buffer
-        first. Raises ValueError for anything but an open descriptor, and for a regular file, which is always readable.
+        first. Raises ValueError if `fd` is not an open descriptor, and for a regular file, which is always readable.
         """
         self.delegate.wait_readable(_descriptor(fd))
 

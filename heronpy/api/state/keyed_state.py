@@ -6,9 +6,9 @@ changed when it is written or deleted, and also when a mutable value (a list, an
 `state[word].append(x)` is saved. Changes to a list that is kept in a variable and modified later,
 without another read from the state, are not saved.
 
-While a checkpoint reads the state concurrently with the task, the first change of a key after the cut saves
-its old value (`Cut.save`) before it changes the key. So the cut needs no copy, and the reader sees the state
-at the cut. The writer saves *before* it writes; the reader checks for a saved value *after* it has read.
+A checkpoint may read the state while the task changes it. Before the first change of a key after the cut, the state
+saves the key's old value (`Cut.save`). So the cut needs no copy, and the reader sees the state at the cut. The writer
+saves *before* it writes; the reader checks for a saved value *after* it has read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FIXED: Final = PLAIN | {
 
 
 def _cannot_change(value: Any) -> bool:
-    """Whether a value definitely cannot be changed in place."""
+    """Whether a value is certainly immutable."""
     kind = type(value)
     if kind in _FIXED:
         return True
@@ -99,7 +99,8 @@ class KeyOwner(Struct, frozen=True):
 def task_of_partition(log: Any, number: int, parallelism: int) -> int:
     """Return the index of the task that a partition of a log belongs to.
 
-    The partitions of a log are spread evenly over any number of tasks, and a growing log moves no partition.
+    The partitions of a log are spread evenly over any number of tasks. They keep their tasks when the log gets more
+    partitions.
     """
     return (stable_hash(log) + number) % parallelism
 
@@ -128,7 +129,7 @@ class PartitionOwner:
         return task_of_partition(log, number, parallelism) == index
 
     def own(self, log: Any, count: int) -> range:
-        """Return the partitions of a log, out of `count`, that belong to the task now."""
+        """Return which of the `count` partitions of a log belong to the task now."""
         index, parallelism = self._place()
         return range((index - stable_hash(log)) % parallelism, count, parallelism) if index >= 0 else range(0)
 
@@ -361,7 +362,7 @@ class KeyedState(MutableMapping[Any, Any]):
 
 
 class PartitionedState(KeyedState):
-    """A mapping to values from the partitions that this task reads; a key is a pair (log, number)."""
+    """A mapping from the partitions that this task reads to values; a key is a pair (log, number)."""
 
     __slots__ = ("_partitions",)
 
@@ -370,7 +371,7 @@ class PartitionedState(KeyedState):
         self._partitions = owner
 
     def own(self, log: Any, count: int) -> range:
-        """Return the numbers of the partitions of a log, out of `count`, that belong to this task."""
+        """Return which of the `count` partitions of a log belong to this task, by number."""
         return self._partitions.own(log, count)
 
 
@@ -425,7 +426,7 @@ class Cut:
 
 
 class _Items(ItemsView[Any, Any]):
-    """Skips a key that expires during the loop."""
+    """A view of the items that skips keys that expire during the loop."""
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for key in self._mapping:  # type: ignore[attr-defined]

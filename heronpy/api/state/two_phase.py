@@ -1,7 +1,7 @@
 """The mixin of components that make results visible exactly once, in two phases.
 
-In `pre_save`, a sink stores the rows that it received before the checkpoint, invisible to readers. `post_save` is
-called when the checkpoint of the whole topology is complete, and makes the rows visible.
+In `pre_save`, a sink stores the rows that it received before the checkpoint, but keeps them invisible to readers.
+`post_save` is called when the checkpoint of the whole topology is complete, and makes the rows visible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TwoPhaseStatefulComponent(StatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define post_save(checkpoint_id)")
 
     def pre_restore(self, checkpoint_id: str) -> None:
-        """Called when the task starts from this checkpoint ("0": without one), after `init_state` and before
+        """Called when the task starts from this checkpoint ("0" if there is none), after `init_state` and before
         `initialize`. Commit everything prepared up to this checkpoint; drop everything prepared for later
         checkpoints."""
         raise NotImplementedError(f"{type(self).__name__} must define pre_restore(checkpoint_id)")

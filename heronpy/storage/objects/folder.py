@@ -1,9 +1,9 @@
 """Objects as files of a folder, which several hosts may share.
 
-A file gets its name by one rename, after it is on disk; `put_if_absent` by a link, which fails if the name is taken.
-Both hold on a network file system too, where locks may have no effect. The name of an unfinished file begins with a dot
-and ends in the same number as the name of its object. So a caller that numbers its objects knows which object left an
-unfinished file.
+A file gets its name by one rename, after it is on disk. `put_if_absent` uses a link, which fails if the name is taken.
+Both operations work on a network file system, too, where locks may have no effect. The name of an unfinished file
+begins with a dot and ends in the same number as the name of its object. So a caller that numbers its objects knows
+which object left an unfinished file.
 """
 
 from __future__ import annotations

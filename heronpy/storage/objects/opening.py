@@ -28,7 +28,7 @@ _FIXES: Final = {
 def open_objects(place: Url, patience_s: float = COMMAND_S) -> Objects:
     """Open a place for objects, without a request. Raises ConfigError if it cannot be opened here.
 
-    A later request that fails on the way, or because the store is overloaded, is repeated for `patience_s` seconds.
+    A later request that fails on the network, or because the store is overloaded, is repeated for `patience_s` seconds.
     """
     return RemoteObjects(place, patience_s)
 
@@ -61,8 +61,7 @@ def check_objects(objects: Objects, what: str) -> None:
         if not created or again or objects.get(key) != mine:
             raise ConfigError(
                 f"{what} {objects.name} has no put-if-absent: it replaced an object that must not change; use a store"
-                " that"
-                " honours If-None-Match, or a newer release of this one"
+                " that honours If-None-Match, or a newer release of this store"
             )
         if key not in objects.list(deep=False).objects:
             raise ConfigError(f"{what} {objects.name} does not list an object that was just written; use another store")

@@ -1,8 +1,9 @@
 """Objects in S3, Google Cloud Storage or Azure Blob Storage, by the library obstore (extra `objects`).
 
 Credentials, region and endpoint come from the environment variables that this library reads; they are neither taken
-from settings nor shown in errors. The text of an error consists only of the kind of failure and its code. Requests that
-fail on the way, or because the store is overloaded, are repeated with growing pauses until `patience_s` is over.
+from settings nor shown in errors. The text of an error consists only of the kind of failure and its code. Requests
+that fail on the network, or because the store is overloaded, are repeated with growing pauses until `patience_s` has
+passed.
 """
 
 from __future__ import annotations
