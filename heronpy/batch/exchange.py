@@ -194,8 +194,8 @@ class StageOutput(Output):
         self, table: str, stage: Stage, sinks: Mapping[str, Any], saves: bool = False, on_unfit: Any = None,
         bytes_max: int = 0,
     ) -> None:  # fmt: skip
-        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` hears of
-        rows that do not fit their sink, which are left out. `bytes_max`: the most that a unit may write, or 0."""
+        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` is called
+        for rows that do not fit and are left out. `bytes_max`: the maximum that a unit may write; 0: no limit."""
         super().__init__(table)
         self._stage = stage
         self._sinks = sinks
@@ -269,7 +269,7 @@ def _state_file(component: str) -> str:
 
 
 def unit_folders(table: Path) -> list[Path]:
-    """Return the published units of a stage, in the order of their input: neither timing nor halving changes it."""
+    """Return the published units of a stage, in the order of their input, regardless of timing and halving."""
     found = list(published(str(table)))
     return [path for path, _ in sorted(found, key=lambda one: _order(one[1]))]
 

@@ -22,7 +22,7 @@ from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
 from heronpy.ingest.worker import ENDED
 
-#: Seconds between two updates of the run's figures for people.
+#: Seconds between two updates of the run's displayed figures.
 PROGRESS_S: Final = 1.0
 #: With at most this number of units, the keeper checks in each round whether the stage has ended.
 FEW: Final = 16
@@ -82,7 +82,7 @@ class BatchKeeper(LogKeeper):
 
     def _open(self) -> Watch:
         assert self._step_now is not None
-        # Before the first scan, because files that appear later do not belong to the run.
+        # Do this before the first scan, because files that appear later do not belong to the run.
         self._asking.ask(self._asking.opening())
         with failing(self._steps):
             for request in self._steps.given_input(self._step_now):
@@ -128,13 +128,13 @@ class BatchKeeper(LogKeeper):
                 raise self._steps.fail(why)
 
     def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
-        """Write the figures of the run for people."""
+        """Write the figures of the run for display."""
         next_try, tries_max = self._next_try(step, figures) if state == "running" else (0, 0)
         stage = stage_progress(step.stage, figures, state, self._slow, next_try, tries_max)
         self._steps.note(stage, self._rate.per_s(now, stage.bytes_done), now)
 
     def _next_try(self, step: Step, figures: Figures) -> tuple[int, int]:
-        """The next try of the unit in work that has failed most often, and how many tries a unit has."""
+        """Return the next try of the leased unit with the most failures, and how many tries a unit has."""
         if not figures.tries_failed or UnitState.LEASED not in figures.units:
             return 0, 0
         most = max((unit.tries for unit in self._asking.ask(ListUnits(UnitState.LEASED)).units), default=0)

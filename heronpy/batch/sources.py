@@ -22,7 +22,7 @@ from heronpy.task.user_code import columns_of, emit_columns, emit_one
 
 #: Number of lines, or of tuples of a split, in one step.
 CHUNK = 1024
-#: Number of lines in one step when each line passes the stage apart.
+#: Number of lines in one step when each line passes the stage separately.
 APART = 256
 #: Longest pause of a step, and pause after a call that emitted nothing and requested no time for the next call, in s.
 _PAUSE_S, _DRY_S = 0.01, 0.001
@@ -117,7 +117,7 @@ class SpoutCell(ObjectCell):
         return before != self._emitted
 
     def _rests(self) -> bool:
-        """Whether it is too early for the next call, which the spout has postponed; wait only for a moment."""
+        """Wait for a moment at most; return whether it is still too early for the next call, as set by the spout."""
         if not self._call_at and self._call_on < 0:
             return False
         left_s = self._call_at - time.monotonic() if self._call_at else math.inf
@@ -240,7 +240,7 @@ class LinesCell(SpoutCell):
         located = flag(self.user.config.get(TextFileSpout.EMIT_OFFSET, False))
         rows = unit.located() if located else ((text,) for text in unit.lines())
         cells = (self, *self.behind)
-        # The writer of a sink may refuse a row, and it gets the rows of a step together.
+        # The writer of a sink gets the rows of a step together, and may refuse one of them.
         lines = 1 if any(isinstance(cell, SinkCell) for cell in cells) else APART
         for number, row in enumerate(rows, 1):
             self.push([[value] for value in row], 1, stream)

@@ -24,11 +24,11 @@ _Spans = dict[_File, list[Bytes]]
 
 
 def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
-    """Why ledgers lack units that their table has, as a clause; "" if they do not.
+    """Return, as a clause, why ledgers lack units that their table has; "" if they lack none.
 
     `given`: the ids that each ledger has handed out; `newest`: the highest generation of the table; `units`: generation
     and id of the published units, both read before the requests to the ledgers. An id is handed out before its unit is
-    published, even across a power cut. So a published id that the ledger has yet to hand out shows an older ledger.
+    published, even across a power cut. So a ledger that has yet to hand out a published id is an older ledger.
     """
     nexts = {}
     for one in given:

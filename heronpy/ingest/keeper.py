@@ -181,7 +181,7 @@ class LogKeeper(Spout):
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
-            # Before any cut, because otherwise a process with the file of a removed ledger would not notice.
+            # Check this before any cut, because a process with the file of a removed ledger would not notice otherwise.
             self._stages.refuse_older(self._generation)
             self._look(self._watch, now)
         busy = self._publish()
@@ -203,10 +203,10 @@ class LogKeeper(Spout):
 
     def _open(self) -> Watch:
         self._looking_since = None
-        # Before the request to the ledger, because units that others hand out and publish in the meantime are newer.
+        # Read these before the request to the ledger, because others may hand out and publish newer units meanwhile.
         newest, units = self._stages.highest(), self._stages.published_units()
         opened = self._asking.ask(self._asking.opening())
-        # First, because a table of another pipeline has its own stages.
+        # Check this first, because a table of another pipeline has its own stages.
         self._claim(opened)
         self._refuse_lost(opened, newest, units)
         if opened.generation != self._generation:
@@ -262,7 +262,7 @@ class LogKeeper(Spout):
                 break
             report = requests.ReportScan(seen, gone, self._generation, watch.made, self._bounded_run)
             if not watch.answered(self._asking.ask(report)):
-                # Another keeper was faster: reload the ledger's content.
+                # Another keeper has reported other files first: reload the ledger's content.
                 self._watch = None
                 break
         for notice in watch.notices():

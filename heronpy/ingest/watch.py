@@ -2,7 +2,7 @@
 
 `Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files keep their identity).
 This module translates its answers into the ledger's terms: key, generation, and sizes that end at a line end. The view
-is rebuilt from the ledger when a keeper starts, or when another keeper was faster.
+is rebuilt from the ledger when a keeper starts, or another keeper was the first to report a change.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The tree below the scheduler contains every process of a local topology: schedul
 executors, topology master, stream managers, tasks and the Spark gateway with its JVM. The last known
 CPU of an ended process is kept, so totals never decrease.
 
-The cost of a wake-up differs several times between machines, so wake-ups are counted in addition to CPU seconds. CPU
+The cost of a wake-up varies widely between machines, so wake-ups are counted in addition to CPU seconds. CPU
 seconds of nearly idle processes are read in nanoseconds, because clock ticks of 10 ms are too coarse.
 """
 

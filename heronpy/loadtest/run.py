@@ -136,7 +136,7 @@ def measured(
     say: Say,
     **about: Any,
 ) -> dict[str, Any]:
-    """Return the result document of `repeat` measurements, which get their number; `told` makes a progress line."""
+    """Return the result document of `repeat` measurements, given their numbers; `told` makes a progress line."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         values, checks = figures(number)

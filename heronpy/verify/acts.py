@@ -231,7 +231,7 @@ def slow_bolt(world: World, runs: int) -> None:
 
 @repeated
 def stopped_sink(world: World, number: int) -> None:
-    """Stop a sink until it, or its successor, continues."""
+    """Stop a sink for a while; the sink or its successor then continues."""
     victim = world.random.choice(world.tasks("sink"))
     world.pause(victim.name, [world.process(victim)], 4.0 if world.short else 600.0)
 
@@ -377,7 +377,7 @@ def bad_link(rule: Rule) -> Act:
 
 
 def corrupt(world: World, runs: int) -> None:
-    """Corrupt one byte in 1,000,000, or in a short run, which has fewer bytes, three bytes in 100,000."""
+    """Corrupt one byte in 1,000,000. A short run has fewer bytes: corrupt three bytes in 100,000."""
     bad_link(Rule(corrupt_share=3e-5 if world.short else 1e-6))(world, runs)
     if not _proxy(world).counts["corruptions"]:
         raise LabError("no byte was corrupted; give a higher --rate or a longer --duration")

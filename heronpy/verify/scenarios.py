@@ -92,12 +92,12 @@ _POISON = {
     "heron.instance.execute_timeout_s": 1.0,
 }
 _CRASHES = {"heron.executor.restart_budget": 4, "heron.executor.restart_backoff_max_s": 1.0}
-#: A barrier waits behind a minute of tuples; a snapshot waits for one of them.
+#: A barrier waits behind a minute of tuples; a snapshot waits for a single tuple.
 _CLAMPED = {**_OFTEN, "heron.checkpoint.timeout_s": 4.0}
 _LIMITED: dict[str, SettingValue] = {"heron.instance.memory_limit_bytes": "1GB", **_PATIENT}
 _SLOWLY = {**_OFTEN, **_PATIENT, "heron.executor.restart_backoff_s": 1.0, "heron.executor.restart_backoff_max_s": 1.0}
 _BIG = {"payload_bytes": 4000}
-#: All rows of a batch arrive at once; and on a busy machine Spark takes some hundred rows a second.
+#: All rows of a batch arrive at once, and on a busy machine Spark takes a few hundred rows per second.
 _TO_SPARK = {"ordered": False, "rate": 200.0}
 #: Pending tuples are processed within the message timeout, even if one task has most of them.
 _FEW_PENDING = {TOPOLOGY_MAX_SPOUT_PENDING: 500}

@@ -157,7 +157,7 @@ class Partition:
         return (hashed.to_bytes(8, "little") * (size // 8 + 1))[:size]
 
     def tuple(self, seq: int) -> Values:
-        """(partition, seq, key, payload, crc); for equal tuples the values of their content, which is in
+        """(partition, seq, key, payload, crc). Equal tuples have the values of their content, a tuple of
         partition 0.
         """
         if self.spec.distinct:

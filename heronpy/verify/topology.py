@@ -1,4 +1,4 @@
-"""The topology of `heron verify run`: source -> work -> sink, by key all the way, so the order of keys is kept."""
+"""The topology of `heron verify run`: source -> work -> sink, grouped by key, so the order of each key is kept."""
 
 from __future__ import annotations
 

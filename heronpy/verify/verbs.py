@@ -48,8 +48,8 @@ def beside(world: World, runs: int) -> None:
 
 @repeated
 def crash_loop(world: World, number: int) -> None:
-    """Make a task die at every start: backoff, then FAILED with the cause after its budget, without wasted CPU; then
-    repair it.
+    """Make a task die at every start: the topology must be FAILED with the cause, and waste no CPU. Then repair the
+    task.
     """
     victim = world.first_task("work")
     (world.out / CRASH_FILE).touch()
@@ -125,7 +125,7 @@ _SIZES = (3, 4, 5, 2)
 
 @repeated
 def grow_neighbours(world: World, number: int) -> None:
-    """Two adjacent components get more tasks in one update, and finally fewer; no update may lose a tuple."""
+    """Give two adjacent components more tasks in one update, and fewer at the end; no update may lose a tuple."""
     for size in _SIZES:
         world.note(f"work and sink updated to {size} tasks", disruptive=False)
         words = (f"--component-parallelism=work:{size}", f"--component-parallelism=sink:{size}")
@@ -148,9 +148,9 @@ def _update_twice(world: World, parallelism: int) -> None:
 
 
 def _submit_and_kill(world: World) -> None:
-    """A killed `heron submit` leaves nothing that `heron kill` would not remove."""
+    """Kill `heron submit`; check that `heron kill` removes everything that it has left."""
     world.note("submit killed", disruptive=False)
-    # Its temporary files stay, as after every kill -9; here they are removed with those of the run.
+    # The temporary files of the submit stay, as after every kill -9; they are removed with those of the run.
     words, environment = world.submission(other_spec(world)), {"TMPDIR": str(world.out)}
     with world.topology.cluster.start(*words, env=environment) as command:
         world.wait(world.random.uniform(0.2, 2.0))

@@ -257,7 +257,7 @@ class World:
         return "submit", *flags, self.topology.cluster.target, submitted, "-", "--spec", folder / "spec"
 
     def heron(self, *words: object, timeout_s: float = 120.0) -> str:
-        """Run a `heron` command against this run's cluster; LabError with its output if it fails."""
+        """Run a `heron` command on this run's cluster. Raises LabError with its output if it fails."""
         return self.topology.cluster.heron(*words, timeout_s=timeout_s)
 
     def letters(self) -> list[dict[str, Any]]:
@@ -278,7 +278,7 @@ class World:
         self.input = replace(self.input, count=write_end(self.out, self.input.partitions, self.input.rate))
 
     def settled(self) -> None:
-        """Wait for the end of the input; LabError if the topology fails or is late."""
+        """Wait for the end of the input. Raises LabError if the topology fails or is late."""
         self.until(lambda: self.is_in(control_pb2.LIFE_FINISHED), END_S, f"the end of '{self.topology.name}'")
 
     def verdict(self, limits: Limits) -> Verdict:
@@ -327,7 +327,7 @@ class World:
             yield
         finally:
             for process in reversed(processes):
-                # The successor of a process may have killed it.
+                # The process may be gone, because its successor may have killed it.
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
 

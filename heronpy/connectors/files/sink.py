@@ -113,7 +113,7 @@ class FileSink(TwoPhaseSink):
 
     @or_batches
     def process(self, tup: Any) -> None:
-        """Write a row. Checkpoints publish files, or else size and age determine the time."""
+        """Write a row. Checkpoints publish the files; without checkpoints, a file's size and age decide."""
         self.check_whole()
         began = not self._writer.bytes
         try:

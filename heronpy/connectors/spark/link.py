@@ -44,7 +44,7 @@ class Probe(msgspec.Struct, tag="probe"):
 
 
 class Session(msgspec.Struct, tag="session"):
-    """Gateway to sink: whether Spark has a session. Without one: what it is doing; with one: an outage, if any."""
+    """Gateway to sink: whether Spark has a session. `text`: an outage, or the reason for the wait."""
 
     up: bool
     text: str = ""

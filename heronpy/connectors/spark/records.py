@@ -11,7 +11,7 @@ defines the layout below `<topology>-<run>`, in the topology's folder `<working_
     <component>/owners/<task>/<n>.json who may write for a task; the highest incarnation may
     <component>/rows/<stem>.arrow      the rows of a batch, an Arrow IPC file
     <component>/prepared/<stem>.json   the manifest of a batch whose checkpoint is not complete
-    <component>/batches/<stem>.json    its manifest; a batch exists once this does
+    <component>/batches/<stem>.json    its manifest, which makes the batch exist
     <component>/attempts/<stem>.json   the manifest again, with the attempts so far
     <component>/fates/<stem>.json      the fate of the batch: published, failed or withdrawn
     <component>/done/<stem>.json       the outcome, after it has been published or has failed

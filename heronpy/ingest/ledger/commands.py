@@ -24,7 +24,7 @@ class SiteView(Struct, frozen=True):
 
 
 class AfterView(Struct, frozen=True):
-    """A pipeline for which units wait: for older bytes or, if `whole`, for everything that existed when both had begun.
+    """A pipeline for which units wait: for older bytes or, if `whole`, all that existed when both pipelines had begun.
 
     `waits`: why units wait now, as a clause; "" if they do not wait.
     """

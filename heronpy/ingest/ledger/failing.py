@@ -72,7 +72,7 @@ def _judge(
     if config.on_bad == "fail" and (at_fault or not died):
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
     if not proven and draft.view.bad_count(unit.root) >= config.bad_max:
-        # No row was made: the rest fails as a whole. Line by line, each line would need its own tries.
+        # No row was made, so the rest fails as a whole; line by line, each line would need separate tries.
         return _too_many(draft, unit)
     if line is not None and at_fault:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)

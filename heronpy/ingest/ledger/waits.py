@@ -50,7 +50,7 @@ class Others:
         return self._known[name]
 
     def _begun(self, name: str) -> float:
-        """Return the time at which both had begun, which determines the bytes of the other pipeline that count."""
+        """Return when both pipelines had begun; only earlier bytes of the other pipeline count."""
         return max([self._draft.pipeline.born, *(one.scan.first for one in self._asked(name))])
 
     def _asked(self, name: str) -> list[SiteScan]:

@@ -98,7 +98,7 @@ def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Chec
 
 
 def strike(signum: int, pause_s: float, is_enough: Callable[[], bool] = bool, mark: str = "") -> During:
-    """Send a signal to a worker of a batch each `pause_s`, once per process, until `is_enough`. With `mark`, only to
+    """Send a signal to a worker of a batch every `pause_s`, once per process, until `is_enough`. With `mark`, only to
     processes with a file of this name and their pid.
     """
 

@@ -128,7 +128,7 @@ class Scenes:
         self._whole: Ran | None = None
 
     def _count(self, name: str, lines: int = 0) -> Count:
-        """Prepare a count of the common logs, or with `lines` of separate logs with that number of lines."""
+        """Prepare a count of the common logs; with `lines`, a count of separate logs of that number of lines."""
         count = Count(self._where, f"{name}-{self._number}", None if lines else self._logs)
         if lines:
             (count.logs / "0.log").write_text(click_lines(0, lines), encoding="ascii")

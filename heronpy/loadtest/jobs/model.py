@@ -60,8 +60,8 @@ class Part(Struct, kw_only=True):
 class Fault(Struct, frozen=True):
     """A problem that lasts for a time.
 
-    `much` is the remaining share of a rate, another share, or the number of foreign threads that always compute on each
-    host, or on one host if the part is the name of a host.
+    `much` depends on the kind: a share, such as the remaining share of a rate, or a number of foreign threads that
+    always compute on the host `part`, or on each host without a part.
     """
 
     kind: str
@@ -92,7 +92,7 @@ class Minutes(Protocol):
 
 
 class Model:
-    """A topology whose spouts are given `offered(seconds since the start)` tuples per second each."""
+    """A topology in which each spout is offered `offered(seconds since the start)` tuples per second."""
 
     def __init__(
         self,

@@ -147,7 +147,7 @@ def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
         files = {TextFileSpout.PATHS: p["logs"], TextFileSpout.FOLLOW: follows}
         lines = made.add_spout("lines", TextFileSpout, par=1, config=files)
         parser = PARSERS.get(p["work"], Parse)
-        # With one task, a bolt that defines `finish` would be a stage of its own.
+        # With one task, a bolt that defines `finish` would be a separate stage.
         parse = made.add_bolt("parse", parser, par=2, inputs={lines: Grouping.SHUFFLE}, config=own)
     counter = COUNTERS.get(p["work"], Count)
     count = made.add_bolt("count", counter, par=1, inputs={parse: Grouping.fields("user")}, config=own | ticks)

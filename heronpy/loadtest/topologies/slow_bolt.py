@@ -107,7 +107,7 @@ class SlowBolt(LatencySink):
             self.slow_latencies, self.latencies = self.latencies, Latencies()
             return
         if now > self.free_at + 0.1:
-            # Without input for longer than a timer can be late, the capacity of that time is lost.
+            # If there is no input for longer than a timer can be late, the capacity of that time is lost.
             self.free_at = now
         self.free_at += self.service_s + (0.0 if self.received % self.pause_every else self.pause_s)
         if self.free_at > now:

@@ -30,7 +30,7 @@ class Sizes:
 
     #: Bytes of the logs of `throughput`.
     bytes: int = 64 << 20
-    #: Seconds for which `latency`, `straggler`, `ledger` and `quiet` measure; `recovery` kills each 2.5 s.
+    #: Seconds for which `latency`, `straggler`, `ledger` and `quiet` measure; `recovery` kills every 2.5 s.
     seconds: float = 15.0
     #: Number of files of `quiet`.
     files: int = 10_000

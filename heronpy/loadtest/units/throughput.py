@@ -1,7 +1,7 @@
 """CPU per GB: work units, a loop by hand, tuples, and PySpark, one after the other over the same logs.
 
 Each contender does `inputs.click` with every line; all but the tuples write Parquet. What starts up before the
-first byte (processes, JVM, imports) is not counted. The order turns around with each run, so that pairs alternate.
+first byte (processes, JVM, imports) is not counted. The order is reversed after each run.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from heronpy.loadtest.units.plan import Sizes
 from heronpy.loadtest.watch import watch_whole
 
 LOGS = 4
-#: Loops by hand at once: as many as there are workers. Processors that share a core, a cache and memory are slower
-#: beside each other, so those of workers are compared with these.
+#: Number of concurrent hand-written loops, the same as that of workers: processors that share a core, a cache or
+#: memory slow each other down, in the loops as in the workers.
 HANDS = 2
-#: The slowest that a contender may be, and the extra time of its start.
+#: The lowest accepted rate of a contender, and the extra time for its start.
 SLOWEST_BYTES_S, PATIENCE_S = 200_000, 90.0
 _PIECE = 20_000
 

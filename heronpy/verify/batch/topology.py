@@ -56,7 +56,7 @@ class Paced(Bolt):
 
 
 class Parse(Paced):
-    """A line is: partition, number, key, checksum."""
+    """Parses lines: partition, number, key, checksum."""
 
     outputs = ["key", "crc"]
     name = PARSE
@@ -78,7 +78,7 @@ class Parse(Paced):
 
 
 class Count(Paced):
-    """Number and sum by key; emits changes at each tick and at the end."""
+    """Counts and sums by key; emits changes at each tick and at the end."""
 
     outputs = FIELDS
     name = COUNT

@@ -117,7 +117,7 @@ class RotatedLogs:
             file.write(text)
 
     def rename(self, log: str) -> None:
-        """app.log becomes app.log.1, that app.log.2, and so on; the writer makes a new file."""
+        """app.log becomes app.log.1, app.log.1 becomes app.log.2, and so on; the writer makes a new file."""
         self._shift(log)
         self._move(self.folder / log, self.folder / f"{log}.1")
 

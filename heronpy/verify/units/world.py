@@ -129,7 +129,7 @@ class UnitWorld(World):
             armed.disarm(point)
 
     def proceed(self, pid: int) -> None:
-        """Send SIGCONT, unless its executor has ended the process meanwhile and another one may have the pid."""
+        """Send SIGCONT, unless its executor has ended the process, so that another process may have its pid."""
         with suppress(psutil.Error):
             process = psutil.Process(pid)
             home = process.environ().get("HERON_HOME")
@@ -148,7 +148,7 @@ class UnitWorld(World):
         return found
 
     def settled(self) -> None:
-        """Wait until no bytes wait and no unit is in progress; LabError when a unit has failed permanently.
+        """Wait until no bytes wait and no unit is in progress. Raises LabError when a unit has failed permanently.
 
         The condition also holds for a moment before keepers have seen the last lines, so missing lines get some time.
         """
