@@ -54,7 +54,7 @@ class DamagedExchangeError(HeronError):
 
 
 class EndlessError(HeronError):
-    """A spout may be endless, so the run fails at once."""
+    """A spout may be endless, so the run fails immediately."""
 
 
 class LargeUnitError(EndlessError):
@@ -265,7 +265,7 @@ def _state_file(component: str) -> str:
     return f"state-{safe_name(component)}"
 
 
-# ---- what published units hold ----------------------------------------------------------------
+# ---- the content of published units ----------------------------------------------------------------
 
 
 def unit_folders(table: Path) -> list[Path]:

@@ -50,7 +50,7 @@ class BatchKeeper(LogKeeper):
         self._done, self._moved_at, self._attempts = -1, 0.0, 0
 
     def next_tuple(self) -> None:
-        """Do the work that is due now."""
+        """Do the current work."""
         if self._step_now is None and not self._ended:
             self.busy()
             self._enter()

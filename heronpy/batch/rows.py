@@ -31,7 +31,7 @@ from heronpy.task.user_code import UserCode
 class StageRows:
     """The function `rows` of a stage, made once in each worker.
 
-    `buckets`: how many tasks each stage has, by its number. `folder`: the folder of the run, which has the tables
+    `buckets`: number of tasks by stage. `folder`: the folder of the run, which has the tables
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
     state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
     component, `report` is called with errors that user code reports, and `failed` with a component and the number of

@@ -39,7 +39,7 @@ class EndlessSpoutError(EndlessError):
 
 
 class SpoutCell(ObjectCell):
-    """A cell with a spout; emitted tuples count as acked at once."""
+    """A cell with a spout; emitted tuples count as acked immediately."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -47,7 +47,7 @@ ATTEMPT_S, STOP_S = 1.0, 2.0
 
 
 class Asking:
-    """The ledger of one task. Requests come from one thread; another thread sends signs of life."""
+    """One task's access to the ledger. Requests come from one thread; another thread sends signs of life."""
 
     def __init__(self, options: UnitOptions, kind: Kind, context: TopologyContext, spout: Spout) -> None:
         self._spout = spout

@@ -154,7 +154,7 @@ class LogKeeper(Spout):
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
-        """Do the work that is due. Wait if the ledger is unreachable; every step may be repeated."""
+        """Do the current work. Wait if the ledger is unreachable; every step may be repeated."""
         if self._ended:
             return
         try:
@@ -177,7 +177,7 @@ class LogKeeper(Spout):
 
     # ---- a round ----------------------------------------------------------------------------
     def _round(self, now: float) -> float:
-        """Do everything that is due; return the seconds until the next round."""
+        """Do the current work; return the seconds until the next round."""
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
@@ -380,7 +380,7 @@ class LogKeeper(Spout):
         """Use the figures; a hook for subclasses."""
 
     def _conclude(self) -> None:
-        """Record the end of a bounded run, because all of its units are published."""
+        """Record the end of a bounded run whose units are all published."""
         self._stages.mark_end(self._run)
 
     def _is_recorded(self, watch: Watch) -> bool:

@@ -124,8 +124,8 @@ class LogUnits:
         days: how long deleted files are remembered; files that are older when first seen are refused.
         after: pipelines of the same ledger that must have published everything older than a unit before it is
             processed.
-        after_all: pipelines that must first have published everything that existed when both had begun, such as a
-            history that is loaded once.
+        after_all: pipelines that must first have published everything that existed when both pipelines had begun, such
+            as a history that is loaded once.
         site: the site where the topology is submitted, if it runs on several sites with one ledger; the default is the
             setting `heron.ingest.site`.
         replicas: folders on other disks. A unit counts only when each of them has a copy of its rows; a copy is used

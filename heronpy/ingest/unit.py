@@ -25,7 +25,7 @@ from heronpy.growing.patterns import join
 from heronpy.ingest.fingerprints import file_matches
 from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
 
-#: Number of bytes after a place that are searched for the next line end at once.
+#: Number of bytes that are read at a time to find the next line end.
 _LOOK_BYTES = 64 * 1024
 
 

@@ -137,7 +137,7 @@ class Watch:
                 self._unfinished += file.size - file.fingerprint.cut
         self.has_all_readable = self.is_complete
         self.is_complete &= not unreadable
-        # The pause depends on the CPU time of the scan and not on its waiting time; but a slow disk also gets a rest.
+        # The pause depends on the CPU time of the scan, but is longer after a scan of a slow disk.
         self._pace.looked(now, max(time.thread_time() - begun_cpu, (time.monotonic() - begun) / COST_FACTOR))
         if moving:
             self._pace.sooner(now, 0.05)

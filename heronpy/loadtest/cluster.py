@@ -67,7 +67,7 @@ class Cluster:
         return subprocess.Popen(command, text=True, **(pipes | options))
 
     def heron(self, *words: object, timeout_s: float = COMMAND_S) -> str:
-        """Run a `heron` command; returns its output. Raises LabError with the output if it fails."""
+        """Run a `heron` command; return its output. Raises LabError with the output if it fails."""
         with self.start(*words) as command:
             try:
                 said, errors = command.communicate(timeout=timeout_s)
@@ -195,7 +195,7 @@ class Topology:
         return ""
 
     def kill(self) -> float:
-        """Kill the topology; returns the duration in seconds."""
+        """Kill the topology; return the duration in seconds."""
         self.disconnect()
         began = time.monotonic()
         self.cluster.heron("kill", self.cluster.target, self.name, timeout_s=KILL_S)

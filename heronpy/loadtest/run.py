@@ -182,7 +182,7 @@ def repeated(once: Callable[[int, str], dict[str, Any]], repeat: int, **about: A
 
 
 def run_profile(where: Cluster, load: Load, repeat: int, say: Say) -> dict[str, Any]:
-    """Run a profile `repeat` times, each time with all of its scenes; returns the result document."""
+    """Run a profile `repeat` times, each time with all of its scenes; return the result document."""
     loads = scenes_of(load)
 
     def once(number: int, begin: str) -> dict[str, Any]:

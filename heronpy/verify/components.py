@@ -303,7 +303,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
         partition, seq, key, payload, _crc, emission = tup.values
         arrived = zlib.crc32(payload)
         source, attempt = emission >> records.ATTEMPT_BITS, emission & records.ATTEMPT_MAX
-        # A payload that does not match its checksum is recorded unchanged: the verifier knows the right one.
+        # A payload that does not match its checksum is recorded unchanged: the verifier knows the right checksum.
         row = records.RECORD.pack(seq, time.monotonic(), partition, arrived, source, attempt, self.task, self.epoch)
         self.trace.append(row)
         if self._transaction is not None:

@@ -213,7 +213,7 @@ def _damage_and_restore(world: World, what: str, which: str, change: Callable[[P
 
 
 def _restore(world: World, victim: Target) -> None:
-    """Kill a task; returns when the topology has restored and is running."""
+    """Kill a task, and wait until the topology has restored and is running."""
     before = world.checkpoints().restores
     world.kill(victim, wait=False)
 

@@ -29,7 +29,7 @@ _LOOKING = (("status",), ("metrics",), ("exceptions",), ("plan",), ("logs", "--f
 
 
 def beside(world: World, runs: int) -> None:
-    """Kill commands that watch the topology repeatedly, and leave pages of metrics unread."""
+    """Repeatedly kill commands that watch the topology, and leave pages of metrics unread."""
     end = time.monotonic() + runs * (4.0 if world.short else 300.0)
     world.note("what watches the topology is killed in a loop", disruptive=False)
     killed = 0

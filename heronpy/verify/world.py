@@ -167,7 +167,7 @@ class World:
         return path
 
     def look(self) -> None:
-        """Record the memory of all processes, if it is due."""
+        """Record the memory of all processes, if it is time for a sample."""
         now = time.monotonic()
         if now < self._next_memory:
             return
@@ -226,7 +226,7 @@ class World:
         return self.until(known, BACK_S, "the checkpoints that the topology master knows")
 
     def until_checkpoint(self, timeout_s: float = BACK_S) -> int:
-        """Wait until a checkpoint newer than all current ones is complete; returns its number."""
+        """Wait until a checkpoint newer than all current ones is complete; return its number."""
         if self.mode != EXACT:
             return 0
 

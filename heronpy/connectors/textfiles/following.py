@@ -194,7 +194,7 @@ class Follower:
                 state[key] = value
 
     def restore(self, state: Mapping[tuple[str, int], Any]) -> set[int]:
-        """Continue from a state; returns its header line counts. Raises ValueError for another release's state."""
+        """Continue from a state; return its header line counts. Raises ValueError for another release's state."""
         headers = set()
         for version, header_lines, *files in state.values():
             if version != _VERSION:

@@ -30,7 +30,7 @@ def note(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
-    """Record the number of files considered copies, and the bytes without a line end: at once when they appear or
+    """Record the number of files considered copies, and the bytes without a line end: immediately when they appear or
     vanish, otherwise from time to time."""
     if request.unfinished is None:
         return

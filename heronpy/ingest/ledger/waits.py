@@ -22,7 +22,7 @@ class Others:
     def ahead(self, unit: Unit) -> Iterator[str]:
         """Return the pipelines for which a unit waits, one clause each; empty if the unit may be leased.
 
-        A pipeline is past a time if its sites have scanned their files since, and its oldest unpublished byte is
+        A pipeline is past a time if its sites have scanned their files since then, and its oldest unpublished byte is
         younger. `after`: it must be past the time when the unit was cut. `after_all`: it must be past the time when
         both pipelines had begun.
         """

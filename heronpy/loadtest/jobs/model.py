@@ -147,7 +147,7 @@ class Model:
             self._steps.clear()
             self.rescaled += 1
 
-    # ---- what happens ---------------------------------------------------------------------
+    # ---- behaviour ---------------------------------------------------------------------
 
     def _active(self, kind: str, part: str | None = None) -> Fault | None:
         return next(
@@ -231,7 +231,7 @@ class Model:
         self.waited += sum(self.backlog.values()) * for_s
         self.now += for_s
 
-    # ---- what is seen ---------------------------------------------------------------------
+    # ---- observations ---------------------------------------------------------------------
 
     def _over_window(self, name: str, what: str) -> list[float]:
         """Return the mean of each task over the window."""
@@ -239,7 +239,7 @@ class Model:
         return [sum(values) / len(steps) for values in zip(*steps, strict=True)]
 
     def look(self, past: Mapping[str, Past]) -> Observation:
-        """Advance to the next look; returns the figures and findings that a topology master would report."""
+        """Advance to the next look; return the figures and findings that a topology master would report."""
         signals = self._signals()
         self.findings = diagnose(signals, self.findings)
         if all(one.verdict in CALM for one in self.findings):
@@ -385,7 +385,7 @@ def _spread(rates: list[float]) -> float | None:
 def run(
     model: Model, goal: Goal, times: Times, for_s: float, minutes: Minutes | None = None, state: State | None = None
 ) -> Iterator[tuple[Observation, Outcome]]:
-    """Run the model under the scaler; returns each look and its outcome."""
+    """Run the model under the scaler; return each look and its outcome."""
     state = state or State()
     until = model.now + for_s
     while model.now < until:

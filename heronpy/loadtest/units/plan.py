@@ -11,7 +11,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import suggestion
 from heronpy.loadtest.results import label_of, shown
 
-#: Name to what it measures, in the order in which they run.
+#: Descriptions of the profiles by name, in the order in which they run.
 PROFILES: dict[str, str] = {
     "throughput": "CPU per GB, against a loop by hand, TextFileSpout to FileSink, and PySpark",
     "latency": "from append to visible, at 1 MB/s",

@@ -62,7 +62,7 @@ LOGS = 10
 
 
 def run_units(where: Cluster, names: Sequence[str], sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
-    """Run these profiles `repeat` times each; returns the result document."""
+    """Run these profiles `repeat` times each; return the result document."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         return run_of(*in_turn(where, [partial(_RUNS[name], where, sizes, number, say) for name in names]))
@@ -166,7 +166,7 @@ def recovery(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
     lines = 0
 
     def append(word: str) -> int:
-        """Append a line; returns the number of lines."""
+        """Append a line; return the number of lines."""
         nonlocal lines
         with open(made.log("clicks"), "a", encoding="ascii") as out:
             out.write(f"{lines} {word}\n")
@@ -230,7 +230,7 @@ def _keeper(made: Pipeline, topology: Topology, turn: int) -> int:
 
 
 def _kill(pid: int) -> int:
-    """Kill a process with SIGKILL; returns the monotonic time in ns."""
+    """Kill a process with SIGKILL; return the monotonic time in ns."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""CPU per GB: work units, a loop by hand, tuples, and PySpark, one after the other over the same logs.
+"""CPU per GB: work units, a hand-written loop, tuples, and PySpark, one after the other over the same logs.
 
-Each contender does `inputs.click` with every line; all but the tuples write Parquet. What starts up before the
-first byte (processes, JVM, imports) is not counted. The order is reversed after each run.
+Each contender does `inputs.click` with every line; all but the tuples write Parquet. Startup before the first byte
+(processes, JVM, imports) is not counted. The order is reversed after each run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
     checks: list[Check] = []
 
     def topology(name: str, function: str, **changes: Any) -> tuple[dict[str, float], Path]:
-        """Process all logs with a topology; returns its CPU seconds by role, and its table."""
+        """Process all logs with a topology; return its CPU seconds by role, and its table."""
         made = Pipeline(where, f"throughput-{number}-{name}")
         flag = "--deploy-deactivated"
         with made.running(function, flag, logs=str(logs / "*.log"), **changes) as running:
@@ -100,7 +100,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
 
 
 def write_logs(logs: Path, size: int, users: int = inputs.USERS) -> tuple[int, int]:
-    """Write the logs; returns their numbers of lines and bytes."""
+    """Write the logs; return their numbers of lines and bytes."""
     written = number = 0
     for place in range(LOGS):
         with open(logs / f"{place}.log", "w", encoding="ascii") as out:

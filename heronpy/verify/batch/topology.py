@@ -26,7 +26,7 @@ PARSE, COUNT = "parse", "count"
 #: Below the folder of a run: a file with the name of a bolt makes it slow, and each process has a file with a byte for
 #: each tuple seen.
 SLOW, SEEN = "slow", "seen"
-#: Below the folder of a run: a JSON object from a line that cannot be processed to what it does.
+#: Below the folder of a run: a JSON object that maps each line that cannot be processed to its effect.
 BAD, RAISES, KILLS = "bad.json", "raises", "kills its process"
 #: Component configuration: the folder of the run, and the seconds that a slow bolt takes for a tuple.
 OUT_KEY, PAUSE_KEY = "verify.out", "verify.pause_s"

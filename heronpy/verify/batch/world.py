@@ -210,7 +210,7 @@ class BatchWorld(World):
         with suppress(LabError):  # the verdict reports missing lines
             self.until(lambda: not self._newest().wrong(expected).size, END_S, "the counts of all lines")
 
-    # ---- what must hold -------------------------------------------------------------------------
+    # ---- checks -------------------------------------------------------------------------
     def _rows(self) -> Iterator[tuple[str, int, int]]:
         """The published rows."""
         for path in sorted((self.out / "rows").glob("part-*")):

@@ -137,7 +137,7 @@ class UnitWorld(World):
                 process.resume()
 
     def attempt_of(self, unit: int, timeout_s: float = 2 * BACK_S) -> int:
-        """Wait until a unit of the first generation is in the table; returns the number of its attempt."""
+        """Wait until a unit of the first generation is in the table; return the number of its attempt."""
         folder = self.table / folder_name(1, unit)
         self.until(folder.exists, timeout_s, f"unit {unit} in the table")
         return record_of(folder).attempt
@@ -150,7 +150,7 @@ class UnitWorld(World):
     def settled(self) -> None:
         """Wait until no bytes wait and no unit is in progress. Raises LabError when a unit has failed permanently.
 
-        The condition also holds for a moment before keepers have seen the last lines, so missing lines get some time.
+        The condition also holds for a moment before keepers have seen the last lines, so wait a while.
         """
 
         def is_settled() -> bool:
