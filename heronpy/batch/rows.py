@@ -199,7 +199,7 @@ class StageRows:
         return SplitsCell if self._stage.source == "splits" else AsyncSpoutCell if is_async else SpoutCell
 
     def _all_ways(self) -> dict[int, Way]:
-        """The destinations of frames for tasks of later stages; a number above all tasks is a whole component."""
+        """The destinations of frames for tasks of later stages; a number above all tasks means a whole component."""
         ways = {
             task: Way(self._stage_of[name], index)
             for name, tasks in self._tasks.items()

@@ -48,7 +48,7 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
     """Return one sentence for each difference between a ledger and the lineage of its table.
 
     `rows`: the rows of one or several ledgers, each beginning with its `Pipeline`. `earlier` was read before the rows
-    of the ledger and `later` after them, so that the pipeline may keep running: units published earlier are done in the
+    of the ledger and `later` after them, so that the pipeline may keep running. Units published earlier are done in the
     ledger (or about to be), and units done in the ledger are published later.
     """
     found = [problem for part in _parts(rows) for problem in validate(part)]

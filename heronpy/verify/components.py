@@ -7,8 +7,8 @@
 The source's partitions are those of a partitioned state, so any parallelism emits the same input.
 
 In every mode the sink appends each tuple to a trace that is never rolled back. In EFFECTIVELY_ONCE it also counts per
-key in keyed state, and writes its rows in transactions: rows go to an open segment, which `pre_save` closes as pending
-and `post_save` commits; `pre_restore` commits the rows of the checkpoint and drops all later ones, so the committed
+key in keyed state, and writes its rows in transactions. Rows go to an open segment, which `pre_save` closes as pending
+and `post_save` commits. `pre_restore` commits the rows of the checkpoint and drops all later ones, so the committed
 rows are exact after any fault.
 """
 

@@ -1,6 +1,6 @@
 """A running verification: its processes by name, its clock, its records of faults, memory over time.
 
-Every process is found through the status of its topology and checked before it is signalled: it must have the right
+Every process is found through the status of its topology and checked before it is signalled. It must have the right
 name, and belong to the HERON_HOME of this run, so a reused pid is never hit.
 """
 

@@ -18,7 +18,7 @@ defines the layout below `<topology>-<run>`, in the topology's folder `<working_
     <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
 
 The *fate* is one record, written by put-if-absent. A gateway that wants to publish a batch, another gateway that is
-still running elsewhere, and a sink that withdraws the batch compete for it: exactly one succeeds, and the others obey
+still running elsewhere, and a sink that withdraws the batch compete for it. Exactly one succeeds, and the others obey
 the record. Any number of gateways may work on a batch; the staged output of the losers is never visible. Fates are kept
 as long as outcomes.
 """

@@ -9,7 +9,7 @@ Stage and table are on one file system, so a unit appears as a whole. A rename f
 it may be repeated by any process at any time.
 
 A rebuild first makes the folder of its generation, and then removes the stages of older ones. A process that does not
-know of the rebuild, such as a process with the file of a removed ledger, publishes nothing: the folder fences its later
+know of the rebuild, such as a process with the file of a removed ledger, publishes nothing. The folder fences its later
 attempts, and a pending rename has lost its source. This needs no lock, so it also works across hosts.
 
 A table belongs to the first ledger that claims it: the record is made only if it is absent. Other ledgers stage and

@@ -1,7 +1,7 @@
 """Bolts that are slow for a time, or, with `stall_s`, one bolt that stops once: backpressure, and its end.
 
-In its slow phase a bolt serves exactly `capacity` tuples a second while it has input: a tuple's
-service starts when the previous one has ended, however late the timer fired. So a rate below the
+In its slow phase a bolt serves exactly `capacity` tuples a second while it has input. A tuple's service starts when the
+previous one has ended, however late the timer fired. So a rate below the
 capacity means that backpressure starved the bolt. `first` is the pace of the first task, relative to the others. `hot`
 is the share of tuples with the same key. After each `pause_every` tuples a bolt pauses `pause_s`. Spouts record the
 pauses between two emits, and bolts how late the machine woke them: only the rest of a pause is due to backpressure.
