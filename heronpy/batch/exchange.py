@@ -63,7 +63,7 @@ class LargeUnitError(EndlessError):
     def __init__(self, bytes_max: int) -> None:
         super().__init__(
             f"a single unit has written more than heron.batch.exchange_bytes_max, which is {format_bytes(bytes_max)};"
-            " a batch needs a spout that calls end_of_input(): use --mode stream for another one, or raise the limit"
+            " a batch needs a spout that calls end_of_input(): use --mode stream for other spouts, or raise the limit"
         )
 
 

@@ -112,7 +112,7 @@ class SpoutCell(ObjectCell):
         elif now - self._active_at >= limit_s:
             raise EndlessSpoutError(self.component, f"has emitted nothing for {limit_s:g} s", "")
         if now - self._began_at >= limit_s and not self._is_bounded:
-            fix = "set `bounded = True` in its class if it does, "
+            fix = "set `bounded = True` in its class if it ends, "
             raise EndlessSpoutError(self.component, f"has emitted {self._emitted:,} tuples in {limit_s:g} s", fix)
         return before != self._emitted
 

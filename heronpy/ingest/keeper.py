@@ -245,8 +245,8 @@ class LogKeeper(Spout):
         if opened.is_new and self._stages.published_units():
             raise GaveUpError(
                 f"the ledger of pipeline {name!r} is new, but the table {place} contains units, whose lines would be"
-                f" processed again: {again}; or give the pipeline the ledger with which that table was written until"
-                " now (not a backup, which is older than the table), or an empty table"
+                f" processed again; run: {again}; or give the pipeline the ledger with which that table was written"
+                " (not a backup, which is older than the table), or an empty table"
             )
         if why := behind(opened.given, newest, units):
             raise GaveUpError(

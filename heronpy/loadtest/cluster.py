@@ -72,7 +72,7 @@ class Cluster:
             try:
                 said, errors = command.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
-                raise LabError(f"'heron {words[0]}' was not done after {timeout_s:g} s") from None
+                raise LabError(f"'heron {words[0]}' had not ended after {timeout_s:g} s") from None
             finally:
                 command.kill()
         if command.returncode:

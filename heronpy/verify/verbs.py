@@ -31,7 +31,7 @@ _LOOKING = (("status",), ("metrics",), ("exceptions",), ("plan",), ("logs", "--f
 def beside(world: World, runs: int) -> None:
     """Repeatedly kill commands that watch the topology, and leave pages of metrics unread."""
     end = time.monotonic() + runs * (4.0 if world.short else 300.0)
-    world.note("what watches the topology is killed in a loop", disruptive=False)
+    world.note("commands that watch the topology are killed in a loop", disruptive=False)
     killed = 0
     while time.monotonic() < end:
         with world.topology.cluster.start(*world.random.choice(_LOOKING), *world.address) as watcher:
@@ -88,7 +88,7 @@ def poison(world: World, runs: int) -> None:
         raise LabError(f"the dead letters are not the {wanted} tuples of poison: {sorted(found)}")
     silent = [letter for letter in letters if not letter["traceback"] or not letter["tries"]]
     if silent:
-        raise LabError(f"{len(silent)} dead letters do not say what happened")
+        raise LabError(f"{len(silent)} dead letters name no cause")
     world.notes["dead_letters"] = len(letters)
     world.until_arrived(BETWEEN)
 
@@ -143,7 +143,7 @@ def _update_twice(world: World, parallelism: int) -> None:
     both = [world.topology.cluster.start(*words) for _ in range(2)]
     errors = [command.communicate(timeout=300)[1].strip() for command in both]
     if all(command.returncode for command in both):
-        raise LabError(f"of two updates at once both failed: {'; '.join(errors)}")
+        raise LabError(f"two concurrent updates both failed: {'; '.join(errors)}")
     world.until(lambda: len(world.tasks("work")) == parallelism, BACK_S, f"{parallelism} tasks of work")
 
 
@@ -187,4 +187,4 @@ def check_gone(world: World, name: str) -> None:
         nodes = (world.topology.cluster.home / "state").rglob(f"{name}*.node")
         return not any(nodes) and not any(map(lives, psutil.process_iter()))
 
-    world.until(is_gone, 20.0, f"the end of everything of '{name}'")
+    world.until(is_gone, 20.0, f"the end of all processes and state nodes of '{name}'")

@@ -183,7 +183,7 @@ def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs
     errors = {one["span"]["begin"]: one["span"]["error"] for one in json.loads(shown.out)["bad"]}
     first = len(b"".join(data[:100]))
     assert errors.keys() == {first, first + len(long) + len(b"".join(data[100:200]))}
-    assert "is it a text file?" in errors[first] and "set the right encoding" in errors[max(errors)]
+    assert "check that it is a text file" in errors[first] and "set the right encoding" in errors[max(errors)]
     for error in errors.values():
         assert "\n" not in error and "Traceback" not in error
     heron("units", "check", "lines", "--table", table).ok()

@@ -198,7 +198,7 @@ class Follower:
         headers = set()
         for version, header_lines, *files in state.values():
             if version != _VERSION:
-                raise ValueError(f"positions of version {version} are of another release of heronpy")
+                raise ValueError(f"positions of version {version} were saved by another release of heronpy")
             headers.add(header_lines)
             self._table.restore(files)
         return headers

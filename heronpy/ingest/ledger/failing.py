@@ -97,7 +97,10 @@ def split_at(draft: Draft, request: requests.SplitAt, who: requests.Who) -> requ
         return _bad(draft, unit, pieces)
     halves = ranges.split(pieces, request.file, request.begin)
     if halves is None:
-        raise LedgerError(f"unit {unit.id} cannot be split at byte {request.begin} of file {request.file}: not inside")
+        raise LedgerError(
+            f"unit {unit.id} cannot be split at byte {request.begin} of file {request.file},"
+            " which is not inside the unit"
+        )
     draft.drop(unit)
     # The whole unit has failed often enough, so each half gets only one try.
     tries = draft.config.tries_max - 1

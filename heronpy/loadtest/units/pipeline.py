@@ -119,7 +119,7 @@ def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] =
         for count, word in (
             ((counts < wanted).sum(), "missing"),
             (np.maximum(counts - np.maximum(wanted, 1), 0).sum(), "twice or more"),
-            (((wanted == 0) & (counts > 0)).sum(), "which should not be there"),
+            (((wanted == 0) & (counts > 0)).sum(), "unexpected"),
             (foreign, "of no line"),
         )
         if count

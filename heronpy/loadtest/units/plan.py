@@ -13,7 +13,7 @@ from heronpy.loadtest.results import label_of, shown
 
 #: Descriptions of the profiles by name, in the order in which they run.
 PROFILES: dict[str, str] = {
-    "throughput": "CPU per GB, against a loop by hand, TextFileSpout to FileSink, and PySpark",
+    "throughput": "CPU per GB, against a hand-written loop, TextFileSpout to FileSink, and PySpark",
     "latency": "from append to visible, at 1 MB/s",
     "straggler": "one of three workers is 10 times as slow",
     "recovery": "workers and keepers are killed: until a unit is leased again, until rows are published again",

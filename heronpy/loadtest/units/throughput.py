@@ -94,7 +94,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
             values[f"units_vs_{name}"] = values["units_cpu_s_per_gb"] / cost
     say(
         f"throughput: {values['units_cpu_s_per_gb']:.1f} CPU-s per GB,"
-        f" {values['units_vs_hands']:.2f}x two loops by hand at once, {values['units_vs_hand']:.2f}x one"
+        f" {values['units_vs_hands']:.2f}x two hand-written loops, {values['units_vs_hand']:.2f}x one"
     )
     return values, checks
 

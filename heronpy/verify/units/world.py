@@ -197,7 +197,7 @@ def _checks(found: TableVerdict, differences: list[str], complete: bool) -> list
         return f"{len(lines):,} {what}" + (f", such as {lines[0]}" if lines else "")
 
     strange = found.foreign + found.innocent
-    absent = "lines lost" if complete else "lines had not come when the run was given up"
+    absent = "lines lost" if complete else "lines had not arrived when the run was given up"
     return [
         Check("input", not strange, named("rows of unknown lines, or bad ranges of good lines", strange)),
         Check("loss", not found.missing, f"{named(absent, found.missing)}, of {found.expected:,}"),
