@@ -125,7 +125,7 @@ def test_two_patterns_under_one_name_are_refused_and_another_name_is_not_found(
 ) -> None:
     lines = processed(heron, logs, table)
     for verb in ("show", "bad", "retry"):
-        heron("units", verb, "other").refused(NOT_FOUND, "has no pipeline 'other'", "it has lines")
+        heron("units", verb, "other").refused(NOT_FOUND, "has no pipeline 'other'", "its pipelines are lines")
     (logs / "b.txt").write_text("other\n")
     other = table.parent / "other"
     refused(
