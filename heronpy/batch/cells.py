@@ -401,7 +401,7 @@ class BoltCell(ReadingCell):
         if not self.has_state:
             self.call(user.object.finish)
         elif user.tick_interval_s() is not None:
-            # The input continues as a stream, so only time-dependent work is due.
+            # The input continues as a stream, so only time-dependent work is done.
             self.call(user.object.process_tick, TupleHelper.make_tick_tuple())
         self.check_fails()
         super().end()
@@ -412,7 +412,7 @@ class BoltCell(ReadingCell):
 
 
 class AsyncBoltCell(BoltCell):
-    """A bolt with `async def process`: it processes a bounded number of a frame's tuples at once.
+    """A bolt with `async def process`: it processes a bounded number of a frame's tuples concurrently.
 
     The following cells wait until it ends, because they may need an event loop, too.
     """

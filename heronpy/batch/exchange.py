@@ -54,7 +54,7 @@ class DamagedExchangeError(HeronError):
 
 
 class EndlessError(HeronError):
-    """A spout may be endless, so the run fails at once."""
+    """A spout may be endless, so the run fails immediately."""
 
 
 class LargeUnitError(EndlessError):
@@ -63,7 +63,7 @@ class LargeUnitError(EndlessError):
     def __init__(self, bytes_max: int) -> None:
         super().__init__(
             f"a single unit has written more than heron.batch.exchange_bytes_max, which is {format_bytes(bytes_max)};"
-            " a batch needs a spout that calls end_of_input(): use --mode stream for another one, or raise the limit"
+            " a batch needs a spout that calls end_of_input(): use --mode stream for other spouts, or raise the limit"
         )
 
 
@@ -194,8 +194,8 @@ class StageOutput(Output):
         self, table: str, stage: Stage, sinks: Mapping[str, Any], saves: bool = False, on_unfit: Any = None,
         bytes_max: int = 0,
     ) -> None:  # fmt: skip
-        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` hears of
-        rows that do not fit their sink, which are left out. `bytes_max`: the most that a unit may write, or 0."""
+        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` is called
+        for rows that do not fit and are left out. `bytes_max`: the maximum that a unit may write; 0: no limit."""
         super().__init__(table)
         self._stage = stage
         self._sinks = sinks
@@ -265,11 +265,11 @@ def _state_file(component: str) -> str:
     return f"state-{safe_name(component)}"
 
 
-# ---- what published units hold ----------------------------------------------------------------
+# ---- the content of published units ----------------------------------------------------------------
 
 
 def unit_folders(table: Path) -> list[Path]:
-    """Return the published units of a stage, in the order of their input: neither timing nor halving changes it."""
+    """Return the published units of a stage, in the order of their input, regardless of timing and halving."""
     found = list(published(str(table)))
     return [path for path, _ in sorted(found, key=lambda one: _order(one[1]))]
 

@@ -74,7 +74,7 @@ def _end(steps: Steps, wait: Callable[[float], None]) -> None:
 
 @contextmanager
 def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None]:
-    """Allow only one keeper of this host to end the run. Two hosts may end it at once, with the same result."""
+    """Allow only one keeper of this host to end the run. Two hosts may end it concurrently."""
     descriptor = open_private(steps.run.folder / "finalise.lock", os.O_RDWR)
     try:
         while not try_flock(descriptor):
@@ -127,8 +127,8 @@ def savepoint_folder(record: RunRecord) -> Place:
 
 
 class Snapshots:
-    """The savepoint of a run: files are copied at once, and the savepoint exists when `complete` has written its
-    metadata. Memory contains one chunk of one file of a stage at a time, plus the indices and the names of the files. A
+    """The savepoint of a run. It exists when `complete` has written the metadata; files are copied before that. Memory
+    contains one chunk of one file of a stage at a time, plus the indices and the names of the files. A
     component with keyed state only is saved as one task, so that any parallelism can restore it. A component with a
     plain State has the tasks of the topology.
     """

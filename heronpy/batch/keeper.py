@@ -25,7 +25,7 @@ from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
 from heronpy.ingest.worker import DISK_S
 
-#: Seconds between two updates of the run's figures for people.
+#: Seconds between two updates of the run's displayed figures.
 PROGRESS_S: Final = 1.0
 #: With at most this number of units, the keeper checks in each round whether the stage has ended.
 FEW: Final = 16
@@ -55,7 +55,7 @@ class BatchKeeper(LogKeeper):
         self._done, self._moved_at, self._attempts = -1, 0.0, 0
 
     def next_tuple(self) -> None:
-        """Do the work that is due now."""
+        """Do the current work."""
         if self._step_now is None and not self._ended:
             self.busy()
             self._enter()
@@ -104,7 +104,7 @@ class BatchKeeper(LogKeeper):
 
     def _open(self) -> Watch:
         assert self._step_now is not None
-        # Before the first scan, because files that appear later do not belong to the run.
+        # Do this before the first scan, because files that appear later do not belong to the run.
         self._asking.ask(self._asking.opening())
         with failing(self._steps):
             for request in self._steps.given_input(self._step_now):
@@ -155,13 +155,13 @@ class BatchKeeper(LogKeeper):
                 raise self._steps.fail(f"stage {step.name} has processed nothing for {STALLED_S:.0f} s: {why}")
 
     def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
-        """Write the figures of the run for people."""
+        """Write the figures of the run for display."""
         next_try, tries_max = self._next_try(step, figures) if state == "running" else (0, 0)
         stage = stage_progress(step.stage, figures, state, self._slow, next_try, tries_max)
         self._steps.note(stage, self._rate.per_s(now, stage.bytes_done), now)
 
     def _next_try(self, step: Step, figures: Figures) -> tuple[int, int]:
-        """The next try of the unit in work that has failed most often, and how many tries a unit has."""
+        """Return the next try of the leased unit with the most failures, and how many tries a unit has."""
         if not figures.tries_failed or UnitState.LEASED not in figures.units:
             return 0, 0
         most = max((unit.tries for unit in self._asking.ask(ListUnits(UnitState.LEASED)).units), default=0)

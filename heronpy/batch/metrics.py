@@ -27,7 +27,7 @@ class RunMetrics:
         self._gathered: dict[str, _Counts | _Gauges] = {}
 
     def gathered(self, component: str, name: str, metric: IMetric, bucket_s: float) -> _Counts | _Gauges:
-        """Where the values of a metric go. Where one name has counts and gauges, the later one has its component."""
+        """Return the sum of a metric's values. If a count and a gauge share a name, the later one gets a prefix."""
         counts = isinstance(metric, CountMetric | MultiCountMetric) or "Count" in type(metric).__name__
         kind = _Counts if counts else _Gauges
         found = self._gathered.get(name)

@@ -1,4 +1,4 @@
-"""The figures of a run for people, from the ledger's figures of its stages. Pure."""
+"""The displayed figures of a run, from the ledger's figures of its stages. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: floa
 def stage_progress(
     stage: Stage, found: Figures, state: str, slow: Mapping[str, float], next_try: int = 0, tries_max: int = 0
 ) -> StageProgress:
-    """One stage from the figures of its pipeline; `slow`: the slow containers, and how many times slower they are.
+    """Return a stage's progress from the figures of its pipeline; `slow`: slow containers, and the factor of each.
     `next_try`, `tries_max`: see `StageProgress`.
     """
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}

@@ -31,7 +31,7 @@ from heronpy.task.user_code import UserCode
 class StageRows:
     """The function `rows` of a stage, made once in each worker.
 
-    `buckets`: how many tasks each stage has, by its number. `folder`: the folder of the run, which has the tables
+    `buckets`: number of tasks by stage. `folder`: the folder of the run, which has the tables
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
     state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
     component, `report` is called with errors that user code reports, and `failed` with a component and the number of
@@ -123,7 +123,7 @@ class StageRows:
             yield from self._bucket(index) if source == "buckets" else self._spout_task(index)
 
     def _spout_unit(self, unit: Any) -> Iterator[None]:
-        # By the position of the unit: another unit with the same bytes sends each tuple to the same bucket.
+        # Use the position of the unit, so that another unit with the same bytes sends each tuple to the same bucket.
         with _Row(self, 0, stable_hash_many(unit.place)) as row:
             head = row.cells[0]
             if isinstance(head, LinesCell):
@@ -199,7 +199,7 @@ class StageRows:
         return SplitsCell if self._stage.source == "splits" else AsyncSpoutCell if is_async else SpoutCell
 
     def _all_ways(self) -> dict[int, Way]:
-        """The destinations of frames for tasks of later stages; a number above all tasks means all of a component's."""
+        """The destinations of frames for tasks of later stages; a number above all tasks means a whole component."""
         ways = {
             task: Way(self._stage_of[name], index)
             for name, tasks in self._tasks.items()

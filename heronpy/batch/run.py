@@ -6,7 +6,7 @@
     ledger.db       the units of all stages, unless they are in PostgreSQL, for several hosts
     lists/          the input of the units of a stage, unless they read files of users
     <stage>/        the output of the units of a stage
-    progress.json   the figures, for people
+    progress.json   the figures, for display
     spark/          the rows for Spark, if there are SparkSinks
     spark-plan.txt  the final plans of its queries
 """

@@ -22,7 +22,7 @@ from heronpy.task.user_code import columns_of, emit_columns, emit_one
 
 #: Number of lines, or of tuples of a split, in one step.
 CHUNK = 1024
-#: Number of lines in one step when each line passes the stage apart.
+#: Number of lines in one step when each line passes the stage separately.
 APART = 256
 #: Longest pause of a step, and pause after a call that emitted nothing and requested no time for the next call, in s.
 _PAUSE_S, _DRY_S = 0.01, 0.001
@@ -39,7 +39,7 @@ class EndlessSpoutError(EndlessError):
 
 
 class SpoutCell(ObjectCell):
-    """A cell with a spout; emitted tuples count as acked at once."""
+    """A cell with a spout; emitted tuples count as acked immediately."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -112,12 +112,12 @@ class SpoutCell(ObjectCell):
         elif now - self._active_at >= limit_s:
             raise EndlessSpoutError(self.component, f"has emitted nothing for {limit_s:g} s", "")
         if now - self._began_at >= limit_s and not self._is_bounded:
-            fix = "set `bounded = True` in its class if it does, "
+            fix = "set `bounded = True` in its class if it ends, "
             raise EndlessSpoutError(self.component, f"has emitted {self._emitted:,} tuples in {limit_s:g} s", fix)
         return before != self._emitted
 
     def _rests(self) -> bool:
-        """Whether it is too early for the next call, which the spout has postponed; wait only for a moment."""
+        """Wait for a moment at most; return whether it is still too early for the next call, as set by the spout."""
         if not self._call_at and self._call_on < 0:
             return False
         left_s = self._call_at - time.monotonic() if self._call_at else math.inf
@@ -252,7 +252,7 @@ class LinesCell(SpoutCell):
             yield
             number += len(chunk)
         unit.process_together(None)
-        # The writer of a sink may refuse a row, and it gets the rows of a step together.
+        # The writer of a sink gets the rows of a step together, and may refuse one of them.
         lines = 1 if any(isinstance(cell, SinkCell) for cell in cells) else APART
         for number, row in enumerate(rows, 1):
             self.push([[value] for value in row], 1, stream)

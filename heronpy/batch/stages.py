@@ -44,7 +44,7 @@ class Stage(Struct, frozen=True):
     """Components that run together in one process."""
 
     number: int
-    #: The components, each after all that feed it. The first is the spout, or the bolt that reads the exchanges.
+    #: The components, in the order of the data. The first is the spout, or the bolt that reads the exchanges.
     components: tuple[str, ...]
     #: The content of its units: "lines" of text, "splits" of a SplitSpout, tasks of another "spout", or "buckets".
     source: str

@@ -287,7 +287,7 @@ class Steps:
                 end = begin + REPORT_MAX
                 yield TakeFiles(RUN, tuple(files[begin:end]), end >= len(files))
 
-    # ---- figures for people -------------------------------------------------------------------
+    # ---- displayed figures -------------------------------------------------------------------
     def note(self, stage: StageProgress, rate: float, now: float) -> None:
         """Write the figures of a stage, and keep those of other stages. On a full disk, all old figures stay."""
         path = self.run.folder / PROGRESS
@@ -301,7 +301,7 @@ class Steps:
 
     # ---- the end ------------------------------------------------------------------------------
     def fail_unit(self, step: Step, unit: int, error: str, figures: Figures | None) -> GaveUpError:
-        """The same as `fail` for a unit that has failed. `figures`: those of the stage, with the last try."""
+        """Fail the run because a unit has failed. `figures`: the figures of the stage, with the last try."""
         if figures is not None and not self.run.record.has_ended:
             now = time.time()
             self.note(stage_progress(step.stage, figures, "failed", {}), 0.0, now)

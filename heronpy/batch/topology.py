@@ -82,8 +82,8 @@ def run_topology(
 ) -> topology_pb2.Topology:
     """Return the topology of the workers and keepers of a run in this folder, with the user's name and configuration.
 
-    `worker`: the configuration of the workers, see `worker_config`. `publishes`: the run needs Spark if a sink does.
-    There are at least two containers, because a backup runs in another container.
+    `worker`: the configuration of the workers, see `worker_config`. `publishes`: whether sinks get their rows,
+    possibly from Spark. There are at least two containers, because a backup runs in another container.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
     given, mode = config_of(topology), "ATMOST_ONCE"

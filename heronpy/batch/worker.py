@@ -125,7 +125,7 @@ class BatchWorker(LogWorker):
     def _blamed(self, cause: BaseException) -> None:
         """Raise errors for which the unit is not to blame: a damaged input file, or a spout that may be endless.
 
-        Ignored after the end of the run, which removes files.
+        After the end of the run such errors are ignored, because the end removes files.
         """
         if isinstance(cause, (DamagedExchangeError, EndlessError)) and not self._steps.run.record.has_ended:
             with failing(self._steps):

@@ -52,7 +52,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_record(path: Path, data: bytes) -> None:
-    """Write a small file atomically: complete or absent, even after a power failure, and if several hosts write it."""
+    """Write a small file atomically, even if the power fails or several hosts write it."""
     with _written(path, data) as temporary:
         os.rename(temporary, path)
     sync_path(path.parent)

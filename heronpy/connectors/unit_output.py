@@ -132,7 +132,7 @@ def publish_file(source: Path, target: Path) -> bool:
             _link(source, hidden)
             os.rename(hidden, target)
         except FileNotFoundError:
-            # Otherwise another host has removed the hidden files, because it was first here or elsewhere in the folder.
+            # If only the hidden file is missing, another host has published everything and removed the hidden files.
             if not (source.exists() and target.parent.exists()):
                 raise
         else:

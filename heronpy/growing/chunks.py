@@ -21,7 +21,7 @@ class LongLineError(HeronError):
     """A line does not fit into memory; `offset` is the offset of its first byte."""
 
     def __init__(self, name: str, offset: int, limit: int) -> None:
-        super().__init__(f"{name} has a line of more than {limit} bytes at byte {offset}; is it a text file?")
+        super().__init__(f"{name} has a line of more than {limit} bytes at byte {offset}; check that it is a text file")
         self.offset = offset
 
 

@@ -24,11 +24,11 @@ _Spans = dict[_File, list[Bytes]]
 
 
 def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
-    """Why ledgers lack units that their table has, as a clause; "" if they do not.
+    """Return, as a clause, why ledgers lack units that their table has; "" if they lack none.
 
     `given`: the ids that each ledger has handed out; `newest`: the highest generation of the table; `units`: generation
     and id of the published units, both read before the requests to the ledgers. An id is handed out before its unit is
-    published, even across a power cut. So a published id that the ledger has yet to hand out shows an older ledger.
+    published, even across a power cut. So a ledger that has yet to hand out a published id is an older ledger.
     """
     nexts = {}
     for one in given:
@@ -48,7 +48,7 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
     """Return one sentence for each difference between a ledger and the lineage of its table.
 
     `rows`: the rows of one or several ledgers, each beginning with its `Pipeline`. `earlier` was read before the rows
-    of the ledger and `later` after them, so that the pipeline may keep running: units published earlier are done in the
+    of the ledger and `later` after them, so that the pipeline may keep running. Units published earlier are done in the
     ledger (or about to be), and units done in the ledger are published later.
     """
     found = [problem for part in _parts(rows) for problem in validate(part)]

@@ -47,7 +47,7 @@ ATTEMPT_S, STOP_S = 1.0, 2.0
 
 
 class Asking:
-    """The ledger of one task. Requests come from one thread; another thread sends signs of life."""
+    """One task's access to the ledger. Requests come from one thread; another thread sends signs of life."""
 
     def __init__(self, options: UnitOptions, kind: Kind, context: TopologyContext, spout: Spout) -> None:
         self._spout = spout
@@ -106,7 +106,7 @@ class Asking:
         self._spout.wait(self._pause_s)
 
     def begin(self, unit: int, attempt: int, generation: int) -> None:
-        """Record that an attempt runs user code from now on: the signs of life ask whether it still counts."""
+        """Record that an attempt runs user code; signs of life then ask whether the attempt still counts."""
         self._attempt = ShowAlive(unit, attempt, generation)
 
     def end(self) -> None:
@@ -134,7 +134,7 @@ class Asking:
                 continue
             if attempt is not None and attempt is self._in_vain:
                 if now >= told_at + STOP_S:
-                    # User code is busy with one row for a long time: another process takes the next unit sooner.
+                    # User code is busy with one row for a long time: a new process can take the next unit sooner.
                     log.warning("unit %d: this attempt is obsolete but does not stop; its process ends", attempt.unit)
                     leave(exit_codes.TERMINATED)
                 continue

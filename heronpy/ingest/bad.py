@@ -37,10 +37,10 @@ KEPT_S = 300.0
 
 
 class Tries:
-    """Tracebacks of failed tries. They are kept until it is known whether the bytes are bad, which another process
-    may find out.
+    """Tracebacks of failed tries. A traceback is kept until this or another process finds out whether the bytes are
+    bad.
 
-    One small file per unit whose last try has failed, in the folder of the stages.
+    Each unit whose last try has failed has one small file, in the folder of the stages.
     """
 
     def __init__(self, home: Path) -> None:
@@ -108,8 +108,8 @@ def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
 
 
 def line_end(root: str, chunk: Chunk, end: int) -> int:
-    """Return the offset at which a line ends that continues after the end of a range; `end` if no line continues there,
-    or the file is missing."""
+    """Return the end of the line that crosses the end of a range; `end` if no line crosses it, or the file is
+    missing."""
     try:
         with opened(root, chunk) as descriptor:
             if os.pread(descriptor, 1, end - 1) == b"\n":

@@ -22,7 +22,7 @@ State = dict[tuple[str, int], Any]
 
 
 def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0) -> State:
-    """Return the partitioned state `TextFileSpout.FOLLOWED` of a spout that follows the files of a sealed pipeline: it
+    """Return the partitioned state `TextFileSpout.FOLLOWED` of a spout that follows the files of a sealed pipeline. It
     reads each file from its sealed end on, and new files from their beginnings."""
     table = Table()
     for one in files:

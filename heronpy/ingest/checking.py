@@ -172,7 +172,7 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
         files, highest = _found(table, pipeline, stages)
         generation = reached.ask(Rebuild(config, files, highest + 1, trial=True)).generation
         while True:
-            # First, and even if no worker was seen: a process may hold the file of a removed ledger. Afterwards,
+            # Do this first, even if no worker was seen: a process may hold the file of a removed ledger. Afterwards,
             # stages of older generations can no longer be published, so the table is complete.
             stages.begin(generation)
             stages.drop_older(generation)
@@ -242,7 +242,7 @@ def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
 
 
 def _digest(root: str, chunk: Chunk) -> str:
-    """The digest of the range. Raises MovedError, also for another site's lagging copy and for a truncated file."""
+    """Return the digest of the range. Raises MovedError if the file has moved, is truncated, or is an older copy."""
     digest = sha256()
     with opened(root, chunk) as descriptor:
         try:

@@ -73,7 +73,7 @@ class Dispatcher:
         self._look_at = self._remind_at = 0.0
 
     def turn(self, ask: Ask, generation: int, now: float) -> bool | None:
-        """Do the work that is due. Return whether a dispatch ended, or None if the ledger has a new generation."""
+        """Do the current work. Return whether a dispatch ended, or None if the ledger has a new generation."""
         try:
             if not self._is_written:
                 self._folder.write_function(*self._function)

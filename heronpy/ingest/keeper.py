@@ -154,7 +154,7 @@ class LogKeeper(Spout):
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
-        """Do the work that is due. Wait if the ledger is unreachable; every step may be repeated."""
+        """Do the current work. Wait if the ledger is unreachable; every step may be repeated."""
         if self._ended:
             return
         try:
@@ -177,11 +177,11 @@ class LogKeeper(Spout):
 
     # ---- a round ----------------------------------------------------------------------------
     def _round(self, now: float) -> float:
-        """Do everything that is due; return the seconds until the next round."""
+        """Do the current work; return the seconds until the next round."""
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
-            # Before any cut, because otherwise a process with the file of a removed ledger would not notice.
+            # Check this before any cut, because a process with the file of a removed ledger would not notice otherwise.
             self._stages.refuse_older(self._generation)
             self._look(self._watch, now)
         busy = self._publish()
@@ -203,10 +203,10 @@ class LogKeeper(Spout):
 
     def _open(self) -> Watch:
         self._looking_since = None
-        # Before the request to the ledger, because units that others hand out and publish in the meantime are newer.
+        # Read these before the request to the ledger, because others may hand out and publish newer units meanwhile.
         newest, units = self._stages.highest(), self._stages.published_units()
         opened = self._asking.ask(self._asking.opening())
-        # First, because a table of another pipeline has its own stages.
+        # Check this first, because a table of another pipeline has its own stages.
         self._claim(opened)
         self._refuse_lost(opened, newest, units)
         if opened.generation != self._generation:
@@ -245,8 +245,8 @@ class LogKeeper(Spout):
         if opened.is_new and self._stages.published_units():
             raise GaveUpError(
                 f"the ledger of pipeline {name!r} is new, but the table {place} contains units, whose lines would be"
-                f" processed again: {again}; or give the pipeline the ledger with which that table was written until"
-                " now (not a backup, which is older than the table), or an empty table"
+                f" processed again; run: {again}; or give the pipeline the ledger with which that table was written"
+                " (not a backup, which is older than the table), or an empty table"
             )
         if why := behind(opened.given, newest, units):
             raise GaveUpError(
@@ -262,7 +262,7 @@ class LogKeeper(Spout):
                 break
             report = requests.ReportScan(seen, gone, self._generation, watch.made, self._bounded_run)
             if not watch.answered(self._asking.ask(report)):
-                # Another keeper was faster: reload the ledger's content.
+                # Another keeper has reported other files first: reload the ledger's content.
                 self._watch = None
                 break
         for notice in watch.notices():
@@ -380,7 +380,7 @@ class LogKeeper(Spout):
         """Use the figures; a hook for subclasses."""
 
     def _conclude(self) -> None:
-        """Record the end of a bounded run, because all of its units are published."""
+        """Record the end of a bounded run whose units are all published."""
         self._stages.mark_end(self._run)
 
     def _is_recorded(self, watch: Watch) -> bool:

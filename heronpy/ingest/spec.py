@@ -124,8 +124,8 @@ class LogUnits:
         days: how long deleted files are remembered; files that are older when first seen are refused.
         after: pipelines of the same ledger that must have published everything older than a unit before it is
             processed.
-        after_all: pipelines that must first have published everything that existed when both had begun, such as a
-            history that is loaded once.
+        after_all: pipelines that must first have published everything that existed when both pipelines had begun, such
+            as a history that is loaded once.
         site: the site where the topology is submitted, if it runs on several sites with one ledger; the default is the
             setting `heron.ingest.site`.
         replicas: folders on other disks. A unit counts only when each of them has a copy of its rows; a copy is used
@@ -295,7 +295,7 @@ def _after(name: str, what: str, after: Sequence[str], ledger: str) -> tuple[str
 
 def _replicas(name: str, replicas: Sequence[str], table: str) -> tuple[str, ...]:
     if isinstance(replicas, str):
-        raise ConfigError(f"pipeline {name!r}: replicas is a list of folders, not {replicas!r}")
+        raise ConfigError(f"pipeline {name!r}: replicas must be a list of folders, not {replicas!r}")
     folders = tuple(os.path.normpath(one) for one in replicas)
     for one in folders:
         if not one.startswith("/"):
@@ -303,8 +303,8 @@ def _replicas(name: str, replicas: Sequence[str], table: str) -> tuple[str, ...]
     for one in {*folders}:
         if folders.count(one) > 1 or Path(one) == Path(table) or Path(table).is_relative_to(one):
             raise ConfigError(
-                f"pipeline {name!r}: the replica {one} is the table, above it, or named twice; give a folder of"
-                " another disk"
+                f"pipeline {name!r}: the replica {one} is the table, contains it, or is named twice; give a folder"
+                " on another disk"
             )
     return folders
 

@@ -25,7 +25,7 @@ from heronpy.growing.patterns import join
 from heronpy.ingest.fingerprints import file_matches
 from heronpy.ingest.ledger.requests import Chunk, Halve, Line, Work
 
-#: Number of bytes after a place that are searched for the next line end at once.
+#: Number of bytes that are read at a time to find the next line end.
 _LOOK_BYTES = 64 * 1024
 
 
@@ -167,7 +167,7 @@ class LogUnit:
                     yield texts
                     self._blame_nothing()
                     continue
-            # One by one, so that the error belongs to its line.
+            # Decode the lines one by one, so that an error belongs to its line.
             self._offsets = offsets = offsets_of(offset, data)
             for self._index, one in enumerate(raw_lines(data)):
                 if self._page is not None:
@@ -318,7 +318,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
 
 
 def middle(work: Halve, root: str) -> tuple[int, int] | None:
-    """Return file and offset of the line start nearest to the middle of all bytes, except the first; None without any.
+    """Return file and offset of the line start nearest to the middle, without the first; None if there is no other.
 
     Raises MovedError if a file cannot be read.
     """
@@ -353,7 +353,7 @@ def _starts_near(root: str, chunk: Chunk, goal: int) -> Iterator[int]:
         at = goal
         while at > chunk.begin:
             start = max(chunk.begin, at - _LOOK_BYTES)
-            # Not the line end before `goal` itself, which was found above.
+            # Ignore the line end right before `goal`, which was found above.
             found = os.pread(descriptor, at - start, start).rfind(b"\n") + 1
             if found:
                 if start + found > chunk.begin:

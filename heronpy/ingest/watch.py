@@ -2,7 +2,7 @@
 
 `Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files keep their identity).
 This module translates its answers into the ledger's terms: key, generation, and sizes that end at a line end. The view
-is rebuilt from the ledger when a keeper starts, or when another keeper was faster.
+is rebuilt from the ledger when a keeper starts, or another keeper was the first to report a change.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Watch:
                 self._unfinished += file.size - file.fingerprint.cut
         self.has_all_readable = self.is_complete
         self.is_complete &= not unreadable
-        # The pause depends on the CPU time of the scan and not on its waiting time; but a slow disk also gets a rest.
+        # The pause depends on the CPU time of the scan, but is longer after a scan of a slow disk.
         self._pace.looked(now, max(time.thread_time() - begun_cpu, (time.monotonic() - begun) / COST_FACTOR))
         if moving:
             self._pace.sooner(now, 0.05)

@@ -275,7 +275,7 @@ class LogWorker(Spout):
             self._request = attempt.go_on(time.monotonic() + SLICE_S)
         except MovedError as error:
             self._discard()
-            # A file that has only moved is found at once.
+            # Do not report a file that has only moved, because it is soon found.
             if isinstance(error, UnreadError) and time.monotonic() >= self._tell_at:
                 self._tell_at = time.monotonic() + TELL_S
                 self.report_error(error)

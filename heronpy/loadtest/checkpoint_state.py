@@ -1,6 +1,6 @@
 """The cost of checkpoints of large state: how long a task is blocked, and how many bytes are uploaded.
 
-The test fills one task's keyed state, then captures it as an instance does: the capture and the fork of the
+The test fills one task's keyed state, then captures it as an instance does. The capture and the fork of the
 writing child block the task; the child encodes and writes while the task continues. Three checkpoints after
 changes of 1 % follow, with a savepoint between them. No other process takes part.
 """

@@ -58,7 +58,7 @@ def lost(seen: Watch) -> Check:
 
 
 def memory_flat(growth: Growth | None) -> list[Check]:
-    """Check that memory does not grow with the tuples; returns no check if the run is too short."""
+    """Check that memory does not grow with the tuples; return no check if the run is too short."""
     if growth is None:
         return []
     text = f"{growth.bytes / 2**20:+.1f} MB in {growth.seconds:.0f} s"

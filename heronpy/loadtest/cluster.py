@@ -67,12 +67,12 @@ class Cluster:
         return subprocess.Popen(command, text=True, **(pipes | options))
 
     def heron(self, *words: object, timeout_s: float = COMMAND_S) -> str:
-        """Run a `heron` command; returns its output. Raises LabError with the output if it fails."""
+        """Run a `heron` command; return its output. Raises LabError with the output if it fails."""
         with self.start(*words) as command:
             try:
                 said, errors = command.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
-                raise LabError(f"'heron {words[0]}' was not done after {timeout_s:g} s") from None
+                raise LabError(f"'heron {words[0]}' had not ended after {timeout_s:g} s") from None
             finally:
                 command.kill()
         if command.returncode:
@@ -195,7 +195,7 @@ class Topology:
         return ""
 
     def kill(self) -> float:
-        """Kill the topology; returns the duration in seconds."""
+        """Kill the topology; return the duration in seconds."""
         self.disconnect()
         began = time.monotonic()
         self.cluster.heron("kill", self.cluster.target, self.name, timeout_s=KILL_S)

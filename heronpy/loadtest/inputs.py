@@ -36,7 +36,7 @@ def word_list(distinct: int, length: int, zipf: float = 0.0) -> list[str]:
 
 
 def sentences(words: Sequence[str]) -> list[str]:
-    """Join the words to sentences; a shorter rest at the end is omitted."""
+    """Join the words into sentences; a shorter last sentence is omitted."""
     whole = len(words) // SENTENCE * SENTENCE
     return [" ".join(words[at : at + SENTENCE]) for at in range(0, whole, SENTENCE)]
 

@@ -4,7 +4,7 @@ The tree below the scheduler contains every process of a local topology: schedul
 executors, topology master, stream managers, tasks and the Spark gateway with its JVM. The last known
 CPU of an ended process is kept, so totals never decrease.
 
-The cost of a wake-up differs several times between machines, so wake-ups are counted in addition to CPU seconds. CPU
+The cost of a wake-up varies widely between machines, so wake-ups are counted in addition to CPU seconds. CPU
 seconds of nearly idle processes are read in nanoseconds, because clock ticks of 10 ms are too coarse.
 """
 
@@ -67,7 +67,7 @@ def name_of(title: str, role: str) -> str:
 
 
 def voluntary_of(status: str) -> int | None:
-    """Parse the voluntary context switches in a /proc/PID/task/TID/status file; returns None if they are missing."""
+    """Parse the voluntary context switches in a /proc/PID/task/TID/status file; return None if they are missing."""
     found = _VOLUNTARY.search(status)
     return int(found[1]) if found else None
 
@@ -215,7 +215,7 @@ class Counted:
 
 
 def parse_calls(report: str) -> int | None:
-    """Parse the count in the output of `perf stat -x ,`; returns None if it contains no count.
+    """Parse the count in the output of `perf stat -x ,`; return None if it contains no count.
 
     The first field is the count, the third is the event. perf writes `<not counted>` for processes that never ran.
     """

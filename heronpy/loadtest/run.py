@@ -136,7 +136,7 @@ def measured(
     say: Say,
     **about: Any,
 ) -> dict[str, Any]:
-    """Return the result document of `repeat` measurements, which get their number; `told` makes a progress line."""
+    """Return the result document of `repeat` measurements, given their numbers; `told` makes a progress line."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         values, checks = figures(number)
@@ -182,7 +182,7 @@ def repeated(once: Callable[[int, str], dict[str, Any]], repeat: int, **about: A
 
 
 def run_profile(where: Cluster, load: Load, repeat: int, say: Say) -> dict[str, Any]:
-    """Run a profile `repeat` times, each time with all of its scenes; returns the result document."""
+    """Run a profile `repeat` times, each time with all of its scenes; return the result document."""
     loads = scenes_of(load)
 
     def once(number: int, begin: str) -> dict[str, Any]:

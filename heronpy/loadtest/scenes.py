@@ -75,7 +75,7 @@ def floors(load: Load, row: dict[str, float]) -> list[Check]:
 
 
 def joined(loads: Sequence[Load], runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Join all scenes to one run: the document of the first scene, with all checks and a row of figures per scene."""
+    """Join all scenes into one run: the document of the first scene, with all checks and a row of figures per scene."""
     if not loads[0].parameters.get("scene"):
         return runs[0]
     names = [load.parameters["scene"] for load in loads]

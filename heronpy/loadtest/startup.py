@@ -89,7 +89,7 @@ def _first(topology: Topology, wanted: Callable[[str], bool]) -> float:
 
 
 def _restart(topology: Topology, component: str) -> float:
-    """Kill one task; returns the seconds until its next incarnation handles a tuple."""
+    """Kill one task; return the seconds until its next incarnation handles a tuple."""
     status = topology.ask(control_pb2.GetStatus())
     pid = next(task.pid for task in status.tasks if task.component == component)
     known = {path.name for path in topology.out.glob("first-*")}

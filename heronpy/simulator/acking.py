@@ -1,8 +1,8 @@
 """Tracks which spout tuples are still being processed. Pure.
 
 The stream manager keeps one XOR per spout tuple; the simulator keeps the set of live edges of a tree, which is
-equivalent except for random collisions: a tree is complete exactly when no edge is left. Invariants: an edge is in a
-tree from its delivery until its ack; a tree that completed, failed or timed out is removed, and later acks and fails
+equivalent except for random collisions. A tree is complete exactly when no edge is left. Invariants: an edge is in a
+tree from its delivery until its ack. A tree that completed, failed or timed out is removed, and later acks and fails
 for the tree are ignored.
 """
 

@@ -297,7 +297,7 @@ class Simulator:
         log.warning("%s", self._rewinds[-1])
 
     def checkpoint(self) -> str:
-        """Save the state of all stateful components and all keyed state; returns the id of the checkpoint.
+        """Save the state of all stateful components and all keyed state; return the id of the checkpoint.
 
         Spouts are paused until all queues are empty, so the states are consistent, as with
         aligned barriers.

@@ -182,7 +182,7 @@ class SimTask:
         direct_task: int | None,
         roots: tuple[int, ...],
     ) -> list[int]:
-        """Check, route and deliver one tuple; returns the receiving tasks."""
+        """Check, route and deliver one tuple; return the receiving tasks."""
         tasks = self.outputs.targets(values, stream, direct_task)
         payload = self.outputs.encode(values, stream)
         kind = ARROW if type(values) is ArrowRow else self.codec.kind
@@ -376,7 +376,7 @@ class SpoutTask(SimTask):
         self._call_on = fd
 
     def busy(self) -> None:
-        """Call next_tuple again at once."""
+        """Call next_tuple again immediately."""
         self._is_busy = True
 
 

@@ -2,7 +2,7 @@
 
 An act begins when tuples flow, causes its fault `runs` times with some traffic in between, and returns when the last
 victim has been restarted. The oracle judges the result. Problems that only the act can detect (such as orphans) are
-raised as a LabError. An act on links sets rules of the fault proxy for a while and clears them; half-open connections
+raised as a LabError. An act on links sets rules of the fault proxy for a while and clears them. Half-open connections
 stay frozen, because the heartbeats of the stream managers have to detect them.
 """
 
@@ -220,7 +220,7 @@ def slow_bolt(world: World, runs: int) -> None:
     for _ in range(runs):
         try:
             for pause_ms in (20, 1000) if world.short else (200, 10_000):
-                world.note(f"one bolt takes {pause_ms} ms a tuple", disruptive=False)
+                world.note(f"one bolt takes {pause_ms} ms per tuple", disruptive=False)
                 world.configure(**{PAUSE_KEY: pause_ms})
                 world.wait(2.0 if world.short else 30.0)
         finally:
@@ -231,7 +231,7 @@ def slow_bolt(world: World, runs: int) -> None:
 
 @repeated
 def stopped_sink(world: World, number: int) -> None:
-    """Stop a sink until it, or its successor, continues."""
+    """Stop a sink for a while; the sink or its successor then continues."""
     victim = world.random.choice(world.tasks("sink"))
     world.pause(victim.name, [world.process(victim)], 4.0 if world.short else 600.0)
 
@@ -259,7 +259,7 @@ def checkpoint_under_backpressure(unaligned: bool) -> Act:
 
         world.until_checkpoint()
         for _ in range(runs):
-            world.note("one bolt takes 300 ms a tuple", disruptive=False)
+            world.note("one bolt takes 300 ms per tuple", disruptive=False)
             world.configure(**{PAUSE_KEY: 300})
             try:
                 world.until(clamped, BACK_S, "backpressure")
@@ -294,7 +294,7 @@ def leak(world: World, number: int) -> None:
     world.note(f"{victim.name} leaks memory")
     world.configure(**{LEAK_KEY: LEAK_MB_S * (30 if world.short else 1)})
     try:
-        world.until(is_oom, 180.0, f"'oom' as what ended {victim.name}")
+        world.until(is_oom, 180.0, f"the end of {victim.name} with reason 'oom'")
     finally:
         world.configure(**{LEAK_KEY: 0})
     world.named(victim.name)
@@ -377,7 +377,7 @@ def bad_link(rule: Rule) -> Act:
 
 
 def corrupt(world: World, runs: int) -> None:
-    """Corrupt one byte in 1,000,000, or in a short run, which has fewer bytes, three bytes in 100,000."""
+    """Corrupt one byte in 1,000,000. A short run has fewer bytes: corrupt three bytes in 100,000."""
     bad_link(Rule(corrupt_share=3e-5 if world.short else 1e-6))(world, runs)
     if not _proxy(world).counts["corruptions"]:
         raise LabError("no byte was corrupted; give a higher --rate or a longer --duration")

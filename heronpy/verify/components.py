@@ -4,11 +4,11 @@
         ATLEAST_ONCE      the source emits failed tuples again; a new process starts at the first unacked tuple.
     ATMOST_ONCE       a new process continues after the last emitted tuple.
 
-Its partitions are those of a partitioned state, so any parallelism emits the same input, also after `heron update`.
+The source's partitions are those of a partitioned state, so any parallelism emits the same input.
 
 In every mode the sink appends each tuple to a trace that is never rolled back. In EFFECTIVELY_ONCE it also counts per
-key in keyed state, and writes its rows in transactions: rows go to an open segment, which `pre_save` closes as pending
-and `post_save` commits; `pre_restore` commits the rows of the checkpoint and drops all later ones, so the committed
+key in keyed state, and writes its rows in transactions. Rows go to an open segment, which `pre_save` closes as pending
+and `post_save` commits. `pre_restore` commits the rows of the checkpoint and drops all later ones, so the committed
 rows are exact after any fault.
 """
 
@@ -303,7 +303,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
         partition, seq, key, payload, _crc, emission = tup.values
         arrived = zlib.crc32(payload)
         source, attempt = emission >> records.ATTEMPT_BITS, emission & records.ATTEMPT_MAX
-        # A payload that does not match its checksum is recorded unchanged: the verifier knows the right one.
+        # A payload that does not match its checksum is recorded unchanged: the verifier knows the right checksum.
         row = records.RECORD.pack(seq, time.monotonic(), partition, arrived, source, attempt, self.task, self.epoch)
         self.trace.append(row)
         if self._transaction is not None:
@@ -321,7 +321,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
             self._transaction.commit(int(checkpoint_id))
 
     def pre_restore(self, checkpoint_id: str) -> None:
-        # Called before `initialize`, which knows the folder of the rows.
+        # Keep the checkpoint, because only `initialize`, which is called later, knows the folder of the rows.
         self._restored = int(checkpoint_id)
 
     def finish(self) -> None:

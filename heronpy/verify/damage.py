@@ -195,7 +195,7 @@ def damaged_checkpoint(world: World, runs: int) -> None:
 
 def _damage_and_restore(world: World, what: str, which: str, change: Callable[[Place], None]) -> None:
     """Damage the newest checkpoint and make the topology restore from it."""
-    # Another checkpoint may complete before the kill; then that one is damaged next.
+    # If another checkpoint completes before the kill, damage that checkpoint next.
     for _ in range(20):
         victim = world.random.choice(world.tasks("work"))
         record = max(world.checkpoints().complete, key=lambda one: one.checkpoint)
@@ -213,7 +213,7 @@ def _damage_and_restore(world: World, what: str, which: str, change: Callable[[P
 
 
 def _restore(world: World, victim: Target) -> None:
-    """Kill a task; returns when the topology has restored and is running."""
+    """Kill a task, and wait until the topology has restored and is running."""
     before = world.checkpoints().restores
     world.kill(victim, wait=False)
 

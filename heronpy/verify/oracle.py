@@ -299,7 +299,7 @@ def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
 
 
 def _inversions(spec: InputSpec, rows: Records, within: tuple[str, ...]) -> int:
-    """Number of steps back among first emissions, per partition and key, in order of arrival."""
+    """Count the first emissions that arrive directly after a later one of the same partition and key."""
     own = (rows["partition"] < spec.partitions) & (rows["seq"] < spec.count) & (rows["attempt"] == 0)
     rows = rows[own]
     if len(rows) < 2:

@@ -171,7 +171,7 @@ def read_end(out: Path) -> int:
 
 
 def write_end(out: Path, partitions: int, rate: float) -> int:
-    """End an input a little after its most advanced partition; returns the end.
+    """End an input a little after its most advanced partition; return the end.
 
     A source that is behind its schedule emits fast, and must not pass the end before reading it.
     """

@@ -99,7 +99,7 @@ def loss_bound(run: Run, faults: int) -> int:
 
 
 def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say: Say) -> dict[str, Any]:
-    """Do one run; returns the result document."""
+    """Do one run; return the result document."""
     run = with_scenario(wanted, scenario)
     if run.mode not in scenario.modes:
         raise ConfigError(f"fault {scenario.name} is defined for {' and '.join(scenario.modes)}, not for {run.mode}")

@@ -92,12 +92,12 @@ _POISON = {
     "heron.instance.execute_timeout_s": 1.0,
 }
 _CRASHES = {"heron.executor.restart_budget": 4, "heron.executor.restart_backoff_max_s": 1.0}
-#: A barrier waits behind a minute of tuples; a snapshot waits for one of them.
+#: A barrier waits behind a minute of tuples; a snapshot waits for a single tuple.
 _CLAMPED = {**_OFTEN, "heron.checkpoint.timeout_s": 4.0}
 _LIMITED: dict[str, SettingValue] = {"heron.instance.memory_limit_bytes": "1GB", **_PATIENT}
 _SLOWLY = {**_OFTEN, **_PATIENT, "heron.executor.restart_backoff_s": 1.0, "heron.executor.restart_backoff_max_s": 1.0}
 _BIG = {"payload_bytes": 4000}
-#: All rows of a batch arrive at once; and on a busy machine Spark takes some hundred rows a second.
+#: All rows of a batch arrive at once, and on a busy machine Spark takes a few hundred rows per second.
 _TO_SPARK = {"ordered": False, "rate": 200.0}
 #: Pending tuples are processed within the message timeout, even if one task has most of them.
 _FEW_PENDING = {TOPOLOGY_MAX_SPOUT_PENDING: 500}
@@ -149,7 +149,7 @@ _LINKS = (
 )  # fmt: skip
 
 _USER_CODE = (
-    Scenario("F17", "slow bolt: one task of eight clamps the spouts", acts.slow_bolt, 1, 75.0, usual=ACKED,
+    Scenario("F17", "slow bolt: one of eight tasks holds the spouts back", acts.slow_bolt, 1, 75.0, usual=ACKED,
              settings=_OFTEN),
     Scenario("F18", "sink that does not read", acts.stopped_sink, 1, 620.0),
     Scenario("F19", "poison: raises, exits, recurses, segfaults, hangs, emits 64 MB", verbs.poison, 1, 60.0,
@@ -201,8 +201,8 @@ _AT_POINT = {
     "prepare": "before rows are on disk",
     "record": "before the record in the ledger",
     "publish": "before the rename into the table",
-    "settle": "before the ledger hears of the rename",
-    "clean": "before stages of losers are removed",
+    "settle": "before the report to the ledger",
+    "clean": "before stages of losing attempts are removed",
 }
 
 #: A site counts as lost after twice this silence.
@@ -213,17 +213,18 @@ _UNITS = (
     *(Scenario(f"U15-{point}", f"kill -9, SIGSTOP {_AT_POINT[point]}", units.ends_at(point), 20, 20.0)
       for point in POINTS),
     Scenario("U21", "a worker stops with a unit: a backup wins", units.straggler, 3, 15.0),
-    Scenario("U22", "a site of work units is killed whole, and a user says so", units.site_down, 3, 40.0, sites=True),
-    Scenario("U22-silent", "a whole site of work units stops, and the ledger is not told", units.site_silent, 3, 30.0,
-             sites=True, settings=_SOON_SILENT),
-    Scenario("U23", "a site of work units is partly away: user code hangs", units.site_partly_away, 1, 80.0,
+    Scenario("U22", "a whole site of work units is killed, and a user takes it down", units.site_down, 3, 40.0,
+             sites=True),
+    Scenario("U22-silent", "a whole site of work units stops, without a notice to the ledger", units.site_silent, 3,
+             30.0, sites=True, settings=_SOON_SILENT),
+    Scenario("U23", "user code hangs on a site of work units", units.site_partly_away, 1, 80.0,
              sites=True),
     Scenario("U29", "lines that raise or kill in work units", units.poison, 3, 30.0, poison=4000),
     Scenario("U29-whole", "lines that raise or kill a function that reads all lines of a unit at once", units.poison,
              3, 40.0, poison=12000, whole=True),
     Scenario("U31", "the ledger of work units is lost: rebuilt from the table", units.lose_the_ledger, 3, 20.0),
     Scenario("U35", "the same program with another ledger on one table", units.another_ledger, 3, 40.0),
-    Scenario("U36", "bounded runs of work units next to logs that grow", units.bounded_runs, 3, 40.0, until="now"),
+    Scenario("U36", "bounded runs of work units while logs grow", units.bounded_runs, 3, 40.0, until="now"),
     Scenario("F01-worker", "kill -9 a worker of work units", acts.kill_task(units.WORKER), 50, 2.0),
     Scenario("F01-keeper", "kill -9 a keeper of work units", acts.kill_task(units.KEEPER), 50, 2.0),
     Scenario("F04-units", "kill -9 an executor of work units: no orphans", acts.kill_executor, 10, 6.0),
@@ -233,9 +234,9 @@ _UNITS = (
     Scenario("F21-table", "no space for the table of work units", units.no_space, 3, 10.0, small_disk="tables"),
     Scenario("F21-ledger", "no space for the ledger of work units", units.no_space, 3, 10.0, small_disk="ledger"),
     Scenario("F27-units", "wall clocks that jump and differ, work units", units.wrong_clocks, 3, 10.0),
-    Scenario("F28-units", "the ledger of work units is away for 60 s", units.ledger_away, 3, 70.0),
-    Scenario("F28-postgres", "the ledger of work units in PostgreSQL is away for 60 s", units.server_away, 3, 70.0,
-             server=True),
+    Scenario("F28-units", "the ledger of work units is unavailable for 60 s", units.ledger_away, 3, 70.0),
+    Scenario("F28-postgres", "the ledger of work units in PostgreSQL is unavailable for 60 s", units.server_away, 3,
+             70.0, server=True),
 )  # fmt: skip
 
 _BATCH = (
@@ -250,7 +251,7 @@ _BATCH = (
     Scenario("batch-scheduler", "kill -9 the scheduler of a batch run", batch.kill_scheduler, 10, 12.0),
     Scenario("batch-preempted", "SIGTERM to a worker of a batch run", batch.preempt, 20, 4.0),
     Scenario("batch-disk", "no space for the files of a batch run", batch.no_space, 3, 20.0, small_disk="batch"),
-    Scenario("batch-state", "the state manager of a batch run is away", batch.state_away, 3, 70.0),
+    Scenario("batch-state", "the state manager of a batch run is unavailable", batch.state_away, 3, 70.0),
     Scenario("batch-poison", "lines of a batch run that raise, or kill their process", batch.poison, 1, 60.0, poison=1),
 )  # fmt: skip
 

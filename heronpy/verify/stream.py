@@ -77,7 +77,7 @@ class InputSpec:
         if not 0 <= self.hot_share <= 1:
             raise ConfigError(f"hot_share of a verification must be from 0 to 1, not {self.hot_share}")
         if (self.poison > 0) + (self.undecodable > 0) + (self.distinct > 0) > 1:
-            raise ConfigError("poison, undecodable and distinct of a verification need a run each")
+            raise ConfigError("poison, undecodable and distinct of a verification exclude each other; give one of them")
         return self
 
     def config(self, out: str) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Partition:
         return (hashed.to_bytes(8, "little") * (size // 8 + 1))[:size]
 
     def tuple(self, seq: int) -> Values:
-        """(partition, seq, key, payload, crc); for equal tuples the values of their content, which is in
+        """(partition, seq, key, payload, crc). Equal tuples have the values of their content, a tuple of
         partition 0.
         """
         if self.spec.distinct:

@@ -141,7 +141,7 @@ _FALL_MAX = 0.05
 
 
 def _figures(documents: Sequence[Document]) -> list[str]:
-    """Measured times against the promised ones."""
+    """Compare the measured times with the promised times."""
     rows: list[list[object]] = []
     for what, faults, words, bound in _TARGETS:
         chosen = [one for one in documents if one["fault"] in faults]

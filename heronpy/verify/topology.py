@@ -1,4 +1,4 @@
-"""The topology of `heron verify run`: source -> work -> sink, by key all the way, so the order of keys is kept."""
+"""The topology of `heron verify run`: source -> work -> sink, grouped by key, so the order of each key is kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class VerifiedRelay(Bolt):
         self.first = context.get_task_id() == tasks[0]
         self.source = spec_of(config[KEY])
         if self.first and (Path(config[KEY]["out"]) / CRASH_FILE).exists():
-            self.logger.error("this task is told to die at start")
+            self.logger.error("this task dies at start, as the verification demands")
             os._exit(13)
         self.work_s = self.source.work_ms / 1000
         self.pause_s = self.leak_bytes_s = self.leaked_at = 0.0

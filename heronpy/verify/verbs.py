@@ -29,9 +29,9 @@ _LOOKING = (("status",), ("metrics",), ("exceptions",), ("plan",), ("logs", "--f
 
 
 def beside(world: World, runs: int) -> None:
-    """Kill commands that watch the topology repeatedly, and leave pages of metrics unread."""
+    """Repeatedly kill commands that watch the topology, and leave pages of metrics unread."""
     end = time.monotonic() + runs * (4.0 if world.short else 300.0)
-    world.note("what watches the topology is killed in a loop", disruptive=False)
+    world.note("commands that watch the topology are killed in a loop", disruptive=False)
     killed = 0
     while time.monotonic() < end:
         with world.topology.cluster.start(*world.random.choice(_LOOKING), *world.address) as watcher:
@@ -48,8 +48,8 @@ def beside(world: World, runs: int) -> None:
 
 @repeated
 def crash_loop(world: World, number: int) -> None:
-    """Make a task die at every start: backoff, then FAILED with the cause after its budget, without wasted CPU; then
-    repair it.
+    """Make a task die at every start: the topology must be FAILED with the cause, and waste no CPU. Then repair the
+    task.
     """
     victim = world.first_task("work")
     (world.out / CRASH_FILE).touch()
@@ -88,7 +88,7 @@ def poison(world: World, runs: int) -> None:
         raise LabError(f"the dead letters are not the {wanted} tuples of poison: {sorted(found)}")
     silent = [letter for letter in letters if not letter["traceback"] or not letter["tries"]]
     if silent:
-        raise LabError(f"{len(silent)} dead letters do not say what happened")
+        raise LabError(f"{len(silent)} dead letters name no cause")
     world.notes["dead_letters"] = len(letters)
     world.until_arrived(BETWEEN)
 
@@ -125,7 +125,7 @@ _SIZES = (3, 4, 5, 2)
 
 @repeated
 def grow_neighbours(world: World, number: int) -> None:
-    """Two adjacent components get more tasks in one update, and finally fewer; no update may lose a tuple."""
+    """Give two adjacent components more tasks in one update, and fewer at the end; no update may lose a tuple."""
     for size in _SIZES:
         world.note(f"work and sink updated to {size} tasks", disruptive=False)
         words = (f"--component-parallelism=work:{size}", f"--component-parallelism=sink:{size}")
@@ -143,14 +143,14 @@ def _update_twice(world: World, parallelism: int) -> None:
     both = [world.topology.cluster.start(*words) for _ in range(2)]
     errors = [command.communicate(timeout=300)[1].strip() for command in both]
     if all(command.returncode for command in both):
-        raise LabError(f"of two updates at once both failed: {'; '.join(errors)}")
+        raise LabError(f"two concurrent updates both failed: {'; '.join(errors)}")
     world.until(lambda: len(world.tasks("work")) == parallelism, BACK_S, f"{parallelism} tasks of work")
 
 
 def _submit_and_kill(world: World) -> None:
-    """A killed `heron submit` leaves nothing that `heron kill` would not remove."""
+    """Kill `heron submit`; check that `heron kill` removes everything that it has left."""
     world.note("submit killed", disruptive=False)
-    # Its temporary files stay, as after every kill -9; here they are removed with those of the run.
+    # The temporary files of the submit stay, as after every kill -9; they are removed with those of the run.
     words, environment = world.submission(other_spec(world)), {"TMPDIR": str(world.out)}
     with world.topology.cluster.start(*words, env=environment) as command:
         world.wait(world.random.uniform(0.2, 2.0))
@@ -187,4 +187,4 @@ def check_gone(world: World, name: str) -> None:
         nodes = (world.topology.cluster.home / "state").rglob(f"{name}*.node")
         return not any(nodes) and not any(map(lives, psutil.process_iter()))
 
-    world.until(is_gone, 20.0, f"the end of everything of '{name}'")
+    world.until(is_gone, 20.0, f"the end of all processes and state nodes of '{name}'")

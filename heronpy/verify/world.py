@@ -1,6 +1,6 @@
 """A running verification: its processes by name, its clock, its records of faults, memory over time.
 
-Every process is found through the status of its topology and checked before it is signalled: it must have the right
+Every process is found through the status of its topology and checked before it is signalled. It must have the right
 name, and belong to the HERON_HOME of this run, so a reused pid is never hit.
 """
 
@@ -167,7 +167,7 @@ class World:
         return path
 
     def look(self) -> None:
-        """Record the memory of all processes, if it is due."""
+        """Record the memory of all processes, if it is time for a sample."""
         now = time.monotonic()
         if now < self._next_memory:
             return
@@ -226,7 +226,7 @@ class World:
         return self.until(known, BACK_S, "the checkpoints that the topology master knows")
 
     def until_checkpoint(self, timeout_s: float = BACK_S) -> int:
-        """Wait until a checkpoint newer than all current ones is complete; returns its number."""
+        """Wait until a checkpoint newer than all current ones is complete; return its number."""
         if self.mode != EXACT:
             return 0
 
@@ -257,7 +257,7 @@ class World:
         return "submit", *flags, self.topology.cluster.target, submitted, "-", "--spec", folder / "spec"
 
     def heron(self, *words: object, timeout_s: float = 120.0) -> str:
-        """Run a `heron` command against this run's cluster; LabError with its output if it fails."""
+        """Run a `heron` command on this run's cluster. Raises LabError with its output if it fails."""
         return self.topology.cluster.heron(*words, timeout_s=timeout_s)
 
     def letters(self) -> list[dict[str, Any]]:
@@ -278,7 +278,7 @@ class World:
         self.input = replace(self.input, count=write_end(self.out, self.input.partitions, self.input.rate))
 
     def settled(self) -> None:
-        """Wait for the end of the input; LabError if the topology fails or is late."""
+        """Wait for the end of the input. Raises LabError if the topology fails or is late."""
         self.until(lambda: self.is_in(control_pb2.LIFE_FINISHED), END_S, f"the end of '{self.topology.name}'")
 
     def verdict(self, limits: Limits) -> Verdict:
@@ -327,7 +327,7 @@ class World:
             yield
         finally:
             for process in reversed(processes):
-                # The successor of a process may have killed it.
+                # The process may be gone, because its successor may have killed it.
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
 

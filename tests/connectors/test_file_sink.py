@@ -136,7 +136,7 @@ def test_a_zombie_publishes_nothing_and_harms_nothing(out: Path) -> None:
     counts = zombie.counts.get_value_and_reset()
     assert (counts["files-published"], counts["files-missing"]) == (0, 1)
     assert successor.counts.get_value_and_reset()["files-removed"] == 2
-    assert "are gone" in zombie.delegate.lines[-1]
+    assert "are missing" in zombie.delegate.lines[-1]
     with pytest.raises(FencedError, match="a newer process has replaced this process"):
         zombie.pre_save("2")
     assert zombie.counts.get_value_and_reset()["writes-refused"] == 1

@@ -141,7 +141,7 @@ def test_lines_that_differ_are_no_diagnosis() -> None:
         world.now += 5.0
     halve = lease(world)
     assert isinstance(halve, Halve)
-    with pytest.raises(LedgerError, match="not inside"):
+    with pytest.raises(LedgerError, match="which is not inside the unit"):
         world.ask(world.workers[0], SplitAt(halve.unit, halve.attempt, 1, 1, 100))
     assert isinstance(world.ask(world.workers[0], SplitAt(halve.unit, halve.attempt, 1, 1, 50)), Taken)
     assert sorted(unit.tries for unit in units_of(world)) == [2, 2]

@@ -178,7 +178,7 @@ WALK: list[tuple[Callable[[Path, pytest.MonkeyPatch], str], str, str]] = [
     (fifo, "logs/a.log", "make the pattern exclude it"),
     (link_leading_out, "logs/a.log", "put its target into the pattern"),
     (unreadable, "logs/a.log", "check its permissions"),
-    (long_line, "a.log", "is it a text file?"),
+    (long_line, "a.log", "check that it is a text file"),
     (wrong_encoding, "a.log", "set the right encoding"),
     (schema_misfit, "'ms'", "int64"),
     (network_file_system, "l/ledger.db", "PostgreSQL"),

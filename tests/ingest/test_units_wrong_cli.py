@@ -125,7 +125,7 @@ def test_two_patterns_under_one_name_are_refused_and_another_name_is_not_found(
 ) -> None:
     lines = processed(heron, logs, table)
     for verb in ("show", "bad", "retry"):
-        heron("units", verb, "other").refused(NOT_FOUND, "has no pipeline 'other'", "it has lines")
+        heron("units", verb, "other").refused(NOT_FOUND, "has no pipeline 'other'", "its pipelines are lines")
     (logs / "b.txt").write_text("other\n")
     other = table.parent / "other"
     refused(
@@ -183,7 +183,7 @@ def test_what_is_no_log_is_named_and_the_rest_is_in_the_table(heron: Heron, logs
     errors = {one["span"]["begin"]: one["span"]["error"] for one in json.loads(shown.out)["bad"]}
     first = len(b"".join(data[:100]))
     assert errors.keys() == {first, first + len(long) + len(b"".join(data[100:200]))}
-    assert "is it a text file?" in errors[first] and "set the right encoding" in errors[max(errors)]
+    assert "check that it is a text file" in errors[first] and "set the right encoding" in errors[max(errors)]
     for error in errors.values():
         assert "\n" not in error and "Traceback" not in error
     heron("units", "check", "lines", "--table", table).ok()

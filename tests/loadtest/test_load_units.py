@@ -72,9 +72,9 @@ def test_a_result_says_which_goals_were_missed() -> None:
     console = Console(record=True, width=140)
     print_result(console, result)
     text = console.export_text()
-    assert "missed  throughput: work units against the loop by hand: 2.00x, aimed at" in text
+    assert "missed  throughput: work units against the hand-written loop: 2.00x, aimed at" in text
     assert "met     rebuild" in text and result["ok"]
-    assert "missed</b> throughput: work units against the loop by hand" in page.render(result)
+    assert "missed</b> throughput: work units against the hand-written loop" in page.render(result)
 
 
 # ---- rows -------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_rows_in_any_order_are_right(lines: int, chance: random.Random) -> None:
         ([0, 1, 3], [], "3 rows of 4: 1 missing"),
         ([0, 1, 2, 3, 3, 3], [], "6 rows of 4: 2 twice or more"),
         ([0, 1, 2, 3, 4, -1], [], "6 rows of 4: 2 of no line"),
-        ([0, 1, 2, 3], [2], "4 rows of 3: 1 which should not be there"),
+        ([0, 1, 2, 3], [2], "4 rows of 3: 1 unexpected"),
         ([], [], "0 rows of 4: 4 missing"),
     ],
 )

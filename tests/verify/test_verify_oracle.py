@@ -394,5 +394,5 @@ def test_equal_tuples_may_come_as_often_again_as_the_source_was_asked(tmp_path: 
 
 
 def test_kinds_of_input_that_exclude_each_other_are_refused() -> None:
-    with pytest.raises(ConfigError, match="need a run each"):
+    with pytest.raises(ConfigError, match="exclude each other"):
         replace(SPEC, distinct=3, undecodable=1).check()

@@ -45,7 +45,7 @@ def _parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise MissingLibraryError("format='parquet' of a FileSink needs pyarrow with Parquet: add pyarrow") from None
+        raise MissingLibraryError("format='parquet' of a FileSink needs pyarrow with Parquet; add pyarrow") from None
     return pyarrow.parquet
 
 

@@ -1,12 +1,12 @@
-"""The files of one task of a file sink (open, prepared, published), and which process may change which.
+"""The files of one task of a file sink (open, prepared, published), and the rules for changing them.
 
     .open-<component>-<index>-<writer>.<suffix>                    being written
     .pending-<component>-<index>-<number>-<writer>.<suffix>        prepared: complete and on disk, not visible
     part-<component>-<index>-<number>-<writer>.<suffix>            published
 
-The number is the checkpoint's (or, without checkpoints, a count), `<writer>` is `<run>.<attempt>`: the
-submission of the topology and the number of its restore. Invariants: a name is used once, by one process,
-so no file is overwritten; a file goes from one state to the next by one rename; a process removes only
+The number is that of the checkpoint, or a count without checkpoints. `<writer>` is `<run>.<attempt>`: the submission of
+the topology and the number of its restore. Invariants: a name is used once, by one process,
+so no file is overwritten. A file goes from one state to the next by one rename. A process removes only
 files of older attempts, so a replaced process cannot harm its successor.
 """
 
@@ -117,7 +117,7 @@ class PartFiles:
             self._until_done(lambda: os.rename(self._open_path, self.folder / name))
         except FileNotFoundError:
             raise FencedError(
-                f"file {self._open_path} was removed; a newer process has replaced this process, which stops"
+                f"file {self._open_path} was removed; a newer process has replaced this process, so it stops"
             ) from None
         sync_path(self.folder)
         self.discard()

@@ -1,7 +1,7 @@
 """FileSink: a bolt that writes tuples as lines or columns to files, which appear atomically.
 
 The sink is responsible for the rows from their arrival to the publication of their file. Invariants: a published file
-never changes; under EFFECTIVELY_ONCE a row is in exactly one published file once its checkpoint is complete; under
+never changes. Under EFFECTIVELY_ONCE a row is in exactly one published file once its checkpoint is complete. Under
 ATLEAST_ONCE a tuple is acked after its file is on disk and published.
 """
 
@@ -113,7 +113,7 @@ class FileSink(TwoPhaseSink):
 
     @or_batches
     def process(self, tup: Any) -> None:
-        """Write a row. Checkpoints publish files, or else size and age determine the time."""
+        """Write a row. Checkpoints publish the files; without checkpoints, a file's size and age decide."""
         self.check_whole()
         began = not self._writer.bytes
         try:
@@ -194,8 +194,8 @@ class FileSink(TwoPhaseSink):
 
     def _warn_of(self, missing: list[str]) -> None:
         if missing:
-            self.log(f"prepared files are gone: published by an earlier attempt and then moved away, or "
-                     f"deleted: {', '.join(missing)}", "warn")  # fmt: skip
+            self.log(f"prepared files are missing, because they were deleted, or moved after their publication: "
+                     f"{', '.join(missing)}", "warn")  # fmt: skip
 
     # -- without checkpoints ------------------------------------------------------------------
 

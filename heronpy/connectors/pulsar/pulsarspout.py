@@ -7,7 +7,7 @@ acknowledged when a checkpoint that covers its tuple is complete. That checkpoin
 acknowledged yet. So a restore first acknowledges these messages, and skips them if Pulsar sends them again. The spout
 needs the package `pulsar-client`.
 
-The spout never blocks in `receive`, because earlier emits would stay unsent until then. While the client's queue is
+The spout never blocks in `receive`, because earlier emits would stay unsent meanwhile. While the client's queue is
 empty, the spout polls it after a millisecond and doubles the pause up to PULSAR_RECEIVE_TIMEOUT_MS.
 """
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Restored(Struct, frozen=True):
-    """Counts of the batches that a restored process found, by what it did with them."""
+    """Numbers of batches that a restored process found, by its action on them."""
 
     #: Batches of the checkpoint that were not published, or were taken over from another submission.
     published: int

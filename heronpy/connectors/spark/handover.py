@@ -44,7 +44,7 @@ class Manifest(Struct):
     checkpoint: int = 0
     #: Size of the rows on disk in bytes.
     size_bytes: int = 0
-    #: The gateway sets the other fields: attempts that were started, attempts that raised, and what to publish.
+    #: The gateway sets the other fields: attempts that were started, attempts that raised, and the output to publish.
     started: int = 0
     raised: int = 0
     prepared: bool = False
@@ -88,8 +88,8 @@ class Outcome(Struct, frozen=True):
     error: str = ""
     #: Published output of a batch with a checkpoint. It is retracted if the checkpoint is damaged.
     tables: list[list[str]] = []
-    #: Seconds from the hand-over to the claim by the gateway; in the sink's function, over all attempts whose
-    #: driver survived; and to publish the output. 0 in records of unreadable batches.
+    #: Seconds from the hand-over to the claim by the gateway, seconds in the sink's function over all attempts whose
+    #: driver survived, and seconds to publish the output. 0 in records of unreadable batches.
     waited_s: float = 0.0
     run_s: float = 0.0
     publish_s: float = 0.0
@@ -114,7 +114,7 @@ class Owner(Struct, frozen=True):
 
 
 def batch_id(safe_component: str, task: int, number: int, run: str, line: str) -> str:
-    """Return the id of a batch, which stays the same if the number is written again in this line of a submission."""
+    """Return the id of a batch; a batch that is written again with the same number and `line` keeps its id."""
     token = hashlib.sha256(f"{run}:{line}".encode()).hexdigest()[:8]
     return f"{safe_component}-{task}-{number:08d}-{token}"
 

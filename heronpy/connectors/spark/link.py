@@ -44,7 +44,7 @@ class Probe(msgspec.Struct, tag="probe"):
 
 
 class Session(msgspec.Struct, tag="session"):
-    """Gateway to sink: whether Spark has a session. Without one: what it is doing; with one: an outage, if any."""
+    """Gateway to sink: whether Spark has a session. `text`: an outage, or the reason for the wait."""
 
     up: bool
     text: str = ""
@@ -118,7 +118,7 @@ class GatewayLink:
         self._early: list[Finished] = []
 
     def _look(self) -> None:
-        """Connect to the current gateway, if a check is due."""
+        """Connect to the current gateway, if it is time for a check."""
         now = time.monotonic()
         if self._find is None or now < self._look_at:
             return

@@ -11,14 +11,14 @@ defines the layout below `<topology>-<run>`, in the topology's folder `<working_
     <component>/owners/<task>/<n>.json who may write for a task; the highest incarnation may
     <component>/rows/<stem>.arrow      the rows of a batch, an Arrow IPC file
     <component>/prepared/<stem>.json   the manifest of a batch whose checkpoint is not complete
-    <component>/batches/<stem>.json    its manifest; a batch exists once this does
+    <component>/batches/<stem>.json    its manifest, which makes the batch exist
     <component>/attempts/<stem>.json   the manifest again, with the attempts so far
     <component>/fates/<stem>.json      the fate of the batch: published, failed or withdrawn
     <component>/done/<stem>.json       the outcome, after it has been published or has failed
     <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
 
 The *fate* is one record, written by put-if-absent. A gateway that wants to publish a batch, another gateway that is
-still running elsewhere, and a sink that withdraws the batch compete for it: exactly one succeeds, and the others obey
+still running elsewhere, and a sink that withdraws the batch compete for it. Exactly one succeeds, and the others obey
 the record. Any number of gateways may work on a batch; the staged output of the losers is never visible. Fates are kept
 as long as outcomes.
 """

@@ -1,8 +1,8 @@
 """SparkSink: a bolt that hands its tuples to PySpark in micro-batches.
 
 The sink is responsible for the tuples from their arrival to the outcome of their batch. Invariants: a tuple is acked
-only after its batch has a commit record on disk; it fails when its batch failed or it does not fit
-the schema; at most `max_uncommitted` batches lack an outcome. Under EFFECTIVELY_ONCE, checkpoints
+only after its batch has a commit record on disk. A tuple fails when its batch failed or it does not fit the schema. At
+most `max_uncommitted` batches lack an outcome. Under EFFECTIVELY_ONCE, checkpoints
 replace acks: a batch is handed over when its checkpoint is complete.
 """
 

@@ -138,7 +138,7 @@ def unpublish(tables: list[list[str]]) -> None:
             table, *keys = _keys(staged, published)
             table.delete(keys)
         else:
-            # In this order: a concurrent publisher finds nothing, or its moved output is found here.
+            # In this order, a concurrent publisher finds nothing, or the output that it has moved is found.
             shutil.rmtree(staged, ignore_errors=True)
             shutil.rmtree(published, ignore_errors=True)
 

@@ -26,9 +26,9 @@ from heronpy.growing.scan import WAITS, Entry, Scanner, entry_of, siblings
 MISSES = 3
 #: Maximum number of files whose copies are searched for in one scan.
 _SEARCHES = 100
-#: Seconds between two scans that count as watched at most; the rest does not count, because the spout was paused.
+#: Maximum number of seconds between two scans that count as watched; a longer gap is a pause of the spout.
 _WATCHED_S = 60.0
-#: Seconds: a file that changed this recently may have changed again within the time resolution of its file system.
+#: A file that changed less than this time ago may have changed again within its file system's time resolution.
 _RACY_NS = 2_000_000_000
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -79,7 +79,7 @@ class Finder:
         return len(self._copies)
 
     def divide(self, index: int, readers: int) -> None:
-        """Become reader `index` of `readers`: drop files of other readers, and treat newly own files as new."""
+        """Become reader `index` of `readers`: drop the files of other readers, and treat added files as new."""
         if self._share == (index, readers):
             return
         self._share = (index, readers)
@@ -170,7 +170,7 @@ class Finder:
         """Hold or release a file at its old place; return whether it can be skipped until it changes."""
         file.held = ""
         file.short = file.short + 1 if found in (Identity.MUTATED, Identity.SHORTER) else 0
-        # Not immediately, because the content may be in a copy that this scan has not seen.
+        # Report it only later, because the content may be in a copy that this scan has not seen.
         file.mutated = found is Identity.MUTATED and file.short >= MISSES
         if found is Identity.MUTATED:
             file.held = (
@@ -242,8 +242,8 @@ class Finder:
         return self._examine(entry, outside=True)
 
     def _adopt_outside(self, file: Followed, entry: Entry) -> bool:
-        # Not in the first scan that misses a file, which may have moved during that scan: copies under other names are
-        # not examined again, and an older copy has fewer lines.
+        # Skip a file in the first scan that misses it, because it may have moved during that scan: copies under other
+        # names are not examined again, and an older copy has fewer lines.
         if not file.misses or self._table.at(entry.device, entry.inode) is not None:
             return False
         with self._named(entry.path), self._places.open(entry.path) as descriptor:
@@ -253,7 +253,7 @@ class Finder:
                 return True
         return False
 
-    # ---- files that are not where one was known ---------------------------------------------------
+    # ---- entries at places without a known file ---------------------------------------------------
 
     def _place(self, entry: Entry) -> None:
         """Identify an entry: another reader's file, a moved file, a copy, or a new file."""
@@ -311,7 +311,7 @@ class Finder:
         if found is Identity.NEW:
             return False
         if file.seen == self._looks:
-            # The file itself is still there, or other content that was mistaken for it.
+            # The path still has the file itself, or other content that was mistaken for the file.
             if found is Identity.MUTATED or self._is_next_life(file, entry):
                 return False
             if file.short and found is not Identity.SHORTER and self._places.was_rewritten(file, descriptor):

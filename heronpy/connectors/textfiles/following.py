@@ -194,11 +194,11 @@ class Follower:
                 state[key] = value
 
     def restore(self, state: Mapping[tuple[str, int], Any]) -> set[int]:
-        """Continue from a state; returns the numbers of header lines in it. ValueError for that of another release."""
+        """Continue from a state; return its header line counts. Raises ValueError for another release's state."""
         headers = set()
         for version, header_lines, *files in state.values():
             if version != _VERSION:
-                raise ValueError(f"positions of version {version} are of another release of heronpy")
+                raise ValueError(f"positions of version {version} were saved by another release of heronpy")
             headers.add(header_lines)
             self._table.restore(files)
         return headers
@@ -215,7 +215,7 @@ class Follower:
                 self._notices.say(f"the last line of {file.path} is unfinished; it is read once it is complete")
 
     def _read(self, file: Followed) -> tuple[FollowedBlock | None, bool]:
-        """The next lines of a file, and whether more may follow. Raises FileNotFoundError if the file has moved."""
+        """Return the next lines of a file, and whether more may follow. Raises FileNotFoundError if it has moved."""
         fingerprint = file.fingerprint
         with self._places.open(file.path) as descriptor:
             if not self._places.is_at(file, descriptor):

@@ -242,7 +242,7 @@ class LineShare:
         if len(data) - line_start > self._line_bytes_max:
             raise TextFileError(
                 f"{path} has a line of more than {self._line_bytes_max} bytes at "
-                f"byte {start + line_start}; is it a text file?"
+                f"byte {start + line_start}; check that it is a text file"
             )
         return data
 

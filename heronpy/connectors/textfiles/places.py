@@ -57,7 +57,7 @@ class Places:
     def begin_alike(self, file: Followed, descriptor: int, size: int) -> bool:
         """Whether an open file of this size is a prefix of a known, longer file at its old place.
 
-        Also true if the known file is no longer there, because then it cannot be decided yet.
+        Also true if the known file is no longer there, because the answer is then unknown.
         """
         try:
             with self.open(file.path) as other:

@@ -13,7 +13,7 @@ With `textfile.follow` it reads files as they appear, grow and are rotated, and 
 
 `heron update` may change the number of tasks while the spout reads. Under EFFECTIVELY_ONCE lanes and files move to
 other tasks with their positions, and no line is lost or duplicated. In the other modes positions do not move and do not
-outlive a task: a lane or file that moves to another task is read again from its beginning, and no line is lost.
+outlive a task. A lane or file that moves to another task is read again from its beginning, and no line is lost.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def keys_of(view: View) -> Iterator[str]:
 
 def _new(now: float, config: str, generation: int, part: int, ledger: str) -> Pipeline:
     if not 0 <= part < PARTS_MAX:
-        raise LedgerError(f"the number of a ledger part is between 0 and {PARTS_MAX - 1}, not {part}")
+        raise LedgerError(f"the number of a ledger part must be between 0 and {PARTS_MAX - 1}, not {part}")
     first = part * PART + 1
     return Pipeline(generation, now, first, first, first, False, 0.0, config, ledger)
 

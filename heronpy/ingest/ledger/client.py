@@ -17,7 +17,7 @@ A = TypeVar("A")
 class Ledger:
     """One process's connection to a pipeline's ledger; threads take turns.
 
-    A request that ended in LedgerAwayError keeps its number: repeated before any other, it is not carried out twice.
+    A request that ended in LedgerAwayError keeps its number, so it is not carried out twice if it is repeated next.
     """
 
     def __init__(self, store: Store, pipeline: str, who: Who) -> None:
@@ -33,7 +33,7 @@ class Ledger:
         self._who = replace(self._who, partitions=version)
 
     def ask(self, request: Request[A]) -> A:
-        """The answer. Raises LedgerError for an invalid request, and LedgerAwayError if the ledger does not answer."""
+        """Return the answer. Raises LedgerError for an invalid request, and LedgerAwayError without an answer."""
         if isinstance(request, machine.UNNUMBERED):
             return self._transact(request, 0)
         with self._turn:

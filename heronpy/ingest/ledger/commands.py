@@ -24,7 +24,7 @@ class SiteView(Struct, frozen=True):
 
 
 class AfterView(Struct, frozen=True):
-    """A pipeline for which units wait: for older bytes or, if `whole`, for everything that existed when both had begun.
+    """A pipeline for which units wait: for older bytes or, if `whole`, all that existed when both pipelines had begun.
 
     `waits`: why units wait now, as a clause; "" if they do not wait.
     """
@@ -66,7 +66,7 @@ class Figures(Struct, frozen=True):
     #: See `Config`.
     rows_to: str = "table"
     place: str = ""
-    #: Number of published units since the ledger was made or rebuilt, and number of those that a backup won.
+    #: Number of published units since the ledger was made or rebuilt, and number of units that a backup won.
     published_units: int = 0
     backups_won: int = 0
     #: See `Tally`.
@@ -196,13 +196,13 @@ class RetryFailed(Request[Retried], frozen=True):
 
 
 class SiteSet(Struct, frozen=True):
-    """`freed`: number of units that other sites may take at once."""
+    """`freed`: number of units that other sites may take immediately."""
 
     freed: int
 
 
 class SetSite(Request[SiteSet], frozen=True):
-    """Take a site down, so that it gets no leases and its units are ready at once, or bring it up."""
+    """Bring a site up, or take it down: it then gets no leases, and its units are ready immediately."""
 
     site: str
     up: bool

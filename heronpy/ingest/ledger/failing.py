@@ -72,7 +72,7 @@ def _judge(
     if config.on_bad == "fail" and (at_fault or not died):
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
     if not proven and draft.view.bad_count(unit.root) >= config.bad_max:
-        # No row was made: the rest fails as a whole. Line by line, each line would need its own tries.
+        # No row was made, so the rest fails as a whole; line by line, each line would need separate tries.
         return _too_many(draft, unit)
     if line is not None and at_fault:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
@@ -97,7 +97,10 @@ def split_at(draft: Draft, request: requests.SplitAt, who: requests.Who) -> requ
         return _bad(draft, unit, pieces)
     halves = ranges.split(pieces, request.file, request.begin)
     if halves is None:
-        raise LedgerError(f"unit {unit.id} cannot be split at byte {request.begin} of file {request.file}: not inside")
+        raise LedgerError(
+            f"unit {unit.id} cannot be split at byte {request.begin} of file {request.file},"
+            " which is not inside the unit"
+        )
     draft.drop(unit)
     # The whole unit has failed often enough, so each half gets only one try.
     tries = draft.config.tries_max - 1

@@ -30,7 +30,7 @@ def note(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
-    """Record the number of files considered copies, and the bytes without a line end: at once when they appear or
+    """Record the number of files considered copies, and the bytes without a line end: immediately when they appear or
     vanish, otherwise from time to time."""
     if request.unfinished is None:
         return
@@ -44,9 +44,9 @@ def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def arrived(draft: Draft, site: str) -> float:
-    """The earliest time of the bytes that a site reports now: its previous scan, which did not see them.
+    """Return the time of a site's previous scan: bytes that the site reports now may have arrived since then.
 
-    They may be older than a unit of a waiting pipeline that was cut before this scan.
+    So these bytes may be older than a unit that a waiting pipeline has cut before this scan.
     """
     found = draft.get(Scanned, site)
     return draft.now if found is None else min(draft.now, found.until)

@@ -92,7 +92,7 @@ def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int
     """Return the units to make of the waiting bytes, oldest first, at most `room`; and whether some waiting bytes are
     too young.
 
-    A unit is made when it is full, or its oldest byte has waited long enough. Some site must have all of its bytes.
+    A unit is made when it is full, or its oldest byte has waited long enough. A site must have all of its bytes.
     """
     groups: dict[tuple[str, ...], list[Waiting]] = {}
     for one in sorted(waiting, key=lambda one: (one.since, one.file)):
@@ -166,7 +166,7 @@ def try_again_s(tries: int) -> float:
 
 
 def rests_apart(unit: Unit, now: float) -> bool:
-    """Whether a unit that waits for its next try is a separately tried line: it had tries before its first
+    """Whether a unit that waits for its next try is a separate line, which had tries before its first
     attempt."""
     return now < unit.until and unit.attempt < unit.tries
 

@@ -124,7 +124,7 @@ class Reached:
 
     @classmethod
     def to_rebuild(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """Return access to all ledgers of the pipeline that one of the remaining named ledgers knows."""
+        """Return access to all ledgers of a pipeline, as known to any named ledger that still exists."""
         with ExitStack() as opened, suppress(LedgerError):
             _, _, partitions = _having(text, pipeline, opened)
             return cls(_text(partitions) or text, pipeline, who, version=partitions.version)

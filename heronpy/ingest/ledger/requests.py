@@ -178,8 +178,8 @@ class ReportScan(Request[Reported], frozen=True):
     nothing, and sizes never shrink.
 
     `made`: the ids up to which the client knows all files, initially from `Opened`. A client that has missed a file may
-    take it for a new file after a rename, so new files of such a client are stale. () for a client without others, with
-    `generation` 0.
+    take it for a new file after a rename, so new files of such a client are stale. A client without others may
+    send () and `generation` 0.
     `run`: the bounded run of the client. Once it is sealed, files do not grow and new files are not accepted; the
     answer lists no such files.
     """
@@ -287,7 +287,7 @@ class Settled(Struct, frozen=True):
 
 
 class Published(Request[Settled], frozen=True):
-    """These units are visible in the output: their spans are done and their rows go. Unknown ids are ignored."""
+    """Report units that are visible in the output; their rows are removed. Unknown ids are ignored."""
 
     units: tuple[int, ...]
     generation: int
@@ -328,7 +328,7 @@ class Live(Struct, frozen=True):
 
 
 class WhichLive(Request[Live], frozen=True):
-    """Ask which of these units still have a row; stages of all others may be removed."""
+    """Ask which of these units still have a row; the stages of all other units may be removed."""
 
     units: tuple[int, ...]
 
@@ -488,8 +488,8 @@ Judged = Again | Bad | Taken | Failed | Committed
 
 
 class TryFailed(Request[Judged], frozen=True):
-    """Report that user code has raised an exception. `line`: the line, or None if it takes whole chunks. `rows`: number
-    of rows before the error.
+    """Report that user code has raised an exception. `line`: the line, or None if the code takes whole chunks. `rows`:
+    number of rows before the error.
 
     The answer is `Committed` if the failure does not matter.
     """

@@ -16,7 +16,7 @@ def is_down(draft: Draft, site: str) -> bool:
 
 
 def is_lost(draft: Draft, site: str) -> bool:
-    """Whether a site's units may go to others at once, because it is down or all of its workers are silent."""
+    """Whether other sites may take a site's units immediately, because it is down or all of its workers are silent."""
     return is_down(draft, site) or draft.view.site_seen(site) < draft.now - _silent_s(draft)
 
 

@@ -1,6 +1,6 @@
 """A ledger in an SQLite file, for the processes of one host.
 
-A lasting commit is on disk when it returns, with all earlier ones. A power failure may undo other commits, but also
+When a lasting commit returns, it is on disk with all earlier commits. A power failure may undo other commits, but also
 ends all processes that know of them. Time is the host's time since boot, including sleep. After a reboot,
 time continues from the latest time in the rows, all leases are void, and all processes are forgotten.
 """
@@ -48,13 +48,13 @@ _of_parents: list[sqlite3.Connection] = []
 
 #: SQLite does not signal when the file is free, so waiting processes poll. The longer a process has waited, the more
 #: often it polls, and a new process pauses once before its first attempt, so that no process waits very long.
-#: The initial pause between two attempts in seconds; it halves after each such waiting time.
+#: The range in seconds of the initial pause between two attempts, and the waiting time that halves the pause.
 TURN_S: Final = (0.0005, 0.003)
 HALVED_S: Final = 0.004
 
 
 def pause_s(waited_s: float, drawn_s: float) -> float:
-    """The next pause after this waiting time, given a pause drawn from `TURN_S`; at least the range's lower end."""
+    """Return the next pause after this waiting time: `drawn_s`, which is in the range `TURN_S`, made shorter."""
     return max(TURN_S[0], drawn_s / (1 + waited_s / HALVED_S))
 
 
@@ -75,7 +75,7 @@ class Waiters:
         return True
 
     def join(self) -> None:
-        """Wait until `leave`; idempotent. A concurrent `is_empty` may prevent it: join again at the next attempt."""
+        """Wait until `leave`; idempotent. A concurrent `is_empty` may prevent this, so join again at each attempt."""
         self._lock(fcntl.LOCK_SH)
 
     def leave(self) -> None:

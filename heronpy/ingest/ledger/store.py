@@ -110,9 +110,8 @@ class View(Protocol):
         """Return the number of units in each state, and their bytes."""
 
     def oldest_open(self, pipeline: str) -> float | None:
-        """When the oldest unpublished byte of a pipeline of this ledger began to wait; None if all are published.
-
-        -inf: this ledger has no such pipeline yet.
+        """When the oldest unpublished byte of a pipeline of this ledger began to wait; None if all are published; -inf
+        if this ledger has no such pipeline yet.
         """
 
     def scans(self, pipeline: str) -> Sequence[SiteScan]:

@@ -225,9 +225,9 @@ def _cut(draft: Draft) -> requests.CutUnits:
     return requests.CutUnits(tuple(numbers), requests.Brake.YOUNG if young else requests.Brake.NOTHING)
 
 
-# ---- what nobody can read, and what is forgotten ----------------------------------------------
+# ---- unreadable bytes, and forgotten files ----------------------------------------------
 def give_up(draft: Draft, file: File, error: str) -> int:
-    """Mark bytes of a file as bad that are in no unit or in an idle one; the rest of such a unit becomes a new unit.
+    """Mark bytes of a file in no unit or in an idle unit as bad; the rest of such a unit becomes a new unit.
 
     Returns the number of bytes.
     """
@@ -264,7 +264,7 @@ def collect(draft: Draft, request: requests.Collect, who: requests.Who) -> reque
             draft.drop(span)
         draft.drop(file)
         forgotten += 1
-    # One range at a time, because two of them may be in one unit. Bytes that active units hold are not lost yet.
+    # Process one range at a time, because one unit may have two of them. Bytes that active units hold are not lost yet.
     lost = 0
     for file in view.vanished(now - policy.VANISHED_S, limit):
         lost = give_up(draft, file, VANISHED)
@@ -279,7 +279,7 @@ def collect(draft: Draft, request: requests.Collect, who: requests.Who) -> reque
     return requests.Collected(forgotten, lost, forgotten == limit or lost > 0 or len(silent) == limit)
 
 
-# ---- what a bounded run (`until="now"`) processes: what its site had until its first complete look ----
+# ---- the input of a bounded run (`until="now"`): everything that its site had at the first complete scan ----
 def seal(draft: Draft, request: requests.Cut, who: requests.Who) -> None:
     """Seal the files of a site at the first complete scan of a run."""
     if request.run and request.complete and not is_sealed(draft, request.run, who):

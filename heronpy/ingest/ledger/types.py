@@ -102,7 +102,7 @@ class Config(Struct, frozen=True):
     rows_to: str = "table"
     #: Pipelines of this ledger that must have published everything older than a unit before it is handed out.
     after: tuple[str, ...] = ()
-    #: Pipelines of this ledger that must first have published everything that existed when both had begun.
+    #: Pipelines of this ledger that must first have published everything that existed when both pipelines had begun.
     after_all: tuple[str, ...] = ()
     #: The folder of the table, or its substitute, with the records of bad bytes.
     place: str = ""
@@ -305,7 +305,7 @@ class Tally(Struct, frozen=True):
     """Counts since the ledger was made or rebuilt, for facts that cannot be derived from other rows."""
 
     KEY: ClassVar[int] = 0
-    #: Number of published units, and of those that a backup won.
+    #: Number of published units, and number of units that a backup won.
     units: int = 0
     backups_won: int = 0
     #: Number of published bytes; for a list, the bytes that its lines represent.

@@ -31,8 +31,8 @@ def validate(rows: Iterable[Row]) -> list[str]:
     spans: dict[int, list[Span]] = {}
     for span in sorted(kinds[Span], key=lambda span: (span.file, span.begin)):
         spans.setdefault(span.file, []).append(span)
-    found = [f"spans of file {number}, which is not there" for number in spans.keys() - files.keys()]
-    found += [f"a copy of file {copy.file}, which is not there" for copy in kinds[Copy] if copy.file not in files]
+    found = [f"spans of file {number}, which is missing" for number in spans.keys() - files.keys()]
+    found += [f"a copy of file {copy.file}, which is missing" for copy in kinds[Copy] if copy.file not in files]
     for file in files.values():
         found += _of_file(file, spans.get(file.id, []), units)
     found += _of_units(units, [span for of_file in spans.values() for span in of_file])
@@ -41,10 +41,10 @@ def validate(rows: Iterable[Row]) -> list[str]:
     found += [f"{name} is there twice" for name, count in names.items() if count > 1]
     for pipeline in kinds[Pipeline]:
         found += [
-            f"file {number} has an id that was not given out yet" for number in files if number >= pipeline.next_file
+            f"file {number} has an id that was not assigned yet" for number in files if number >= pipeline.next_file
         ]
         found += [
-            f"unit {number} has an id that was not given out yet" for number in units if number >= pipeline.next_unit
+            f"unit {number} has an id that was not assigned yet" for number in units if number >= pipeline.next_unit
         ]
     return found
 
@@ -53,14 +53,14 @@ def _of_file(file: File, spans: list[Span], units: dict[int, Unit]) -> list[str]
     what, found, at = f"file {file.id}", [], 0
     for span in spans:
         if span.begin != at or span.end <= span.begin:
-            found.append(f"{what}: span {span.begin}-{span.end} behind {at}")
+            found.append(f"{what}: span {span.begin}-{span.end} must begin at {at} and must not be empty")
         at = span.end
         if span.state is SpanState.UNIT and span.unit not in units:
-            found.append(f"{what}: span {span.begin}-{span.end} is in unit {span.unit}, which is not there")
+            found.append(f"{what}: span {span.begin}-{span.end} is in unit {span.unit}, which is missing")
     if at != file.cut:
-        found.append(f"{what}: its spans end at {at}, its cut is {file.cut}")
+        found.append(f"{what}: its spans end at {at}, but its cut is {file.cut}")
     if file.cut > file.size:
-        found.append(f"{what}: cut {file.cut} above size {file.size}")
+        found.append(f"{what}: its cut {file.cut} is above its size {file.size}")
     for before, behind in pairwise(spans):
         if before.state is SpanState.DONE and behind.state is SpanState.DONE:
             found.append(
@@ -68,7 +68,7 @@ def _of_file(file: File, spans: list[Span], units: dict[int, Unit]) -> list[str]
             )
     waits = file.state is FileState.LIVE and file.cut < file.size and file.gone is None
     if waits is not (file.since is not None):
-        found.append(f"{what}: it waits {'and has no' if waits else 'not, and has a'} time since when")
+        found.append(f"{what}: it {'waits without a' if waits else 'does not wait, but has a'} start time")
     return found
 
 
@@ -80,15 +80,15 @@ def _of_units(units: dict[int, Unit], spans: list[Span]) -> list[str]:
     found = []
     for unit in units.values():
         if sizes[unit.id] != unit.bytes or not unit.bytes:
-            found.append(f"unit {unit.id}: {unit.bytes} bytes, its spans {sizes[unit.id]}")
+            found.append(f"unit {unit.id} has {unit.bytes} bytes, but its spans have {sizes[unit.id]}")
         if (unit.state is UnitState.LEASED) is not bool(unit.holder):
-            found.append(f"unit {unit.id} is {unit.state} and its holder is {unit.holder!r}")
+            found.append(f"unit {unit.id} is {unit.state}, but its holder is {unit.holder!r}")
         if (unit.state is UnitState.COMMITTED) is not bool(unit.winner) or unit.winner > unit.attempt:
-            found.append(f"unit {unit.id} is {unit.state} and attempt {unit.winner} of {unit.attempt} has won")
+            found.append(f"unit {unit.id} is {unit.state}, but attempt {unit.winner} of {unit.attempt} has won")
     return found
 
 
 def _of_dispatches(units: dict[int, Unit], dispatches: list[Dispatch]) -> list[str]:
     expected = {number: dispatch.id for dispatch in dispatches for number in dispatch.units}
     actual = {unit.id: unit.dispatch for unit in units.values() if unit.dispatch}
-    return [] if expected == actual else [f"dispatches have units {expected}, units are in dispatches {actual}"]
+    return [] if expected == actual else [f"dispatches have units {expected}, but units are in dispatches {actual}"]

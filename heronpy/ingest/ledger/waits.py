@@ -22,7 +22,7 @@ class Others:
     def ahead(self, unit: Unit) -> Iterator[str]:
         """Return the pipelines for which a unit waits, one clause each; empty if the unit may be leased.
 
-        A pipeline is past a time if its sites have scanned their files since, and its oldest unpublished byte is
+        A pipeline is past a time if its sites have scanned their files since then, and its oldest unpublished byte is
         younger. `after`: it must be past the time when the unit was cut. `after_all`: it must be past the time when
         both pipelines had begun.
         """
@@ -50,7 +50,7 @@ class Others:
         return self._known[name]
 
     def _begun(self, name: str) -> float:
-        """Return the time at which both had begun, which determines the bytes of the other pipeline that count."""
+        """Return when both pipelines had begun; only earlier bytes of the other pipeline count."""
         return max([self._draft.pipeline.born, *(one.scan.first for one in self._asked(name))])
 
     def _asked(self, name: str) -> list[SiteScan]:

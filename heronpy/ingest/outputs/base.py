@@ -20,11 +20,11 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, row: Any) -> int:
-        """Add an item of `rows(unit)`; return its number of rows. An error belongs to the row: a failed try."""
+        """Add an item of `rows(unit)`; return its number of rows. An error counts as a failed try."""
 
     def write_many(self, rows: list[Any]) -> int:
         """Add several items, with the same effect as `write` for each. After an error, the attempt restarts with
-        `write` to identify the row. So a writer may check rows later than here, but not later than in `prepare`."""
+        `write` to identify the row. So a writer may postpone the check of rows until `prepare`."""
         return sum(map(self.write, rows))
 
     @abstractmethod

@@ -65,7 +65,7 @@ class _ParquetWriter(Writer):
         if len(values) != len(self._columns):
             raise ValueError(f"a row has {len(values)} values, the table {len(self._columns)} columns: {row!r:.200}")
         for column, value, field in zip(self._columns, values, self._schema, strict=True):
-            # Checked at once, so that the error belongs to this row and not to its group of rows.
+            # Check each value now, so that the error belongs to this row and not to its group of rows.
             _check(value, field)
             column.append(value)
         if len(self._columns[0]) >= BATCH_ROWS:

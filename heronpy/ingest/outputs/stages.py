@@ -9,7 +9,7 @@ Stage and table are on one file system, so a unit appears as a whole. A rename f
 it may be repeated by any process at any time.
 
 A rebuild first makes the folder of its generation, and then removes the stages of older ones. A process that does not
-know of the rebuild, such as a process with the file of a removed ledger, publishes nothing: the folder fences its later
+know of the rebuild, such as a process with the file of a removed ledger, publishes nothing. The folder fences its later
 attempts, and a pending rename has lost its source. This needs no lock, so it also works across hosts.
 
 A table belongs to the first ledger that claims it: the record is made only if it is absent. Other ledgers stage and
@@ -146,7 +146,7 @@ class Stages:
             os.rename(stage, target)
         except OSError as error:
             if target.is_dir() and not stage.exists():
-                # It was published before, unless another thing has this name.
+                # The unit was published before, unless something else has this name.
                 self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the place of unit {unit}"))
             else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
@@ -234,7 +234,7 @@ class Stages:
             )
 
     def _refuse_other(self, target: Path, winner: int, no_unit: str = "") -> None:
-        """Raise StageGoneError if another attempt than the winner is published or, with `no_unit`, if it is not a
+        """Raise StageGoneError if the published attempt is not the winner or, with `no_unit`, `target` is not a
         unit."""
         try:
             found = record_of(target).attempt
@@ -306,7 +306,7 @@ class Stages:
         for home in self.homes:
             if self._about(home) is None and make_record(home / _ABOUT, record):
                 continue
-            # Claimed by the same ledger, unless the ledger of another home was faster.
+            # The same ledger has claimed it, unless the ledger of another home was faster.
             self.refuse(about.pipeline, "" if rebuilt else about.ledger)
             if self._about(home) != about:
                 write_record(home / _ABOUT, record)

@@ -64,7 +64,7 @@ class Count(LogScene):
         return Ran(sum(seen.spent().values()), seconds, max(sizes, default=0.0))
 
     def command(self, work: str = "") -> float:
-        """Submit the topology as a batch and wait for its end; returns the seconds. Raises LabError if it fails."""
+        """Submit the topology as a batch and wait for its end; return the seconds. Raises LabError if it fails."""
         began = time.monotonic()
         with self.running(*BATCH, "--wait", work=work):
             return time.monotonic() - began
@@ -76,7 +76,7 @@ class Count(LogScene):
         return max((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
 
     def of_run(self, name: str) -> Any:
-        """Read a record of the newest batch run; returns an empty record before it is written."""
+        """Read a record of the newest batch run; return an empty record before it is written."""
         with suppress(FileNotFoundError):
             return json.loads((self.run_folder / name).read_text(encoding="utf-8"))
         return {}
@@ -98,7 +98,7 @@ def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Chec
 
 
 def strike(signum: int, pause_s: float, is_enough: Callable[[], bool] = bool, mark: str = "") -> During:
-    """Send a signal to a worker of a batch each `pause_s`, once per process, until `is_enough`. With `mark`, only to
+    """Send a signal to a worker of a batch every `pause_s`, once per process, until `is_enough`. With `mark`, only to
     processes with a file of this name and their pid.
     """
 

@@ -56,8 +56,8 @@ KILL_S, SMALL_LINES, TIMES = 2.0, 450, 3
 UNIT, WORKERS = "heron.batch.unit_bytes", "heron.batch.workers"
 #: Bytes of a unit in scenes that kill workers.
 KILLED_UNIT = 2 << 20
-#: Bytes of a unit with held lines, and seconds of held lines for each preemption: workers get SIGTERM until enough
-#: attempts have ended.
+#: Bytes of a unit with held lines, and seconds for which lines are held for each preemption: workers
+#: get SIGTERM until enough attempts have ended.
 HELD_UNIT, PREEMPTION_S = 2048, 2.0
 #: `batch_straggler`: units of each worker, bytes and lines of a unit, and seconds of sleep per line.
 UNITS, UNIT_BYTES, UNIT_LINES, LINE_S = 40, 1024, 46, 0.011
@@ -66,7 +66,7 @@ UNITS, UNIT_BYTES, UNIT_LINES, LINE_S = 40, 1024, 46, 0.011
 def run_batch(
     where: Cluster, names: Sequence[str], size: int, preemptions: int, exchange: int, repeat: int, say: Say
 ) -> dict[str, Any]:
-    """Run these scenes of `batch`, or all scenes; returns the result document."""
+    """Run these scenes of `batch`, or all scenes; return the result document."""
 
     def measure(number: int) -> Found:
         logs = where.scratch / f"load-logs-{number}"
@@ -81,13 +81,13 @@ def run_batch(
 
 
 def run_straggler(where: Cluster, workers: int, repeat: int, say: Say) -> dict[str, Any]:
-    """Run `batch_straggler`; returns the result document."""
+    """Run `batch_straggler`; return the result document."""
     about, options = "batch runs with a slow process, and with a heavy unit", {"workers": workers}
     return _document("batch_straggler", about, options, repeat, say, lambda number: straggler(where, workers, number))
 
 
 def run_handover(where: Cluster, keys: int, repeat: int, say: Say) -> dict[str, Any]:
-    """Run `batch_handover`; returns the result document."""
+    """Run `batch_handover`; return the result document."""
     about, options = "from a batch run to the stream that continues", {"keys": keys}
     return _document("batch_handover", about, options, repeat, say, lambda number: handover(where, keys, number))
 
@@ -128,7 +128,7 @@ class Scenes:
         self._whole: Ran | None = None
 
     def _count(self, name: str, lines: int = 0) -> Count:
-        """Prepare a count of the common logs, or with `lines` of separate logs with that number of lines."""
+        """Prepare a count of the common logs; with `lines`, a count of separate logs of that number of lines."""
         count = Count(self._where, f"{name}-{self._number}", None if lines else self._logs)
         if lines:
             (count.logs / "0.log").write_text(click_lines(0, lines), encoding="ascii")
@@ -224,7 +224,7 @@ class Scenes:
         return values, [whole, count.check("exchange", splits * WIDE)]
 
     def history(self) -> Found:
-        """Kill all processes of a run at once; then show its history."""
+        """Kill all processes of a run simultaneously; then show its history."""
         count, seconds, said = self._count("history"), [], ""
         (count.out / HOLD).touch()
         with count.running(*BATCH, work="held") as topology:

@@ -60,8 +60,8 @@ class Part(Struct, kw_only=True):
 class Fault(Struct, frozen=True):
     """A problem that lasts for a time.
 
-    `much` is the remaining share of a rate, another share, or the number of foreign threads that always compute on each
-    host, or on one host if the part is the name of a host.
+    `much` depends on the kind: a share, such as the remaining share of a rate, or a number of foreign threads that
+    always compute on the host `part`, or on each host without a part.
     """
 
     kind: str
@@ -92,7 +92,7 @@ class Minutes(Protocol):
 
 
 class Model:
-    """A topology whose spouts are given `offered(seconds since the start)` tuples per second each."""
+    """A topology in which each spout is offered `offered(seconds since the start)` tuples per second."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Model:
             self._steps.clear()
             self.rescaled += 1
 
-    # ---- what happens ---------------------------------------------------------------------
+    # ---- behaviour ---------------------------------------------------------------------
 
     def _active(self, kind: str, part: str | None = None) -> Fault | None:
         return next(
@@ -231,7 +231,7 @@ class Model:
         self.waited += sum(self.backlog.values()) * for_s
         self.now += for_s
 
-    # ---- what is seen ---------------------------------------------------------------------
+    # ---- observations ---------------------------------------------------------------------
 
     def _over_window(self, name: str, what: str) -> list[float]:
         """Return the mean of each task over the window."""
@@ -239,7 +239,7 @@ class Model:
         return [sum(values) / len(steps) for values in zip(*steps, strict=True)]
 
     def look(self, past: Mapping[str, Past]) -> Observation:
-        """Advance to the next look; returns the figures and findings that a topology master would report."""
+        """Advance to the next look; return the figures and findings that a topology master would report."""
         signals = self._signals()
         self.findings = diagnose(signals, self.findings)
         if all(one.verdict in CALM for one in self.findings):
@@ -385,7 +385,7 @@ def _spread(rates: list[float]) -> float | None:
 def run(
     model: Model, goal: Goal, times: Times, for_s: float, minutes: Minutes | None = None, state: State | None = None
 ) -> Iterator[tuple[Observation, Outcome]]:
-    """Run the model under the scaler; returns each look and its outcome."""
+    """Run the model under the scaler; return each look and its outcome."""
     state = state or State()
     until = model.now + for_s
     while model.now < until:

@@ -144,7 +144,7 @@ def _scenarios(where: Cluster, sizes: Sizes) -> _Part:
     text = f"{len(wrong)} of {sizes.scenarios:,} random scenarios had a wrong cause, limit {WRONG_MAX:.0%}"
     return {"wrong_causes": share, "worse_lags": len(worse) / sizes.scenarios}, [
         Check("causes", share <= WRONG_MAX, f"{text}{_first(wrong)}"),
-        Check("lag", not worse, f"{len(worse)} of them waited longer for being scaled{_first(worse)}"),
+        Check("lag", not worse, f"{len(worse)} of them waited longer with the scaler than without{_first(worse)}"),
     ]
 
 

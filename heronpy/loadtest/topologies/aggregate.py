@@ -3,8 +3,8 @@
     lines x2 -> parse x2 -> by_carrier x2 (hold 5,000 tuples) -> totals
                          \\-> by_origin x2 (hold 5,000 tuples) -/
 
-A counting bolt emits one tuple per key and delay, anchored to all tuples that it represents, and acknowledges those key
-by key, not in the order of arrival.
+A counting bolt emits one tuple per key and delay, anchored to all tuples that it represents, and acknowledges these
+tuples key by key, not in the order of arrival.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heronpy.loadtest.inputs import KINDS, flight, flight_lines
 from heronpy.loadtest.topologies.parts import CountingSink, Report, acked, config_of, submit
 from heronpy.loadtest.topologies.words import AckedWordSpout, WordSpout
 
-#: A counting bolt holds nothing back for longer.
+#: Maximum time for which a counting bolt holds tuples.
 FLUSH_MS = 500
 
 
@@ -33,7 +33,7 @@ class LineSpout(WordSpout):
 
 
 class AckedLineSpout(LineSpout, AckedWordSpout):
-    """The same at least once: every line has an id, and is emitted again when it fails."""
+    """A LineSpout for ATLEAST_ONCE: every line has an id, and is emitted again when it fails."""
 
 
 class ParseBolt(Bolt):
@@ -50,7 +50,7 @@ class AckedParseBolt(ParseBolt):
 
 
 class HoldBolt(Bolt, StatefulComponent):
-    """Counts by key and delay; holds the tuples that it has counted until the count is emitted in their name."""
+    """Counts by key and delay; holds counted tuples until the tuple that represents them is emitted."""
 
     outputs = ["kind", "key", "delay", "lines"]
 

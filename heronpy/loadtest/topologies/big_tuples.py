@@ -18,7 +18,7 @@ def payload_of(size: int) -> bytes:
 
 
 def sizes_of(spec: dict[str, Any]) -> list[int]:
-    """The sizes in turn: doubling from the smallest to the largest, or the requested one."""
+    """The sizes in turn: doubling from the smallest to the largest, or only the requested size."""
     if spec["payload_bytes"]:
         return [spec["payload_bytes"]]
     p = spec["parameters"]

@@ -1,7 +1,7 @@
 """Counts the lines of each user: lines -> parse (shuffle) -> count (fields, keyed state) -> store.
 
 `work` says what else is done: `held` sleeps at each line while the file `hold` exists; a process with a unit makes the
-file `hold-<pid>`. `slow` sleeps `line_s` at each line and writes down each attempt at a unit; it sleeps ten times as
+file `hold-<pid>`. `slow` sleeps `line_s` at each line and writes down each attempt at a unit. It sleeps ten times as
 long at lines of the user `heavy`, and, if `slow_process` is set, in the first process with a unit. `broken` raises for
 one user. `live` follows the files, and writes down when a line of the user `live` has come. `wide` reads no lines: it
 counts the tuples of `splits` splits, of `SPLIT_BYTES` each.
@@ -147,7 +147,7 @@ def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
         files = {TextFileSpout.PATHS: p["logs"], TextFileSpout.FOLLOW: follows}
         lines = made.add_spout("lines", TextFileSpout, par=1, config=files)
         parser = PARSERS.get(p["work"], Parse)
-        # With one task, a bolt that defines `finish` would be a stage of its own.
+        # With one task, a bolt that defines `finish` would be a separate stage.
         parse = made.add_bolt("parse", parser, par=2, inputs={lines: Grouping.SHUFFLE}, config=own)
     counter = COUNTERS.get(p["work"], Count)
     count = made.add_bolt("count", counter, par=1, inputs={parse: Grouping.fields("user")}, config=own | ticks)

@@ -3,8 +3,7 @@
 `click`: a line becomes a row of two columns. `line`: the line is the row. `slow`: each unit takes `unit_s`, and ten
 times as long in the first process that gets one. `bad`: the line `bad_line` raises, and `deadly` kills its process.
 `halt`: a line that ends with `halt` takes `halt_s` in the first attempt at its unit. The last three record each
-attempt. `tuples` is not a function of work units: the same work as `click` by TextFileSpout, a bolt that parses,
-FileSink.
+attempt. `tuples` does the work of `click` without work units, by a TextFileSpout, a bolt that parses, and a FileSink.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ KEY = "load_test"
 #: Interval at which sinks record their progress; it costs nothing per tuple.
 TICK_MS = 100
 MARK_S = 0.02
-#: Lanes that the tuples of a spout are divided into: level among 2 to 6 tasks. They are partitions of this log.
+#: Number of lanes into which the tuples of a spout are divided, evenly among 2 to 6 tasks, and the log of these lanes.
 LANES, LOG = 120, "load"
 
 
@@ -85,7 +85,7 @@ class Report:
         self._pass_size = 0
 
     def begin_pass(self, values: Sequence[Any]) -> Iterator[Any]:
-        """An iterator over some values whose progress `position` knows."""
+        """Return an iterator over some values, whose progress `position` returns."""
         self._pass, self._pass_size = iter(values), len(values)
         return self._pass
 
@@ -125,9 +125,9 @@ def share(total: int, lane: int) -> int:
 
 
 def passes(values: Sequence[Any], limit: int, duration_s: float, report: Report) -> Iterator[Any]:
-    """The values repeatedly, until `limit` of them (if not 0) or for a time.
+    """Yield the values repeatedly, until `limit` values (if not 0) or for a time.
 
-    It continues after the first `report.emitted` of them, the position of a restored spout. The clock is read once
+    The first `report.emitted` values, up to the position of a restored spout, are skipped. The clock is read once
     per pass through the values, so a value costs one step of a C iterator.
     """
 

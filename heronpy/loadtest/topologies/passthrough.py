@@ -146,7 +146,7 @@ class LatencySink(LoadSink, StatefulComponent):
 
     def finish(self) -> None:
         if self.last_ns:
-            # Ticks are held once the spouts have ended: the last tuples may have come after the last of them.
+            # There are no ticks after the end of the spouts, and the last tuples may have arrived after the last tick.
             self.report.arrived(self.received, self.last_ns / 1e9)
         self.report.write(self.received, **self.facts())
 

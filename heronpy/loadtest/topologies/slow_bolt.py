@@ -1,7 +1,7 @@
 """Bolts that are slow for a time, or, with `stall_s`, one bolt that stops once: backpressure, and its end.
 
-In its slow phase a bolt serves exactly `capacity` tuples a second while it has input: a tuple's
-service starts when the previous one has ended, however late the timer fired. So a rate below the
+In its slow phase a bolt serves exactly `capacity` tuples a second while it has input. A tuple's service starts when the
+previous one has ended, however late the timer fired. So a rate below the
 capacity means that backpressure starved the bolt. `first` is the pace of the first task, relative to the others. `hot`
 is the share of tuples with the same key. After each `pause_every` tuples a bolt pauses `pause_s`. Spouts record the
 pauses between two emits, and bolts how late the machine woke them: only the rest of a pause is due to backpressure.
@@ -107,7 +107,7 @@ class SlowBolt(LatencySink):
             self.slow_latencies, self.latencies = self.latencies, Latencies()
             return
         if now > self.free_at + 0.1:
-            # Without input for longer than a timer can be late, the capacity of that time is lost.
+            # If there is no input for longer than a timer can be late, the capacity of that time is lost.
             self.free_at = now
         self.free_at += self.service_s + (0.0 if self.received % self.pause_every else self.pause_s)
         if self.free_at > now:

@@ -30,7 +30,7 @@ def write_rows(spark: Any, df: Any, batch: Any) -> None:
 
 
 class ArrowSpout(PacedSpout):
-    """Paced rows as record batches. Of each batch, the latency of the last row counts."""
+    """Emits paced rows as record batches. The latency of a batch is that of its last row."""
 
     outputs: Any = (Stream(schema=SCHEMA),)
 

@@ -1,7 +1,7 @@
-"""Records when its first tuple arrived; or, with more tasks, does nothing at all.
+"""A topology that records when its first tuple arrived, or whose many tasks are idle.
 
-With `beat` the spout emits one tuple a millisecond and the sink records when each of its incarnations
-got its first one; otherwise the tasks are idle.
+With `beat` the spout emits one tuple every millisecond, and each incarnation of the sink records when its
+first tuple arrived; otherwise the tasks are idle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heronpy.loadtest.topologies.parts import KEY, config_of, submit
 
 
 class BeatSpout(Spout):
-    """Emits its process id each millisecond."""
+    """Emits its process id every millisecond."""
 
     outputs = ["pid"]
 

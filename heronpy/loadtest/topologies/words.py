@@ -68,7 +68,7 @@ class WordSpout(LoadSpout):
 
 
 class AckedWordSpout(WordSpout):
-    """The same at least once: every word has an id, and is emitted again when it fails."""
+    """A WordSpout for ATLEAST_ONCE: every word has an id, and is emitted again when it fails."""
 
     def next_tuple(self) -> None:
         word = next(self.values, None)

@@ -108,7 +108,7 @@ def _serve(pipe: Connection, errors: str, prepare: Prepare, arguments: Sequence[
 
 
 def work_at_once(contenders: Sequence[tuple[object, ...]], seconds: float) -> tuple[list[Any], float]:
-    """Run processes concurrently; returns reports and total CPU seconds. Raises LabError if one fails or is late.
+    """Run processes concurrently; return reports and total CPU seconds. Raises LabError if one fails or is late.
 
     A process is described by the arguments of a Contender.
     """
@@ -162,7 +162,7 @@ def by_hand(logs: Sequence[Path], table: Path) -> Callable[[], None]:
 
 
 def _parsed(batches: Iterator[Any]) -> Iterator[Any]:
-    """The same function in a Python worker of Spark."""
+    """Parse lines in a Python worker of Spark, with the function of every contender."""
     import pyarrow as pa
 
     for batch in batches:

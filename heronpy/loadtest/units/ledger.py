@@ -112,13 +112,13 @@ class Client:
         self._known = ""
 
     def timed(self, request: requests.Request[A]) -> tuple[A, int]:
-        """Send a request; returns the answer and the nanoseconds until it arrived."""
+        """Send a request; return the answer and the nanoseconds until it arrived."""
         began = time.perf_counter_ns()
         answer = self.ledger.ask(request)
         return answer, time.perf_counter_ns() - began
 
     def work(self) -> bool:
-        """Process a unit from lease to commit; returns False if there was no unit."""
+        """Process a unit from lease to commit; return False if there was no unit."""
         answer, took = self.timed(requests.Lease())
         if not isinstance(answer, requests.Work):
             return False
@@ -130,7 +130,7 @@ class Client:
         return True
 
     def keep(self) -> bool:
-        """Report growth, cut a unit and publish; returns False if there was no work."""
+        """Report growth, cut a unit and publish; return False if there was no work."""
         finished = self.ledger.ask(requests.ListFinished()).units
         if finished:
             settled, took = self.timed(requests.Published(tuple(unit.unit for unit in finished), self.generation))
@@ -152,7 +152,7 @@ class Client:
         self._known = _MARK
 
     def until(self, seconds: float, is_worker: bool) -> dict[str, Any]:
-        """Work until the time is over; returns the report."""
+        """Work until the time is over; return the report."""
         began = time.monotonic()
         step = self.work if is_worker else self.keep
         while time.monotonic() < began + seconds:

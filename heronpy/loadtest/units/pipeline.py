@@ -61,7 +61,7 @@ class Pipeline(LogScene):
             yield topology
 
     def look(self) -> int:
-        """Look at the table once; returns the number of published units."""
+        """Look at the table once; return the number of published units."""
         now = time.monotonic_ns()
         with suppress(FileNotFoundError):
             for path in self.table.iterdir():
@@ -108,7 +108,7 @@ class Pipeline(LogScene):
 
 
 def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] = ()) -> str:
-    """Describe how numbers differ from 0 to `expected`, each once, except for those left out; "" if they do not."""
+    """Describe how numbers differ from one of each below `expected`, without `left_out`; "" if they do not."""
     numbers = np.asarray(found if isinstance(found, np.ndarray) else list(found), dtype=np.int64)
     counts: Any = np.bincount(numbers[(numbers >= 0) & (numbers < expected)], minlength=expected)
     wanted = np.ones(expected, dtype=np.int64)
@@ -119,7 +119,7 @@ def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] =
         for count, word in (
             ((counts < wanted).sum(), "missing"),
             (np.maximum(counts - np.maximum(wanted, 1), 0).sum(), "twice or more"),
-            (((wanted == 0) & (counts > 0)).sum(), "which should not be there"),
+            (((wanted == 0) & (counts > 0)).sum(), "unexpected"),
             (foreign, "of no line"),
         )
         if count

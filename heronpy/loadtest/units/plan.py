@@ -11,9 +11,9 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import suggestion
 from heronpy.loadtest.results import label_of, shown
 
-#: Name to what it measures, in the order in which they run.
+#: Descriptions of the profiles by name, in the order in which they run.
 PROFILES: dict[str, str] = {
-    "throughput": "CPU per GB, against a loop by hand, TextFileSpout to FileSink, and PySpark",
+    "throughput": "CPU per GB, against a hand-written loop, TextFileSpout to FileSink, and PySpark",
     "latency": "from append to visible, at 1 MB/s",
     "straggler": "one of three workers is 10 times as slow",
     "recovery": "workers and keepers are killed: until a unit is leased again, until rows are published again",
@@ -30,7 +30,7 @@ class Sizes:
 
     #: Bytes of the logs of `throughput`.
     bytes: int = 64 << 20
-    #: Seconds for which `latency`, `straggler`, `ledger` and `quiet` measure; `recovery` kills each 2.5 s.
+    #: Seconds for which `latency`, `straggler`, `ledger` and `quiet` measure; `recovery` kills every 2.5 s.
     seconds: float = 15.0
     #: Number of files of `quiet`.
     files: int = 10_000

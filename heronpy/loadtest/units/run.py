@@ -45,7 +45,7 @@ from heronpy.loadtest.units.throughput import throughput
 
 PATIENCE_S = 120.0
 LINE_BYTES = 100
-#: `latency`: a line of LINE_BYTES each 10 ms.
+#: `latency`: a line of LINE_BYTES every 10 ms.
 BYTES_PER_S, TICK_S = 1_000_000, 0.01
 _PER_TICK = int(BYTES_PER_S * TICK_S / LINE_BYTES)
 #: `straggler`.
@@ -53,7 +53,7 @@ WORKERS, UNIT_S, UNIT_LINES = 3, 1.0, 100
 #: `recovery`: duration of a kill and of the restart; how long a unit halts, longer than workers wait before its next
 #: attempt; maximum age of data before a unit is cut.
 KILL_S, HALT_S, UNIT_WAIT_S = 2.5, 120.0, 0.2
-#: `quiet`: until keepers have come to rest.
+#: `quiet`: time until keepers are idle.
 SETTLE_S = 2.0
 #: `bad`.
 UNIT_BYTES = 4 << 20
@@ -62,7 +62,7 @@ LOGS = 10
 
 
 def run_units(where: Cluster, names: Sequence[str], sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
-    """Run these profiles `repeat` times each; returns the result document."""
+    """Run these profiles `repeat` times each; return the result document."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         return run_of(*in_turn(where, [partial(_RUNS[name], where, sizes, number, say) for name in names]))
@@ -100,7 +100,7 @@ class Appender(threading.Thread):
 
 
 def latency(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Measure the time from append to visible row: appends at a fixed rate, the table read each 10 ms."""
+    """Measure the time from append to visible row: append at a fixed rate, and read the table every 10 ms."""
     made = Pipeline(where, f"latency-{number}")
     # Process a first unit, so that all processes have started and done their work once.
     made.log("first").write_text(stamped_lines(0, 1, 0, LINE_BYTES), encoding="ascii")
@@ -149,7 +149,7 @@ def straggler(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
     values = {
         "straggler_p50_s": median,
         "straggler_p99_s": late,
-        # The pace of these units gives the shortest lease.
+        # These units are fast, so they get the shortest lease.
         "straggler_p99_share": late / (LEASE_MIN_S + 1.5 * median) if median else 0.0,
         "straggler_backups": float(sum(one.attempt > 1 for one in began)),
     }
@@ -166,7 +166,7 @@ def recovery(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
     lines = 0
 
     def append(word: str) -> int:
-        """Append a line; returns the number of lines."""
+        """Append a line; return the number of lines."""
         nonlocal lines
         with open(made.log("clicks"), "a", encoding="ascii") as out:
             out.write(f"{lines} {word}\n")
@@ -205,7 +205,7 @@ def recovery(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
 
 
 def _attempt(made: Pipeline, topology: Topology, is_meant: Callable[[Began], bool]) -> Began:
-    """Wait for an attempt for which this holds."""
+    """Wait for an attempt that meets a condition."""
     made.until(lambda: any(map(is_meant, made.attempts())), PATIENCE_S, "an attempt at a unit", topology)
     return next(filter(is_meant, made.attempts()))
 
@@ -215,7 +215,7 @@ def _is_next_of(ended: Began) -> Callable[[Began], bool]:
 
 
 def _keeper(made: Pipeline, topology: Topology, turn: int) -> int:
-    """The process of the keepers in turn, once all of them have one."""
+    """Wait until all keepers have a process; return the process of one of them, in turn."""
     pids: list[int] = []
 
     def are_there() -> bool:
@@ -230,7 +230,7 @@ def _keeper(made: Pipeline, topology: Topology, turn: int) -> int:
 
 
 def _kill(pid: int) -> int:
-    """Kill a process with SIGKILL; returns the monotonic time in ns."""
+    """Kill a process with SIGKILL; return the monotonic time in ns."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -312,7 +312,7 @@ def _bad_once(where: Cluster, lines: int, name: str, kind: str) -> tuple[int, fl
         began = time.monotonic()
         made.until_rows(lines - 1, PATIENCE_S, topology)
         seconds = time.monotonic() - began
-        # The line by itself may be tried after all others are visible.
+        # The bad line may be tried separately after all other lines are visible.
         made.until(lambda: bool(_bad_spans(made.ledger)), PATIENCE_S, "a bad range", topology)
         spans = _bad_spans(made.ledger)
     wanted = f"{len(before)}-{len(before) + len(text)}"

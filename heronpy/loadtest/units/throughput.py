@@ -1,7 +1,7 @@
-"""CPU per GB: work units, a loop by hand, tuples, and PySpark, one after the other over the same logs.
+"""CPU per GB: work units, a hand-written loop, tuples, and PySpark, one after the other over the same logs.
 
-Each contender does `inputs.click` with every line; all but the tuples write Parquet. What starts up before the
-first byte (processes, JVM, imports) is not counted. The order turns around with each run, so that pairs alternate.
+Each contender does `inputs.click` with every line; all but the tuples write Parquet. Startup before the first byte
+(processes, JVM, imports) is not counted. The order is reversed after each run.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from heronpy.loadtest.units.plan import Sizes
 from heronpy.loadtest.watch import watch_whole
 
 LOGS = 4
-#: Loops by hand at once: as many as there are workers. Processors that share a core, a cache and memory are slower
-#: beside each other, so those of workers are compared with these.
+#: Number of concurrent hand-written loops, the same as that of workers: processors that share a core, a cache or
+#: memory slow each other down, in the loops as in the workers.
 HANDS = 2
-#: The slowest that a contender may be, and the extra time of its start.
+#: The lowest accepted rate of a contender, and the extra time for its start.
 SLOWEST_BYTES_S, PATIENCE_S = 200_000, 90.0
 _PIECE = 20_000
 
@@ -47,7 +47,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
     checks: list[Check] = []
 
     def topology(name: str, function: str, **changes: Any) -> tuple[dict[str, float], Path]:
-        """Process all logs with a topology; returns its CPU seconds by role, and its table."""
+        """Process all logs with a topology; return its CPU seconds by role, and its table."""
         made = Pipeline(where, f"throughput-{number}-{name}")
         flag = "--deploy-deactivated"
         with made.running(function, flag, logs=str(logs / "*.log"), **changes) as running:
@@ -94,13 +94,13 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
             values[f"units_vs_{name}"] = values["units_cpu_s_per_gb"] / cost
     say(
         f"throughput: {values['units_cpu_s_per_gb']:.1f} CPU-s per GB,"
-        f" {values['units_vs_hands']:.2f}x two loops by hand at once, {values['units_vs_hand']:.2f}x one"
+        f" {values['units_vs_hands']:.2f}x two hand-written loops, {values['units_vs_hand']:.2f}x one"
     )
     return values, checks
 
 
 def write_logs(logs: Path, size: int, users: int = inputs.USERS) -> tuple[int, int]:
-    """Write the logs; returns their numbers of lines and bytes."""
+    """Write the logs; return their numbers of lines and bytes."""
     written = number = 0
     for place in range(LOGS):
         with open(logs / f"{place}.log", "w", encoding="ascii") as out:

@@ -26,7 +26,7 @@ PARSE, COUNT = "parse", "count"
 #: Below the folder of a run: a file with the name of a bolt makes it slow, and each process has a file with a byte for
 #: each tuple seen.
 SLOW, SEEN = "slow", "seen"
-#: Below the folder of a run: a JSON object from a line that cannot be processed to what it does.
+#: Below the folder of a run: a JSON object that maps each line that cannot be processed to its effect.
 BAD, RAISES, KILLS = "bad.json", "raises", "kills its process"
 #: Component configuration: the folder of the run, and the seconds that a slow bolt takes for a tuple.
 OUT_KEY, PAUSE_KEY = "verify.out", "verify.pause_s"
@@ -56,7 +56,7 @@ class Paced(Bolt):
 
 
 class Parse(Paced):
-    """A line is: partition, number, key, checksum."""
+    """Parses lines: partition, number, key, checksum."""
 
     outputs = ["key", "crc"]
     name = PARSE
@@ -78,7 +78,7 @@ class Parse(Paced):
 
 
 class Count(Paced):
-    """Number and sum by key; emits changes at each tick and at the end."""
+    """Counts and sums by key; emits changes at each tick and at the end."""
 
     outputs = FIELDS
     name = COUNT

@@ -149,7 +149,7 @@ class BatchWorld(World):
         World.look(self)
         now, arrived = time.monotonic(), self.arrived()
         if arrived != self._arrived:
-            # Time does not count before the first tuple.
+            # The time before the first tuple does not count.
             self._stall_s = max(self._stall_s, now - self._arrived_at if self._arrived else 0.0)
             self._arrived, self._arrived_at = arrived, now
 
@@ -210,7 +210,7 @@ class BatchWorld(World):
         with suppress(LabError):  # the verdict reports missing lines
             self.until(lambda: not self._newest().wrong(expected).size, END_S, "the counts of all lines")
 
-    # ---- what must hold -------------------------------------------------------------------------
+    # ---- checks -------------------------------------------------------------------------
     def _rows(self) -> Iterator[tuple[str, int, int]]:
         """The published rows."""
         for path in sorted((self.out / "rows").glob("part-*")):
@@ -243,7 +243,7 @@ class BatchWorld(World):
         self.checks.append(Check(name, is_ok, text))
 
     def verdict(self, limits: Limits) -> Verdict:
-        """The verdict about the rows of batch and stream; a loss or duplicate is a line by the counts of its key."""
+        """Return the verdict about the rows of batch and stream; lost and duplicate lines follow from counts by key."""
         expected, found = expected_totals(self.input), self._newest()
         missing = expected.counts - found.counts
         verdict = Verdict(self.mode, self.input.expected, self.complete, memory=self.memory, keys=self.input.keys)

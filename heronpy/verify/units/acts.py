@@ -40,7 +40,7 @@ JUMPS_S = (-3_600.0, 86_400.0, 0.0)
 
 
 def ends_at(point: str) -> Act:
-    """Return an act that kills (-9), then stops and continues, the next process that reaches a step."""
+    """Return an act that kills (-9) the next process at a step, and stops and continues the one after it."""
 
     @repeated
     def act(units: UnitWorld, number: int) -> None:
@@ -122,7 +122,7 @@ def lose_the_ledger(units: UnitWorld, number: int) -> None:
 
 @repeated
 def another_ledger(units: UnitWorld, number: int) -> None:
-    """The same program with another ledger, as from another home: its submit or its keepers refuse it."""
+    """Submit the same program with another ledger, as from another home: the submit or the keepers must refuse it."""
     cluster = units.topology.cluster
     spec = json.loads((units.out / "spec").read_text(encoding="utf-8"))
     ledger, out = units.ledger_file.with_name(f"other-{number}.db"), units.out / f"other-{number}"
@@ -147,9 +147,7 @@ def another_ledger(units: UnitWorld, number: int) -> None:
 
 
 def bounded_runs(units: UnitWorld, runs: int) -> None:
-    """Each run ends next to growing logs with all bytes that it has sealed; the last run, after the logs have ended,
-    has the rest.
-    """
+    """Check that each run ends, while the logs grow, with all bytes that it has sealed. The last run has the rest."""
     finished = partial(units.is_in, control_pb2.LIFE_FINISHED)
     for number in range(runs + 1):
         units.until(finished, 2 * BACK_S, "the end of a bounded run")

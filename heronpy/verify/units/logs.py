@@ -1,6 +1,6 @@
 """Seeded logs that grow, are rotated, truncated and copied, and the judge of their table, which knows the seed.
 
-Each line is unique and follows from seed, log and number, so the judge needs no list of the lines: it knows the number
+Each line is unique and follows from seed, log and number, so the judge needs no list of the lines. It knows the number
 of lines of each log, and reads only table, lineage and the records of bad ranges. Every act leaves the files as a real
 writer or logrotate would between two system calls.
 """
@@ -117,7 +117,7 @@ class RotatedLogs:
             file.write(text)
 
     def rename(self, log: str) -> None:
-        """app.log becomes app.log.1, that app.log.2, and so on; the writer makes a new file."""
+        """app.log becomes app.log.1, app.log.1 becomes app.log.2, and so on; the writer makes a new file."""
         self._shift(log)
         self._move(self.folder / log, self.folder / f"{log}.1")
 

@@ -70,7 +70,7 @@ class PostgresServer:
         self.run("createdb", "-h", str(self.folder), "-U", ADMIN, "-O", "ledger", name)
 
     def start(self) -> None:
-        """Start the server; returns when it answers."""
+        """Start the server, and wait until it answers."""
         options = [part for option in _OPTIONS for part in ("-c", option)]
         self._process = subprocess.Popen(
             [f"{_programs()}/postgres", "-D", f"{self.folder}/data", "-k", str(self.folder), *options],
