@@ -387,8 +387,8 @@ class Records:
         """Lock that serializes submits and kills of one topology; it ends with this process.
 
         Only commands take it: the topology's processes take other locks while a command waits for them. `doing` is
-        shown to other commands meanwhile. `waits` is called with the activity of another command for which this one has
-        to wait.
+        shown to other commands while the lock is held. If another command holds the lock, `waits` is called with the
+        activity of that command.
         """
         with ExitStack() as stack:
             lock, soon_s = f"operations/{name}", min(timeout_s, TOLD_AFTER_S)

@@ -161,7 +161,7 @@ def checkpoints(resolved: Resolved) -> Found:
 
 
 def state(records: Records) -> Found:
-    """The state manager opens."""
+    """Whether the state manager can be opened."""
     try:
         kind, root = records.state_place(records.resolve())
         records.names()

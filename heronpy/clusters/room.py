@@ -27,8 +27,7 @@ def check_room(
     old: plan_pb2.PackingPlan,
     new: plan_pb2.PackingPlan,
 ) -> dict[int, str]:
-    """The messages on each container that outgrows the resources that the engine gave it, with a message on all
-    containers under 0.
+    """A message for each container that outgrows the resources that the engine gave it; 0 has one for all containers.
 
     RequestError when a new or enlarged container fits no host; ClusterError when the engine does not report their size.
     Without an engine there are no messages.

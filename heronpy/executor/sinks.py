@@ -145,7 +145,7 @@ class _Worker:
         self._waiting: queue.Queue[tuple[float, Reports]] = queue.Queue(QUEUE_MAX)
         self._ending = threading.Event()
         self._warned_at = float("-inf")
-        #: Both threads drop snapshots.
+        #: Guards the counts of dropped snapshots, because both threads drop snapshots.
         self._dropping = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
         self._thread.start()

@@ -2,7 +2,7 @@
 
 The session keeps its number for as long as its process uses the state. Invariants: the changes of a session are sent
 one after the other, each under its number until it is answered or given up, so each is carried out once. A change that
-was open when the endpoint reported that the session is gone is marked `again` when the session was opened again. A
+was unanswered when the endpoint lost the session is marked `again` when the session is reopened. A
 change that is given up is not sent again, and the endpoint, once informed, refuses copies that are still on their way.
 """
 

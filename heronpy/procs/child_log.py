@@ -32,7 +32,7 @@ _RECORD_LINE_MAX_BYTES = 2 * 1024 * 1024
 ENDS_LOGGER = "heronpy.executor"
 #: Levels of routine records.
 _ROUTINE = ("DEBUG", "INFO")
-#: Factor and bytes that escaping and the mark may add to a line.
+#: Escaping may make a line this many times longer, and the mark may add this many bytes.
 _ESCAPED_TIMES = 4
 _MARK_BYTES = 16
 
@@ -117,7 +117,7 @@ class ChildLog:
         return any(word in tail for word in words)
 
     async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
-        """Raw output until the mark has come and a moment has passed without more; or until the timeout."""
+        """The raw output until it has the mark and has not grown for `quiet_s`, or until `patience_s` have passed."""
         captured = self._capture = bytearray()
         deadline, size = self._loop.time() + patience_s, -1
         while self._loop.time() < deadline and (mark not in captured or len(captured) > size):

@@ -28,7 +28,7 @@ _owner = 0
 
 # ---- in the process ---------------------------------------------------------------------------------
 def adopt(descriptor: int) -> None:
-    """Announce the exit of this process to this pipe."""
+    """Use this pipe to announce the exit codes of this process."""
     global _pipe, _owner
     _pipe, _owner = descriptor, os.getpid()
 
@@ -53,7 +53,7 @@ def claim() -> None:
 
 
 def announce(code: int) -> None:
-    """Say that this process is about to end with this exit code; does nothing without a pipe. For any thread."""
+    """Announce that this process is about to end with this exit code; does nothing without a pipe. Thread-safe."""
     if _pipe == _NONE or os.getpid() != _owner:
         return
     with contextlib.suppress(OSError):

@@ -257,8 +257,8 @@ def run_child(request: dict[str, Any], log_fd: int | None, notice_fd: int | None
     signal.set_wakeup_fd(-1)
     for signum in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(signum, signal.SIG_DFL)
-    # Stacks may be requested at any time: until a handler prints them, the signal must not end the process. (And an
-    # inherited registration keeps the next one from installing its handler again.)
+    # Stacks may be requested at any time, and the signal must not end the process before it has a handler. The
+    # inherited registration is removed, because faulthandler installs no handler while it exists.
     faulthandler.unregister(signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -133,7 +133,7 @@ class Outlook(Struct, frozen=True):
     #: The number of this consecutive restart, and the maximum; 0 of 0 when only time counts.
     charged: int = 0
     budget: int = 0
-    #: Since when it has been failing without a healthy run (on the supervisor's clock), and how long it may.
+    #: When it began to fail without a healthy run (on the supervisor's clock), and how long it may continue to fail.
     failing_since: float = 0.0
     failing_max_s: float = 0.0
 

@@ -83,7 +83,7 @@ class _Process(Struct):
     #: The reason of its requested restart.
     exit_wish: str = ""
     peak_bytes: int = 0
-    #: User code that has run once: an exception at a later start counts like one while running.
+    #: Whether its user code has run once; then an exception at a later start counts like one while running.
     has_run: bool = False
     #: Whether an exception in user code ended the current or last incarnation.
     raised: bool = False
@@ -238,7 +238,7 @@ class Supervisor:
             user_code=process.spec.user_code,
         )
         process.peak_bytes = event.peak_bytes
-        # A task ends like this only after an exception after its initialisation; user code may exit with any code.
+        # A task exits with this code only for an exception after its initialisation, unless user code chose the code.
         code = os.waitstatus_to_exitcode(event.status)
         process.left = by_user_code(event.status, hints)
         process.raised = code == exit_codes.USER_EXCEPTION and not process.left
@@ -290,7 +290,7 @@ class Supervisor:
     def _advance_wave(self, now: float) -> list[Effect]:
         """Stop the lowest running rank of a joint restart; start all ranks once all are down.
 
-        Higher ranks pass on the last reports of lower ones.
+        A rank stops after all lower ranks, because it passes on their last reports.
         """
         members = [process for name, process in self._processes.items() if name in self._wave]
         for process in members:

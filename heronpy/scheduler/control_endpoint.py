@@ -40,7 +40,7 @@ Who = tuple[int, int]
 #: How long a restarted scheduler waits for the port of its predecessor, and the interval of its attempts.
 PORT_WAIT_S = 5.0
 PORT_AGAIN_S = 0.05
-#: With several addresses, the port must be free at each of them.
+#: Number of ports that are tried; with several addresses, a port must be free at each of them.
 PORT_TRIES = 100
 _PORT_FILE = "endpoint.json"
 #: Maximum number of messages that wait for the endpoint and for one of its peers; their largest size bounds the bytes.

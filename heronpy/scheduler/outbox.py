@@ -34,9 +34,7 @@ AGAIN_S = 0.5
 
 
 class Outbox:
-    """`answer` sends answers to containers, `proved` is called when the permit was proved; `lost` ends the
-    scheduler.
-    """
+    """`answer` sends answers to containers; `prove` proves the permit; `lost` is called when the permit is lost."""
 
     def __init__(
         self,

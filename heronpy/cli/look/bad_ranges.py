@@ -21,7 +21,7 @@ from heronpy.ingest.options import logs_at
 from heronpy.ingest.unit import MovedError
 from heronpy.ingest.unit import opened as opened_file
 
-#: Characters shown of the bytes, and of the traceback unless all of it is wanted.
+#: How much of the bytes is shown, in characters; and of the traceback, in lines, unless all of it is requested.
 SHOWN_CHARS, SHOWN_LINES = 200, 6
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from heronpy.cli.look import evidence as packing
 
 LOOK_S = 5.0
-#: How long other verbs wait for the diagnosis, which is an extra there.
+#: How long verbs other than `heron doctor` wait for the diagnosis.
 ASIDE_S = 1.0
 #: Fields of a finding in JSON.
 FINDING = ("verdict", "sentence", "next", "component", "task", "figures", "names", "host", "scope")

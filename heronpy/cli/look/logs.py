@@ -170,7 +170,7 @@ def show_past_logs(
 def submitted_at(session: Session, topology: str) -> float | None:
     """When the topology, or the last one of its name, was submitted; None if unknown.
 
-    The files may also hold the logs of earlier ones.
+    The files may also hold the logs of earlier topologies of that name.
     """
     record = session.record(topology) or last_ended(session, topology)
     return record.submitted_at or None if record is not None else None

@@ -59,7 +59,7 @@ def who_of(engine_id: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One line of a driver."""
+    """One report of a driver."""
 
     ready: bool = False
     application: str = ""
