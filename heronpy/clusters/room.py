@@ -80,7 +80,7 @@ def _grows(before: ResourceRequest | None, after: ResourceRequest) -> bool:
 def _outgrown(session: Session, name: str, number: int, before: ResourceRequest, after: ResourceRequest) -> str:
     wants, had = (size_text(one.cpu, one.ram_bytes, one.disk_bytes) for one in (after, before))
     return (
-        f"container {number} now asks for {wants}, earlier for {had}, and keeps the resources that the engine gave it"
+        f"container {number} now requests {wants} instead of {had}, but keeps the resources that the engine gave it"
         " at its submission; spread its tasks with --container-number, or replace it by a container of the new size:"
         f" heron restart {session.target} {name} {number} --force"
     )

@@ -290,7 +290,7 @@ class Session(Records):
         if self.scheduler_location(name) is None:
             return (
                 f"no process of topology '{name}' is running;"
-                f" run 'heron kill {self.target} {name}' to remove what is left"
+                f" run 'heron kill {self.target} {name}' to remove its records"
             )
         found = self.containers(name)
         if found is not None and found.killing:

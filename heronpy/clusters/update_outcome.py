@@ -132,7 +132,7 @@ def _outcome(
         if found is Outcome.ROLLED_BACK:
             raise ClusterError(
                 "the update was rolled back and the topology runs as before, after its topology master ended;"
-                f" for why, see 'heron logs {session.target} {name} tmaster'"
+                f" see 'heron logs {session.target} {name} tmaster' for the reason"
             )
         if found is Outcome.OVERTAKEN:
             raise ClusterError(

@@ -147,7 +147,7 @@ class Placement(PlacementFacts):
                 if self.away_since is not None:
                     return []
                 self.away_since = now
-                return [Note(f"the engine does not answer: {why}; containers run on", True)]
+                return [Note(f"the engine does not answer: {why}; containers keep running", True)]
             case Tick():
                 return []
 

@@ -261,7 +261,7 @@ class EngineScheduler:
     def end(self) -> None:
         """End the scheduler as a signal does."""
         stays = self._placement is None or traits_of(self._setup.engine).outlives_scheduler
-        fate = "run on" if stays else "end with it"
+        fate = "keep running" if stays else "end with it"
         log.info("the scheduler was requested to end; the topology's containers %s", fate)
         self._end.set()
 

@@ -149,9 +149,10 @@ def check_asked(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
         return
     largest = max(asked, key=lambda number: asked[number])
     raise ConfigError(
-        f"{counted(len(asked), 'container')} request {format_bytes(total)} of memory, container {largest} the most,"
-        f" {format_bytes(asked[largest])}, but this host has {format_bytes(limits.ram_all_bytes)}; lower"
-        " topology.component.rammap, topology.container.ram.requested or topology.container.max.ram.hint"
+        f"{counted(len(asked), 'container')} request {format_bytes(total)} of memory"
+        f" ({format_bytes(asked[largest])} for container {largest} alone), but this host has"
+        f" {format_bytes(limits.ram_all_bytes)}; lower topology.component.rammap, topology.container.ram.requested or"
+        " topology.container.max.ram.hint"
     )
 
 

@@ -240,7 +240,8 @@ class Container:
         if phase is Phase.STANDBY:
             words = ""  # the engine lists it as running
         if phase is Phase.STANDBY and fencing is Fencing.CONFIRMATION and holder not in (None, shown):
-            words = f"it waits until the end of submission {entry.holder} is confirmed, or restart it with --force"
+            waits = f"it waits until the end of submission {entry.holder} is confirmed"
+            words = f"{waits}; heron restart --force does not wait"
         return ContainerView(
             self.number,
             phase,

@@ -282,5 +282,5 @@ def _kill(order: Order) -> Done:
     if outcome.unseen_host:
         kept.append(unseen(order.name, outcome.unseen_host))
     elif not outcome.by_scheduler:
-        kept.append(f"its scheduler was not running; {outcome.processes_killed} left processes were stopped")
+        kept.append(f"its scheduler was not running; {outcome.processes_killed} remaining processes were stopped")
     return f"killed topology '{order.name}'", kept

@@ -303,7 +303,7 @@ def _show_placed(placed: control_pb2.ContainersReply, executors: Mapping[int, co
     if placed.killing:
         say("The topology was killed, and its containers are being ended; run 'heron kill' again to finish")
     if placed.engine_away:
-        runs_on = "" if placed.killing else "; containers run on"
+        runs_on = "" if placed.killing else "; the containers keep running"
         say(f"The engine does not answer {clean(placed.engine_away)}{runs_on}")
     for text in containers.texts(placed.containers, time.time()):
         say(clean(text))

@@ -90,7 +90,7 @@ def wire_note(span: TraceSpan) -> str:
         return ""
     if span.error_s is None:
         return "at least this long: the time on the wire between the hosts is unknown"
-    return f"between hosts the wire is +- {format_duration(span.error_s)}"
+    return f"the time on the wire between the hosts is exact to +- {format_duration(span.error_s)}"
 
 
 def bar(span: TraceSpan, total_s: float, width: int) -> str:

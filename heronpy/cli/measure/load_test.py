@@ -222,4 +222,4 @@ def _print_comparison(to: Console, now: dict[str, Any], before: dict[str, Any]) 
     _print_table(to, ["against the earlier run", "before", "now", "ratio", ""], rows)
     slower = now["calibration"]["loop_s_per_million"] / before["calibration"]["loop_s_per_million"]
     if abs(slower - 1) > 0.05:
-        to.print(Text(f"  the machine itself was {slower:.2f} times as slow as then", style="yellow"))
+        to.print(Text(f"  the machine itself was {slower:.2f} times as slow as in the earlier run", style="yellow"))
