@@ -107,7 +107,8 @@ def pack_command(**flags: Any) -> None:
     """Download the wheels for a requirements file into one file, a wheelhouse.
 
     The file fits hosts with this Python and platform. If heron.engine.environment in a cluster's engine.yaml names it,
-    each host installs it once, without a package index, and runs topologies in that environment. Prints its path.
+    each host installs it once, without a package index, and runs topologies in that environment. Prints the path of
+    the file.
     """
     from heronpy.cli.output import say
     from heronpy.storage.wheelhouse import pack
