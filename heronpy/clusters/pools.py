@@ -112,7 +112,7 @@ def check_slots(slots: int, shards: int = SLOTS_MAX * SHARDS_PER_SLOT) -> None:
 
 
 def resize(session: Session, name: str, slots: int) -> Pool:
-    """Give a pool another number of slots; removed slots hand over their shards first."""
+    """Change the number of slots of a pool; removed slots hand over their shards first."""
 
     def resized(pool: Pool) -> Pool:
         check_slots(slots, pool.shards)

@@ -81,7 +81,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
 
 
 def times(resolved: Resolved) -> Found:
-    """Whether renewal, fence and loss leave each other enough time."""
+    """Whether the times for renewal, fencing and loss of containers are consistent."""
     try:
         found = lease_times(resolved)
     except ConfigError as error:

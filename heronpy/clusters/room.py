@@ -63,7 +63,7 @@ def check_room(
 
 
 def slot_sizes(session: Session, name: str) -> Sequence[NodeSize]:
-    """The size of a slot of a pool, as that of a host; empty if the pool does not exist."""
+    """The size of the slots of a pool, in place of the sizes of hosts; empty if the pool does not exist."""
     pool = read_pool(session.state, name)
     return [NodeSize(pool.size.cpu, pool.size.ram_bytes, None, f"pool '{name}'")] if pool is not None else []
 

@@ -110,7 +110,7 @@ class Used(Struct, kw_only=True):
 
 
 def how_ended(last_state: str) -> str:
-    """`finished`, `failed` or `killed`, from the last state of the life cycle, as `running`."""
+    """`finished`, `failed` or `killed`, from the last state of the life cycle, such as `running`."""
     return last_state if last_state in ("finished", "failed") else "killed"
 
 

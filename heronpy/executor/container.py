@@ -1,4 +1,4 @@
-"""The shell of a container on another host: joins endpoint, folders, executor and what decides (`container_state`).
+"""The shell of a container on another host: joins endpoint, folders, executor and `container_state`, which decides.
 
 Invariants: everything that this process has started or made is gone when `run` returns, except the packages of its
 host; a container that ends sends the ends of its logs first, within `LOGS_S`.

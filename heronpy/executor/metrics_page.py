@@ -1,6 +1,6 @@
 """The container's small HTTP server: `/metrics` for Prometheus and `/health`.
 
-Read-only, on loopback unless the settings name another address. Invariants: a request has at most
+It is read-only, and listens on loopback unless the settings name another address. Invariants: a request has at most
 `REQUEST_MAX_BYTES`, and `REQUEST_MAX_S` until its answer is read; at most `CONNECTIONS_MAX` connections are
 open, and one more closes the oldest that has sent no request, so slow clients block no one; a page is built at
 most every `KEEP_S`; a page on loopback answers only to loopback names, so that a web site cannot read it through a

@@ -122,7 +122,7 @@ class GraphiteLink:
 
     @staticmethod
     def _has_ended(sock: socket.socket) -> bool:
-        """Whether the peer has closed the connection: a send would seem to succeed."""
+        """Whether the peer has closed the connection; a send would still seem to succeed."""
         sock.setblocking(False)
         try:
             return not sock.recv(1024)

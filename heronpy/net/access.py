@@ -54,7 +54,7 @@ def client_of(cluster: str) -> Pair | None:
 
 
 def make_client(cluster: str) -> Pair:
-    """The same pair, made if it is missing. ConfigError when another user could have made it."""
+    """Like `client_of`, but makes a missing pair. ConfigError when another user could have made it."""
     folder = folder_of(cluster)
     make_private(folder)
     found = client_of(cluster)

@@ -63,7 +63,7 @@ class Calls:
         self._open()
 
     def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
-        """Send a request until it is answered or given up."""
+        """Send a request repeatedly until it is answered or given up."""
         call = Call(body, str(body.WhichOneof("what")), end, next(self._requests))
         body.session = self._session
         body.credential.CopyFrom(self._credential)

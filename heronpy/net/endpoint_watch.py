@@ -160,7 +160,7 @@ class Watches:
                 place.value = value
 
     def forget(self, path: str) -> None:
-        """Read the node again next time."""
+        """Forget the value of a node, so that it is read again."""
         with self._mutex:
             place = self._places.get(path)
             if place is not None:

@@ -68,7 +68,7 @@ def leave(code: int) -> NoReturn:
 
 # ---- in the fork server -----------------------------------------------------------------------------
 def open_pipe() -> tuple[int, int]:
-    """Reading end, for the fork server, and writing end, for the process; raises OSError without room for them."""
+    """Reading end, for the fork server, and writing end, for the process; OSError when no descriptors are left."""
     reader, writer = os.pipe()
     # Neither end may block: a descendant of the process may keep the writing end, and may fill it.
     os.set_blocking(reader, False)

@@ -119,7 +119,7 @@ def children_of(pid: int, proc: str | os.PathLike[str] = "/proc") -> list[int]:
 
 
 class FootprintMeter:
-    """Remembers its last results by the name of the process."""
+    """Measures the footprints of tasks, and keeps the last result of each by the name of its process."""
 
     def __init__(self, folder: str, log_bytes: Callable[[str], int], proc: str | os.PathLike[str] = "/proc") -> None:
         """`folder` is on the disk to measure; `log_bytes` returns the number of bytes that a process has logged."""

@@ -64,7 +64,7 @@ _QUALNAME = type.__dict__["__qualname__"].__get__
 
 
 class HeapCount(Struct, frozen=True):
-    """The result of a count. Bytes lack memory that C extensions do not report."""
+    """The result of a count. The bytes do not include memory that C extensions do not report."""
 
     #: Name, number and bytes of the largest types, the largest first.
     types: list[tuple[str, int, int]]

@@ -89,7 +89,7 @@ def install(folder: str, roots: Sequence[object] = ()) -> None:
 
 
 def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, running: Any) -> None:
-    """Wait for the end, even if the process uses no CPU, and write the result."""
+    """Wait until the sampling time is over, even if the process uses no CPU, and write the result."""
     try:
         end = time.monotonic() + duration_s
         while (left_s := end - time.monotonic()) > 0:

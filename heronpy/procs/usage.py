@@ -115,7 +115,7 @@ def unshared(pid: int) -> tuple[int, int]:
 
 
 class UsageMeter:
-    """Remembers the processes that it has measured."""
+    """Measures the CPU and memory use of processes, and keeps the last result of each."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ def memory_of(text: str) -> int | None:
 class HostMeter:
     """How busy the CPUs of this machine are, with the processes of all users.
 
-    Measures from one call to the next.
+    Each measurement covers the time since the previous call.
 
     Sources: `/proc/pressure/cpu` ("some": the share of time in which at least one runnable process waited for a CPU;
     see accounting/psi of the kernel's documentation) and the first line of `/proc/stat`. Figures that a kernel does not

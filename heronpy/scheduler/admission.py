@@ -1,7 +1,7 @@
 """Requests of containers at the endpoint: admission, renewal, the package, and reports before their end.
 
-Has the `Handlers` of the endpoint for a scheduler whose containers run on an engine. The requests become events of
-placement, whose answers come back by `answer`.
+It implements the `Handlers` of the endpoint for a scheduler whose containers run on an engine. The requests become
+events of placement, whose answers come back by `answer`.
 """
 
 from __future__ import annotations

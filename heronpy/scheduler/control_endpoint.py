@@ -81,7 +81,7 @@ class Handlers(Protocol):
 
 
 class StateHandler(Protocol):
-    """`heronpy.scheduler.state_endpoint.StateEndpoint`."""
+    """The part of `heronpy.scheduler.state_endpoint.StateEndpoint` that is needed here."""
 
     refused: int
 
@@ -97,7 +97,10 @@ class StateHandler(Protocol):
 
 
 class ControlEndpoint:
-    """Create it on the loop; `state` is None where containers reach the state manager directly. See `bind_endpoint`."""
+    """The control endpoint of one scheduler; create it on the loop, for example with `bind_endpoint`.
+
+    `state` is None where containers reach the state manager directly.
+    """
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ class _Signals:
 
 
 class Pulse:
-    """The signs of life of a scheduler, from its loop to its guardian."""
+    """The pipe for a scheduler's signs of life, from its loop to its guardian."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -35,7 +35,7 @@ OnRequest = Callable[["Member", control_pb2.Envelope], "Message | Awaitable[Mess
 
 
 class Member:
-    """Create it on the loop, after `read_member` has read the records."""
+    """A topology in a pool; create it on the loop, after `read_member` has read the records."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ AGAIN_S: Final = 1.0
 
 
 class PoolMoves:
-    """Make and use it on the loop; `changed` is called when a topology has become ready."""
+    """The preparations of one pool; use it on the loop. `changed` is called when a topology has become ready."""
 
     def __init__(self, state: StateManager, changed: Callable[[], None]) -> None:
         self._state, self._changed = state, changed

@@ -336,7 +336,7 @@ class StateRecords:
         ]
 
     def sweep(self) -> Steps:
-        """Remove what is `left`."""
+        """Remove the nodes and locks that `left` returns."""
         left, has_removed = self.left(), False
         for path in left:
             if path in self._locks:

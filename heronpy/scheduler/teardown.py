@@ -196,7 +196,7 @@ def remove_state(state: StateManager, topology: str) -> None:
 
 
 def remove_sockets(folder: str) -> None:
-    """Delete the folder of the sockets, if it looks like ours."""
+    """Delete the folder of the sockets, if it looks like one of heronpy's folders."""
     parent = os.path.basename(os.path.dirname(os.path.normpath(folder)))
     if parent == f"heron-{os.getuid()}":
         shutil.rmtree(folder, ignore_errors=True)

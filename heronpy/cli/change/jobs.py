@@ -58,7 +58,7 @@ STALE_S: Final = 180.0
 
 
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
-    """The cluster, and its jobs."""
+    """The session of a cluster, and the store of its jobs."""
     session = Session(target, common)
     try:
         read_base(session.conf_dirs(), target.cluster)
@@ -339,8 +339,9 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
-    """Start the syncer unless one is active; it starts a scaler when a job needs one. Returns whether it was
-    started.
+    """Start the syncer unless one is active; returns whether it was started.
+
+    The syncer starts a scaler when a job needs one.
     """
     if acting_of(session.state) is not None:
         return False

@@ -91,7 +91,7 @@ def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
 
 
 def _line_end(one: BadRange, logs: str) -> int:
-    """Where the last line of the range ends. The rest of that line counts with the next range, but is in no row."""
+    """The end of the range's last line. Bytes of that line after the range are in the next range, but in no row."""
     span = one.span
     for site, path in one.places:
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, one.head, path)

@@ -71,7 +71,7 @@ async def _find(
 
 
 def _as_text(match: Match, context: int) -> str:
-    """The line as it is in the file, with the time and process of its record; context as in grep."""
+    """The line as it is in the file, with the time and process of its record; context is shown as by grep."""
     hit = match.hit
     if context:
         before = [f"{hit.process}- {line}" for line in hit.before]

@@ -153,7 +153,7 @@ def _status_json(
 
 
 def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> dict[str, Any]:
-    """What the engine's scheduler knows of a container, without the engine's name of its host."""
+    """The scheduler's facts on a container of an engine; its host becomes `engine_host`."""
     found = [one for one in placed.containers if containers.number_of(one) == container] if placed is not None else []
     if not found:
         return {}

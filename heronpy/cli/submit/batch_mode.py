@@ -30,7 +30,7 @@ class BatchSubmit:
     """A submit that may begin a batch run."""
 
     def __init__(self, begun: on_batch.Begun, topology: topology_pb2.Topology, words: Sequence[str]) -> None:
-        """`words`: the program and its arguments."""
+        """`words` are the program and its arguments."""
         self._begun, self._topology, self._words = begun, topology, words
         self._over_at = math.inf
 

@@ -107,7 +107,7 @@ class Commands:
         self._deadline_s = deadline_s
 
     def run(self, argv: Sequence[str], script: str = "") -> str:
-        """The output of the command. EngineAwayError after the deadline, which kills it, and for temporary refusals."""
+        """The output of the command. EngineAwayError at the deadline, when it is killed, and for temporary refusals."""
         name = argv[0]
         try:
             done = subprocess.run(

@@ -89,7 +89,7 @@ class Asking:
         self._thread.start()
 
     def want(self, wish: Wish) -> None:
-        """Ask for this from now on; a new wish is sent at once."""
+        """Request this from now on; a changed wish is sent at once."""
         with self._lock:
             if wish != self._wish:
                 self._wish = wish
