@@ -1,7 +1,7 @@
 """Removes files of ended topologies, such as logs, from the working folders of this host.
 
-Invariants: nothing outside HERON_HOME is touched, and links are not followed; the folder of a topology that the state
-manager knows, or that has a live process, is left alone; files that a later restore may need stay.
+Nothing outside HERON_HOME is touched, and links are not followed. The folder of a topology is kept if the state manager
+knows the topology, or if one of its processes is alive. Files that a later restore may need stay.
 """
 
 from __future__ import annotations

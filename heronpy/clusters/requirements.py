@@ -41,7 +41,7 @@ class Checked:
 
 
 def check(records: Records, container: bool) -> Iterator[Found]:
-    """One line per requirement, as it is tested; `container`: also run a test container."""
+    """Yield one line per requirement, as it is tested; with `container`, also run a test container."""
     try:
         resolved = records.resolve()
         kind = kind_of(resolved)

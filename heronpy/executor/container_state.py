@@ -1,8 +1,11 @@
 """The life of one submission of a container on its host: it stands by, acts in an epoch, stops, ends. Pure.
 
-Invariants: the executor is started only in an epoch that the scheduler has given, which is never one in which it has
-acted before; it runs no longer than the lease plus the grace of its stop; a container that was told to end never
-starts it again; at most one request for the lease is in flight; `End` is the last effect.
+Invariants:
+- The executor is started only in an epoch that the scheduler has given, and never in an epoch in which it has stopped.
+- The executor runs no longer than the lease plus the grace of its stop.
+- A container that was told to end never starts its executor again.
+- At most one request for the lease is in flight.
+- `End` is the last effect.
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ class LinkBack:
 
 @dataclass(frozen=True, slots=True)
 class StateAnswered:
-    """The state manager has answered whether there is a scheduler; None: it did not answer."""
+    """The state manager was asked whether there is a scheduler; `has_scheduler` is None if it did not answer."""
 
     number: int
     has_scheduler: bool | None

@@ -1,8 +1,8 @@
 """The processes that a container should run according to the packing plan, and how each is started. Pure.
 
-Invariant: container 0 has the topology master (and the Spark gateway and checkpoint replicator, if any); any
-other container of the plan has its stream manager and its tasks, and its share of the standby topology
-masters, assigned round robin; a container that is not in the plan has none.
+Container 0 has the topology master, and the Spark gateway and the checkpoint replicator if there are any. Any other
+container of the plan has its stream manager, its tasks, and its share of the standby topology masters, which are
+assigned round robin. A container that is not in the plan has no processes.
 """
 
 from __future__ import annotations

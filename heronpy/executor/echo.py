@@ -1,8 +1,8 @@
 """Copies the logs of a container to the standard output of its first process: `kubectl logs`, Slurm's job output.
 
-Each line begins with the name of its process. Invariants: writers of logs never wait for the reader of that output: the
-waiting lines are bounded, and omitted lines are counted and reported in the output itself; an output that is a file
-ends at the size that all log files of a process may have; lines of two processes never mix.
+Each line begins with the name of its process, and lines of two processes never mix. Writers of logs never wait for the
+reader of that output. The waiting lines are bounded, and omitted lines are counted and reported in the output itself.
+An output that is a file ends at the size that all log files of a process may have.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Answers `DumpStacks`, `Profile` and `Heap` at the container's file service, for each of its processes and for the
 executor itself. py-spy samples from outside if it is installed and may attach; else a process samples itself, see
-`heronpy.procs.sampler`. Bounded: one request per process and `AT_ONCE_MAX` per container at a time; duration, number of
+`heronpy.procs.sampler`. At a time there is one request per process and `AT_ONCE_MAX` per container. Duration, number of
 stacks and size of the answer have limits.
 """
 

@@ -1,10 +1,11 @@
 """The container's small HTTP server: `/metrics` for Prometheus and `/health`.
 
-It is read-only, and listens on loopback unless the settings name another address. Invariants: a request has at most
-`REQUEST_MAX_BYTES`, and `REQUEST_MAX_S` until its answer is read; at most `CONNECTIONS_MAX` connections are
-open, and one more closes the oldest that has sent no request, so slow clients block no one; a page is built at
-most every `KEEP_S`; a page on loopback answers only to loopback names, so that a web site cannot read it through a
-browser (DNS rebinding).
+It is read-only, and listens on loopback unless the settings name another address. A page on loopback answers only to
+loopback names, so that a web site cannot read it through a browser (DNS rebinding).
+
+A request has at most `REQUEST_MAX_BYTES`, and its answer must be read within `REQUEST_MAX_S`. At most `CONNECTIONS_MAX`
+connections are open. One more closes the oldest that has sent no request, so slow clients block no other client. A page
+is built at most every `KEEP_S`.
 """
 
 from __future__ import annotations

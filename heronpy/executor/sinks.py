@@ -1,8 +1,8 @@
 """Destinations of an executor's metrics in addition to the topology master: a file of JSON lines, Graphite.
 
-Each sink has its own thread. Invariants: nothing waits for a sink; at most `QUEUE_MAX` snapshots wait for a sink, and
-each has at most `SAMPLES_MAX` samples; excess or undeliverable samples are dropped and counted; a failing sink leads to
-one warning, which is repeated at most every `WARN_AGAIN_S`.
+Each sink has its own thread, and no other thread waits for it. At most `QUEUE_MAX` snapshots wait for a sink, and each
+has at most `SAMPLES_MAX` samples. Excess or undeliverable samples are dropped and counted. A failing sink leads to one
+warning, which is repeated at most every `WARN_AGAIN_S`.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Calls:
         return call
 
     def _sendable(self) -> Iterator[Call]:
-        """The requests that may be sent: only `open` before the session is open; only the first of the changes."""
+        """The requests that may be sent: only `open` before the session is open, and only the first of the changes."""
         has_change = False
         for call in self.under_way.values():
             if (call.what == "open") is self.is_open or (call.what in _CHANGES and has_change):

@@ -1,9 +1,10 @@
 """The output of a child: a pipe that an event loop copies into the child's bounded log file.
 
-`ChildLog` belongs to the supervisor of a child and outlives its incarnations; `OwnLog` is the file behind a process's
-own stdout and stderr. Invariants: memory per child is bounded; the last output of a dead child is written to its log
-before its end is reported; each line of the log is a line of a record that the child's own logging wrote, or is marked
-as raw output (see `log_seal`).
+`ChildLog` belongs to the supervisor of a child and outlives the incarnations of the child. `OwnLog` is the file behind
+a process's own stdout and stderr.
+
+Memory per child is bounded. The last output of a dead child is written to its log before its end is reported. Each line
+of the log is a line of a record that the child's own logging wrote, or is marked as raw output (see `log_seal`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class ChildLog:
         self.logged = 0
 
     def open_pipe(self) -> int:
-        """Open a new pipe; returns its writing end for the child; the caller closes it."""
+        """Open a new pipe, and return its writing end for the child; the caller closes that end."""
         self._tail = b""
         reader, writer = os.pipe()
         os.set_blocking(reader, False)

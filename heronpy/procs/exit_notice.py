@@ -5,8 +5,8 @@ User code can end its process with any exit code (`os._exit(7)`), even with one 
 So the fork server gives such a process a pipe, and the process's runtime writes each exit code to it just before it
 ends with that code. An exit code that was not announced belongs to the user code.
 
-Invariants: only the process that the fork server started announces, not a copy of it that user code forked; no
-program that user code starts gets the pipe; an announcement counts only for the exit code that it names.
+Only the process that the fork server started announces exit codes, not a copy of it that user code forked. No program
+that user code starts gets the pipe. An announcement counts only for the exit code that it names.
 """
 
 from __future__ import annotations

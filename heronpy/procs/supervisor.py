@@ -1,9 +1,12 @@
 """The machine that keeps a set of processes running: start, restart, give up, stop in order. Pure.
 
 The executor uses it for the processes of its container, the scheduler for its containers.
-Invariants: at most one incarnation of a name at a time (the next Start is emitted only after the exit
-of the previous one); numbers of a name only grow; no process is started once StopAsked was handled; a
-process whose budget is spent is FAILED, named with its cause, and the others keep running.
+
+Invariants:
+- A name has at most one incarnation at a time: the next Start is emitted only after the exit of the previous one.
+- The numbers of a name only grow.
+- No process is started once StopAsked was handled.
+- A process whose budget is spent is FAILED and reported with its cause; the other processes keep running.
 """
 
 from __future__ import annotations

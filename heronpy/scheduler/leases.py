@@ -61,7 +61,7 @@ class Grants:
         return free_at is not None and now >= free_at
 
     def free_at(self, container: int) -> float | None:
-        """When a successor may be activated if no request comes until then; None: only when the end is confirmed."""
+        """When a successor may be activated if no further request comes; None if the end has to be confirmed first."""
         if container not in self._heard:
             return 0.0
         if self._fencing is Fencing.CONFIRMATION:

@@ -4,9 +4,11 @@ The engine's list and the messages of containers at the endpoint are the truth. 
 compares them with the plan. So a lost command is given again, and a scheduler that takes over adopts the existing
 submissions: it starts with the ledger of its predecessor and waits for the first list.
 
-Invariants: at most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor
-may; submission numbers and epochs only grow, and are in the ledger before they are used; once a successor is decided
-on, its predecessor is granted nothing more; absence from a list is never an end, and no list at all ends nothing.
+Invariants:
+- At most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor may act.
+- Submission numbers and epochs only grow, and are in the ledger before they are used.
+- Once a successor is decided on, its predecessor is granted nothing more.
+- A submission does not count as ended because a list lacks it, or because there is no list.
 """
 
 from __future__ import annotations

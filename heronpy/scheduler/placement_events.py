@@ -136,7 +136,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The engine refused a submission: permanently, or temporarily; after a temporary refusal it may exist."""
+    """The engine refused a submission permanently or temporarily. After a temporary refusal, the object may exist."""
 
     container: int
     submission: int

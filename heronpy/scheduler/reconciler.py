@@ -1,8 +1,9 @@
 """The scheduler of containers that run on an engine's hosts: the shell of `placement`.
 
-It lists containers, receives requests at its endpoint, decides, and carries out. Invariants: one scheduler per topology
-acts, ensured by its permit in the state manager; the engine, the state manager and the package are accessed in threads,
-so the endpoint always answers; a scheduler that ends leaves its containers running, and its successor adopts them.
+It lists containers, receives requests at its endpoint, decides, and carries out the decisions. One scheduler per
+topology acts, which its permit in the state manager ensures. The engine, the state manager and the package are accessed
+in threads, so the endpoint always answers. A scheduler that ends leaves its containers running, and its successor
+adopts them.
 """
 
 from __future__ import annotations

@@ -365,7 +365,7 @@ class SlurmEngine:
         return self._partitions("")
 
     def _partitions(self, name: str | None = None) -> Sequence[Partition]:
-        """The partitions with this name; None: those of the options; "": all of the cluster."""
+        """The partitions with this name. None means those of the options, and "" all of the cluster."""
         name = self._options.partition if name is None else name
         flag = f"--partition={name}" if name else "--all"
         argv = ["sinfo", flag, "--exact", "--noheader", f"--format={PARTITIONS}"]
