@@ -282,7 +282,7 @@ class Records:
             if self.logs_of_ended(topology):
                 hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
             elif origin := origin_of(cluster):
-                hint += f"; topologies in pools are known to commands on host {origin} alone"
+                hint += f"; only commands on host {origin} know the topologies in pools"
             raise NotThereError(f"cluster {cluster} has no topology '{topology}'{hint}")
         if not self._mine(record):
             raise NotThereError(

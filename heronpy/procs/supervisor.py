@@ -280,7 +280,7 @@ class Supervisor:
         asked = [process for name in chosen if (process := self._processes.get(name)) is not None]
         for process in asked:
             process.history = RestartHistory()
-            effects.append(Note(f"restarting {process.spec.name}: {why or 'asked to'}"))
+            effects.append(Note(f"restarting {process.spec.name}: {why or 'on request'}"))
             process.exit_wish = why or "on request"
         if len({process.spec.stop_rank for process in asked}) > 1:
             self._wave |= {process.spec.name for process in asked}

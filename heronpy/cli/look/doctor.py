@@ -185,7 +185,8 @@ def seen(signals: Signals) -> list[str]:
             f" queue {format_bytes(task.queue_bytes)}"
         )
     for host in signals.hosts:
-        found.append(f"{host.name}: {host.used:.1f} of {host.cores} cores in use, {host.own:.1f} of them here")
+        cores = f"{host.used:.1f} of {host.cores} cores in use, {host.own:.1f} of them by this topology"
+        found.append(f"{host.name}: {cores}")
     if signals.unanswered:
         found.append(f"the topology master did not answer in time: {', '.join(signals.unanswered)}; try again")
     elif not signals.events_known:

@@ -130,7 +130,7 @@ def show_logs(
             stack.callback(stopped.set)
             mirror.copy()
             if not _files(folders) and not log_processes(copies):
-                session.check_here(running, f"its logs are, in {folder}")
+                session.check_here(running, f"its logs are in {folder}")
             if lacking := not_reached(session, running):
                 warning(lacking)
             folders.append(copies)
