@@ -59,7 +59,7 @@ class Ending(Enum):
 # ---- events ---------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Package, keys and files are on this host: the executor could run."""
+    """Package, keys and files are on this host, so the executor can run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,8 +190,8 @@ def _watch(
 ) -> control_pb2.StatusReply:
     """Wait for the end of a topology, and return its last status.
 
-    A failed topology is removed. Any other end of the wait leaves the topology running, except an interrupt that
-    should kill it.
+    A failed topology is removed. Any other end of the wait leaves the topology running, except an interrupt with
+    `kill_on_interrupt`.
     """
     from heronpy.cli.submit.watching import Watch
 
