@@ -126,7 +126,7 @@ class RunningTopology:
         self.kill()
 
     def _own(self) -> str:
-        """The name, as long as it still refers to this topology."""
+        """The name; raises HeronError if it now refers to another topology."""
         if self._session.find(self.name).topology_id != self.id:
             raise HeronError(
                 f"topology '{self.name}' was killed and submitted again; use the object that the new submit returned"

@@ -24,7 +24,7 @@ MEANINGS = {
     NOT_FOUND: "no such topology, checkpoint or pipeline, or it has no such part",
     EXISTS: "a topology with that name already exists",
     TIMED_OUT: "not done before the deadline",
-    PARTIAL: "partly done; stderr lists what is left",
+    PARTIAL: "partly done; stderr lists the remaining parts",
     LOSSES: "'submit --wait': the topology has finished, but tuples, Spark batches or work units are missing from its"
     " result; stdout and stderr show how many",
     INTERRUPTED: "interrupted by Ctrl-C",

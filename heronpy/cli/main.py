@@ -30,7 +30,7 @@ VERBS: dict[str, dict[str, str]] = {
         "scheduler": "Restart the scheduler of a topology.",
         "drill": "Kill or stop processes of a topology on purpose, to test its recovery.",
         "clean": "Remove logs and folders of topologies that have ended.",
-        "job": "Keep a topology as its job describes it: create, set, deploy, stop, show.",
+        "job": "Create, change, deploy, stop and show jobs, which describe topologies.",
         "pool": "Share slots of an engine among the topologies of jobs.",
         "manager": "Start, stop or show the process that makes topologies match their jobs.",
         "update": "Change parallelism, containers or configuration of a running topology.",

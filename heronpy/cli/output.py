@@ -29,7 +29,7 @@ def clean(text: str) -> str:
 
 
 def clean_block(text: str) -> str:
-    """The same for text of several lines, such as a traceback."""
+    """Text of several lines, such as a traceback, with its control characters escaped."""
     return escape(text)
 
 
@@ -64,7 +64,7 @@ def say_wrapped(line: str, indent: int) -> None:
 
 
 def warn(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     click.echo(clean_block(text), err=True)
 
 

@@ -14,7 +14,8 @@ _plain = False
 def main() -> int:
     """Run `heron`; returns the exit code."""
     global _plain
-    # A background command of a script ignores Ctrl-C, and keeps doing so. The default is what `scripts/heron` has set.
+    # A command that a script runs in the background ignores Ctrl-C; that is not changed. SIG_DFL comes from
+    # `scripts/heron`.
     if _signal.getsignal(_signal.SIGINT) in (_signal.default_int_handler, _signal.SIG_DFL):
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _plain = True
@@ -28,7 +29,7 @@ def main() -> int:
 
 
 def _begin() -> None:
-    """A verb begins: from now on Ctrl-C is a KeyboardInterrupt, so that it can clean up."""
+    """Let Ctrl-C raise a KeyboardInterrupt from now on, so that the verb can clean up."""
     if _plain:
         import sys
 

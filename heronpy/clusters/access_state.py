@@ -24,7 +24,7 @@ _CREDENTIAL = SessionCredential(0, 0, b"")
 
 
 class AccessState:
-    """`reach` is that of `Records`."""
+    """The state manager of a command; `reach` is `Records.reach`."""
 
     def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, JoinToken], JoinToken]) -> None:
         self._cluster = cluster
@@ -72,8 +72,9 @@ class AccessState:
         return self._must(path).lock(path, timeout_s)
 
     def gone(self, topology: str) -> None:
-        """Record that the topology was removed together with its endpoint: its locks have ended, and it gets no
-        more requests.
+        """Record that the topology was removed together with its endpoint.
+
+        Its locks have ended, and no more requests are sent to the endpoint.
         """
         with self._mutex:
             endpoint = self._endpoints.pop(topology, None)

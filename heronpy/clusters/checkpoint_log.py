@@ -25,7 +25,8 @@ def newest_location(session: Session, topology: str) -> str:
 def used_locations(session: Session) -> set[str]:
     """Checkpoints from which running topologies of the cluster, of any name, start or would start.
 
-    A topology that was restored from another one's checkpoint needs its files until it has its own.
+    A topology that was restored from a checkpoint of another topology needs the files of that checkpoint until it has a
+    checkpoint of its own run.
     """
     folder = paths.execution_state("x").rsplit("/", 1)[0]
     used: set[str] = set()
@@ -36,7 +37,7 @@ def used_locations(session: Session) -> set[str]:
             used.add(newest.location)
         plan = session.physical_plan(name)
         if plan is not None:
-            # Once its tasks have started, a region needs only the checkpoint that a restore would read.
+            # A region whose tasks have started needs only the checkpoint that a restore would read.
             used.update(region.location for region in plan.regions if newest is None or not region.started)
         if newest is None:
             used.add(log.restore_from)

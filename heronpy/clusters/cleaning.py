@@ -1,7 +1,7 @@
 """Removes files of ended topologies, such as logs, from the working folders of this host.
 
-Invariants: nothing outside HERON_HOME is touched, and links are not followed; the folder of a topology that the state
-manager knows, or that has a live process, is left alone; files that a later restore may need stay.
+Nothing outside HERON_HOME is touched, and links are not followed. The folder of a topology is kept if the state manager
+knows the topology, or if one of its processes is alive. Files that a later restore may need stay.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Left:
 
 
 def left_over(session: Session, topology: str | None, older_than_s: float, now: float) -> list[Left]:
-    """Leftovers of this cluster's topologies, or of one name, without a write for this long."""
+    """The folders of the cluster's ended topologies, or of one name, without a write for `older_than_s`."""
     check_root(heron_home(), "HERON_HOME")
     cluster, role = session.target.cluster, session.target.role
     found = []
@@ -55,7 +55,7 @@ def left_over(session: Session, topology: str | None, older_than_s: float, now: 
 
 
 def remove(session: Session, left: Left) -> bool:
-    """Remove it; returns False if another command works on a topology of this name, or the topology runs again."""
+    """Remove the removable files; returns False if the topology runs again, or another command works on its name."""
     try:
         with session.operation(left.topology, 0.0):
             if not _has_ended(session, left.folder):

@@ -58,15 +58,15 @@ class ClientConfig:
         return self.values.get(key)
 
     def properties(self) -> list[str]:
-        """The settings among the values, in the form of `--config-property`."""
+        """Those values that are settings, in the form of `--config-property`."""
         return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
 
     def given_in(self, overriding: Iterable[str]) -> dict[str, str]:
-        """The origin of each of these settings, except those that the command line overrides."""
+        """The file as the origin of each of its settings, except those that `overriding` has."""
         return {key: str(self.path) for key in self.values if key.startswith("heron.") and key not in overriding}
 
     def set(self, key: str, value: str) -> list[str]:
-        """Store a value; returns what the user should know about it."""
+        """Store a value; returns warnings for the user."""
         warnings = check(key, value)
         self._write({**self.values, key: value})
         return warnings

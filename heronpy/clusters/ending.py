@@ -1,8 +1,8 @@
 """Decides when a command that follows a topology can stop waiting. Pure.
 
-A removed topology does not answer. On its own host the state manager reports the removal. Through its control endpoint
-there is no such report, because the endpoint ends with the topology. Then the last report that the scheduler was
-killing it counts.
+A removed topology does not answer. On its own host the state manager reports the removal. On another host there is no
+such report, because the control endpoint ends with the topology. There, a topology counts as killed if the scheduler
+was killing it at the last report.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 #: A restarted scheduler is back after this time.
 AWAY_S: Final = 30.0
-#: A scheduler that was killing its topology ends with it; if it was killed itself, its guardian takes less than this.
+#: A scheduler that was killing its topology and is silent for this time has ended: a guardian restarts it sooner.
 GONE_S: Final = 8.0
 
 
@@ -46,7 +46,7 @@ _ENDS = {Life.FINISHED: End.FINISHED, Life.REMOVED: End.REMOVED, Life.REPLACED: 
 
 
 class Ending:
-    """Processes the results of checks; `by_endpoint`: this host has no other way to the topology."""
+    """Processes the results of checks. With `by_endpoint`, this host reaches the topology only through its endpoint."""
 
     def __init__(self, by_endpoint: bool, now: float) -> None:
         self._by_endpoint = by_endpoint

@@ -113,7 +113,7 @@ def end_all(
 
     `waits` is called once with the reason if this takes a while.
     """
-    # some engines need it to report how objects ended that the next list no longer shows
+    # Without a watch, some engines cannot report how an object ended that the next list no longer shows.
     with engine.watch(lambda: None):
         return _end_all(engine, timeout_s, sleep, waits)
 

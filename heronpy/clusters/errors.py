@@ -22,4 +22,4 @@ class NotThereError(ClusterError):
 
 
 class PartlyDoneError(ClusterError):
-    """The request was partly done; the sentence names the rest."""
+    """The request was partly done; the sentence names the remaining parts."""

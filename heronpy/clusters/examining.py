@@ -91,7 +91,7 @@ def with_waiting(findings: list[Finding], waiting: list[control_pb2.ProcessRecor
     names = {name for one in waiting for name in (one.name, named(one))}
     found = [Finding(Verdict.DOWN, quote=one.words, names=(named(one), one.phase)) for one in waiting]
     failed = [one for one in findings if one.verdict is Verdict.FAILED]
-    # A waiting container has ended once; it does not end again and again.
+    # A finding about the repeated end of a waiting container is dropped, because the container ended only once.
     others = [one for one in findings if one.verdict not in (Verdict.FAILED, Verdict.HEALTHY) and one.task not in names]
     return [*failed, *found, *others]
 

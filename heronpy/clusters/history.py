@@ -93,7 +93,7 @@ class PastRun(Struct, frozen=True):
         # The keepers of a batch run write its progress each second.
         ended_at = max(self.kept.ended_at, self.progress.at if self.progress is not None else 0.0)
         uptime_s = max(0.0, ended_at - self.began_at)
-        gone = f"none of its processes is running; 'heron kill {record.cluster} {record.topology}' removes what is left"
+        gone = f"none of its processes is running; 'heron kill {record.cluster} {record.topology}' removes its records"
         return replace(found, state=DEAD, cause=gone, rank=4, ended_at=ended_at, uptime_s=uptime_s)
 
     @property

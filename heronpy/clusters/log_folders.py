@@ -28,7 +28,7 @@ def log_dir(records: Records, topology: str) -> Path:
             shared = records.elsewhere(record) and Path(record.launch_file).exists()
             return folder if shared else folder_of(records.target.cluster) / "log-files"
         if not folder.is_dir():
-            records.check_here(record, f"its logs are, in {folder}")
+            records.check_here(record, f"its logs are in {folder}")
         return folder
     found = records.logs_of_ended(topology)
     if len(found) > 1:

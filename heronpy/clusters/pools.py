@@ -47,13 +47,13 @@ def find(session: Session, name: str) -> Pool:
 
 
 def listed(session: Session) -> list[dict[str, Any]]:
-    """The pools of the cluster, in short."""
+    """The main facts on each pool of the cluster."""
     known = {name: read_pool(session.state, name) for name in names(session)}
     return [_facts(name, pool) for name, pool in known.items() if pool is not None]
 
 
 def shown(session: Session, name: str) -> dict[str, Any]:
-    """A pool as people are shown it: its slots, their loads, and the topologies in it."""
+    """The facts that users see of a pool: its slots, their loads, and the topologies in it."""
     known, state = find(session, name), session.state
     found = read_map(state, name)
     specs: dict[str, Spec] = read_specs(state, name, found[0]) if found is not None else {}
@@ -112,7 +112,7 @@ def check_slots(slots: int, shards: int = SLOTS_MAX * SHARDS_PER_SLOT) -> None:
 
 
 def resize(session: Session, name: str, slots: int) -> Pool:
-    """Give a pool another number of slots; removed slots hand over their shards first."""
+    """Change the number of slots of a pool; removed slots hand over their shards first."""
 
     find(session, name)
     return _changed(session, name, lambda pool: resized(pool, slots))

@@ -282,7 +282,7 @@ class Records:
             if self.logs_of_ended(topology):
                 hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
             elif origin := origin_of(cluster):
-                hint += f"; topologies in pools are known to commands on host {origin} alone"
+                hint += f"; only commands on host {origin} know the topologies in pools"
             raise NotThereError(f"cluster {cluster} has no topology '{topology}'{hint}")
         if not self._mine(record):
             raise NotThereError(
@@ -387,8 +387,8 @@ class Records:
         """Lock that serializes submits and kills of one topology; it ends with this process.
 
         Only commands take it: the topology's processes take other locks while a command waits for them. `doing` is
-        shown to other commands meanwhile. `waits` is called with the activity of another command for which this one has
-        to wait.
+        shown to other commands while the lock is held. If another command holds the lock, `waits` is called with the
+        activity of that command.
         """
         with ExitStack() as stack:
             lock, soon_s = f"operations/{name}", min(timeout_s, TOLD_AFTER_S)

@@ -41,7 +41,7 @@ class Checked:
 
 
 def check(records: Records, container: bool) -> Iterator[Found]:
-    """One line per requirement, as it is tested; `container`: also run a test container."""
+    """Yield one line per requirement, as it is tested; with `container`, also run a test container."""
     try:
         resolved = records.resolve()
         kind = kind_of(resolved)
@@ -81,7 +81,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
 
 
 def times(resolved: Resolved) -> Found:
-    """Whether renewal, fence and loss leave each other enough time."""
+    """Whether the times for renewal, fencing and loss of containers are consistent."""
     try:
         found = lease_times(resolved)
     except ConfigError as error:
@@ -161,7 +161,7 @@ def checkpoints(resolved: Resolved) -> Found:
 
 
 def state(records: Records) -> Found:
-    """The state manager opens."""
+    """Whether the state manager can be opened."""
     try:
         kind, root = records.state_place(records.resolve())
         records.names()

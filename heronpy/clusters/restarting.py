@@ -14,7 +14,7 @@ from heronpy.common.units import listed
 from heronpy.proto import control_pb2
 
 ALL_CONTAINERS = -1
-#: The scheduler enforces the time limit; its answer gives the reason when it was too short.
+#: Extra time for the answer: the scheduler enforces the time limit, and then answers with the reason for the delay.
 ANSWER_S = 5.0
 
 

@@ -57,7 +57,7 @@ def consequences(
     """The effects that a rewind undoes, repeats, and may count twice (pure)."""
     spouts = [spout.comp.name for spout in status.plan.topology.spouts]
     fixed = {task.component for task in status.tasks if task.component in spouts and not task.rewinds}
-    since = f"the {format_duration(max(now - start.taken_at, 0.0))} since it" if start is not None else "its whole life"
+    since = f"the last {format_duration(max(now - start.taken_at, 0.0))}" if start is not None else "its whole life"
     found = [f"{counted(len(status.tasks), 'task')} restart with the state of that time"]
     if fixed != set(spouts):
         found.append(

@@ -27,8 +27,7 @@ def check_room(
     old: plan_pb2.PackingPlan,
     new: plan_pb2.PackingPlan,
 ) -> dict[int, str]:
-    """The messages on each container that outgrows the resources that the engine gave it, with a message on all
-    containers under 0.
+    """A message for each container that outgrows the resources that the engine gave it; 0 has one for all containers.
 
     RequestError when a new or enlarged container fits no host; ClusterError when the engine does not report their size.
     Without an engine there are no messages.
@@ -64,7 +63,7 @@ def check_room(
 
 
 def slot_sizes(session: Session, name: str) -> Sequence[NodeSize]:
-    """The size of a slot of a pool, as that of a host; empty if the pool does not exist."""
+    """The size of the slots of a pool, in place of the sizes of hosts; empty if the pool does not exist."""
     pool = read_pool(session.state, name)
     return [NodeSize(pool.size.cpu, pool.size.ram_bytes, None, f"pool '{name}'")] if pool is not None else []
 
@@ -81,7 +80,7 @@ def _grows(before: ResourceRequest | None, after: ResourceRequest) -> bool:
 def _outgrown(session: Session, name: str, number: int, before: ResourceRequest, after: ResourceRequest) -> str:
     wants, had = (size_text(one.cpu, one.ram_bytes, one.disk_bytes) for one in (after, before))
     return (
-        f"container {number} now asks for {wants}, earlier for {had}, and keeps the resources that the engine gave it"
+        f"container {number} now requests {wants} instead of {had}, but keeps the resources that the engine gave it"
         " at its submission; spread its tasks with --container-number, or replace it by a container of the new size:"
         f" heron restart {session.target} {name} {number} --force"
     )

@@ -34,7 +34,7 @@ from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import key_group_problems, validate
 from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
 
-#: The scheduler enforces the timeout; its answer says what was not done in time.
+#: Extra time for the answer: the scheduler enforces the timeout, and then answers with the unfinished steps.
 ANSWER_S = 5.0
 
 

@@ -290,7 +290,7 @@ class Session(Records):
         if self.scheduler_location(name) is None:
             return (
                 f"no process of topology '{name}' is running;"
-                f" run 'heron kill {self.target} {name}' to remove what is left"
+                f" run 'heron kill {self.target} {name}' to remove its records"
             )
         found = self.containers(name)
         if found is not None and found.killing:
@@ -320,8 +320,8 @@ class Session(Records):
         if submitted is not None and submitted.pool:
             pool = submitted.pool
             return ClusterError(
-                f"the scheduler of pool '{pool}', in which '{name}' is, is not running; start it: heron scheduler start"
-                f" {self.target} {pool}"
+                f"the scheduler of pool '{pool}', which contains '{name}', is not running; start it: heron scheduler"
+                f" start {self.target} {pool}"
             )
         return ClusterError(
             f"the scheduler of '{name}' is not running; start it: heron scheduler start {self.target} {name}"

@@ -1,5 +1,6 @@
-"""The summary of a topology: of one that runs, from the last answer of its topology master; of one that has ended, from
-its kept file, see `scheduler.teardown`. Pure.
+"""The summary of a topology, from the last answer of its topology master, or from the kept file of an ended topology.
+
+See `scheduler.teardown` for these files. Pure.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ def topology_of(
     recent: Sequence[float | None] = (),
     spark: bool | None = None,
 ) -> Topology:
-    """`absent` is the state of a topology whose master does not answer now, `cause` the reason; its totals stay."""
+    """The summary of a topology in the state manager.
+
+    `absent` is the state of a topology whose master does not answer now, and `cause` is the reason; the last totals are
+    still shown.
+    """
     load = reply.load if reply is not None else None
     leading = next(iter(reply.findings), None) if reply is not None and not absent else None
     state = absent or (state_label(reply.load.state, reply.totals) if reply is not None else STARTING)
@@ -105,7 +110,7 @@ class Used(Struct, kw_only=True):
 
 
 def how_ended(last_state: str) -> str:
-    """`finished`, `failed` or `killed`, from the last state of the life cycle, as `running`."""
+    """`finished`, `failed` or `killed`, from the last state of the life cycle, such as `running`."""
     return last_state if last_state in ("finished", "failed") else "killed"
 
 
@@ -152,7 +157,7 @@ def summary_of(kept: control_pb2.EndedTopology) -> Topology:
     lost = missing_text(totals) if how == "finished" and totals is not None else ""
     text = f"topology '{known.name}' {SENTENCES[how]}" + (f" with losses: {lost}" if lost else "")
     cause = f"{text}: {failure}" if failure else text
-    # For a failed topology, the doctor has already said the same.
+    # For a failed topology, the doctor's finding already has the cause.
     known = _with_final_message(known if how != "failed" else _said_nothing(known), cause)
     return msgspec.structs.replace(
         known, state=state_label(how.upper(), totals), cause=cause, next=None,
@@ -170,7 +175,7 @@ def _said_nothing(shown: Topology) -> Topology:
 
 
 def _with_final_message(known: Topology, cause: str) -> Topology:
-    """The result, with the doctor's last finding as one sentence; and the same without values."""
+    """The summary whose sentence is the result and the doctor's last finding; `unquoted` is the same without values."""
     if known.sentence is None or known.verdict == Verdict.CHANGING.value:
         return _said_nothing(known)
     said, plain = f"{cause}; the doctor's last finding: {known.sentence}", cause.partition(": ")[0]

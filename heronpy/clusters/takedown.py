@@ -1,8 +1,10 @@
-"""Taking a topology down: through its scheduler, or by hand when the scheduler is dead.
+"""Takes a topology down: through its scheduler, or directly when the scheduler is dead.
 
-Used by `kill` and by a `submit` that fails. Safe to repeat. A process counts as the topology's only when it is this
-user's, and either runs one of heronpy's modules on this topology's launch file or was started by one that does (see
-`belongs`); it is signalled by pid and start time together, so a reused pid is never hit. Log files stay.
+`kill` and a failed `submit` use it. A takedown may be repeated. Log files stay.
+
+A process belongs to the topology only if this user owns it, and it runs one of heronpy's modules on the topology's
+launch file or was started by such a process (see `belongs`). It is identified by pid and start time together, so a
+process that reuses the pid is never signalled.
 """
 
 from __future__ import annotations

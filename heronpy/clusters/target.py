@@ -49,8 +49,8 @@ class Target(Struct, frozen=True):
 def unix_user() -> str:
     """Name of the user who runs the command, from the system's user database, never from $USER or $LOGNAME.
 
-    It becomes the role, a folder's name and part of commands, so a name that cannot be one of these, and a user
-    without an entry (containers), becomes uid<number>.
+    It becomes the role, a folder's name and part of commands. The result is uid<number> if the name is not valid for
+    these, or if the user has no entry, as in a container.
     """
     try:
         name = pwd.getpwuid(os.getuid()).pw_name

@@ -123,7 +123,7 @@ class Trial:
             self._engine.submit([Request(self._topology_id, 0, 1, _CPU, _RAM_BYTES, token=json.dumps(asked))])
             found = self._wait(sockets, began + TRIAL_S)
         finally:
-            # Also after a submit whose answer was lost.
+            # The container is also ended after a submit whose answer was lost, because it may exist.
             with suppress(EngineError):
                 end_all(self._engine, END_S)
         tried = ", ".join(f"{address}:{port}" for address, port in self._told(sockets))
@@ -136,7 +136,7 @@ class Trial:
         return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
-        """The report, or why it is missing; None if neither is known."""
+        """The report, or the reason why it is missing; None if there is no report and no known reason."""
         look_at, why, starting_until = 0.0, None, time.monotonic() + STARTING_S
         was_starting = False
         while time.monotonic() < (starting_until if self._starting else deadline):
@@ -156,7 +156,7 @@ class Trial:
         return why
 
     def _look(self) -> tuple[bool, Found | None]:
-        """Whether the container has ended without a report, and what its engine says about it."""
+        """Whether the container has ended without a report, and the finding from what its engine reports about it."""
         for one in self._engine.list():
             if one.ended is not Ended.NO:
                 return True, ended(one.exit_code, one.words, one.host, self._engine.termination_report(one.engine_id))

@@ -15,7 +15,7 @@ CONNECT_S = 3.0
 
 
 def looked_up(folders: dict[str, str]) -> dict[str, str]:
-    """Folder to its problem on this host; a folder is right if the file from the test has its content."""
+    """The problem of each folder that is not the shared one on this host: its test file is missing or differs."""
     wrong = {}
     for folder, nonce in folders.items():
         try:

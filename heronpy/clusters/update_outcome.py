@@ -1,9 +1,9 @@
 """The outcome of an update whose topology master ended before it answered.
 
-It follows from the plans in the state manager: the packing plan has version v before an update, v+1 during it and v+2
-at its end, with the new places or, after a rollback, the old ones; from the first step to the last an intent is stored
-next to it. A master that takes over continues from there. An update that was never stored never began. A request names
-the version that it replaces, so sending it again is safe.
+It follows from the plans in the state manager. The packing plan has version v before an update, v+1 during it, and v+2
+at its end. At its end it has the new places or, after a rollback, the old ones. An intent is stored next to the plan
+during the update, and a master that takes over continues from it. An update without a stored intent never began. A
+request names the version that it replaces, so sending it again is safe.
 
 Settings have no version. Setting the same values again is safe, so such a request is always sent again.
 """
@@ -82,7 +82,7 @@ def ask(
         except LostReplyError as error:
             say(f"{error}; looking for the outcome")
         except RpcError:
-            # It was refused, unless it had begun and the stopping master can only report that it stops.
+            # Either the update was refused, or it had begun and the stopping master could only report that it stops.
             if _look(session, name, old, request.packing_plan) is not Outcome.UNDER_WAY:
                 raise
             say("the topology master stops; looking for the outcome")
@@ -132,7 +132,7 @@ def _outcome(
         if found is Outcome.ROLLED_BACK:
             raise ClusterError(
                 "the update was rolled back and the topology runs as before, after its topology master ended;"
-                f" for why, see 'heron logs {session.target} {name} tmaster'"
+                f" see 'heron logs {session.target} {name} tmaster' for the reason"
             )
         if found is Outcome.OVERTAKEN:
             raise ClusterError(

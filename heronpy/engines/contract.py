@@ -1,8 +1,8 @@
 """The contract of all engines: the scheduler's requests to a cluster, and the answers of the cluster. Pure.
 
 An engine queues, limits and accounts. It restarts nothing by itself: the scheduler alone replaces containers, so that
-two never do it at once. Each container is one object of the engine, whose name has the number of the *submission*, so
-that a successor never waits for the object of its predecessor.
+two programs never replace the same container. Each container is one object of the engine, whose name has the number of
+the *submission*, so that a successor never waits for the object of its predecessor.
 
 Invariants: each call has its own deadline and may be repeated; an error is an `EngineFatalError`, which is permanent,
 or an `EngineAwayError`, after which the call may or may not have been carried out. An object that `list` does not show,

@@ -93,13 +93,13 @@ class Lease:
         return self._number
 
     def granted(self, number: int, now: float) -> None:
-        """A request was answered by a grant, or by the answer that there is no scheduler."""
+        """Record that a request was answered by a grant, or by the answer that there is no scheduler."""
         sent = self._sent_at(number)
         if sent is not None and self.epoch:
             self.until = max(self.until, sent + self._times.fence_s)
 
     def activated(self, number: int, epoch: int, now: float) -> bool:
-        """A request was answered by an activation; False if the answer came too late to be used."""
+        """Record that a request was answered by an activation; False if the answer came too late to be used."""
         sent = self._sent_at(number)
         if sent is None or now - sent >= self._times.fence_s or epoch <= max(self.epoch, self.stopped):
             return False
@@ -115,7 +115,7 @@ class Lease:
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until
 
     def is_in_doubt(self, now: float) -> bool:
-        """Whether to ask the state manager as well whether there is a scheduler."""
+        """Whether to ask the state manager, too, if there is a scheduler."""
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until - self._times.fence_s / 2
 
     def _sent_at(self, number: int) -> float | None:

@@ -174,9 +174,7 @@ class Spans:
 
 
 def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
-    """The launch as it is on this host; `endpoint`: the address at which the scheduler has answered. Raises
-    ConfigError.
-    """
+    """The launch as it is on this host; the scheduler has answered at the address `endpoint`. Raises ConfigError."""
     submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
     if submitted.topology_id != token.topology_id:
         raise ConfigError(
@@ -195,7 +193,7 @@ def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolde
 
 
 def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchSpec:
-    """The launch with the interpreter of its dependencies, whose environment is made now unless this host has it."""
+    """The launch with the interpreter of the environment of its dependencies, which is made unless this host has it."""
     digest = launch.submitted.environment
     if not digest:
         return launch
@@ -259,7 +257,7 @@ def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Calla
         size, digest, place = welcome.package_bytes, bytes(welcome.package_sha256), welcome.package_place
 
         def from_place(offset: int) -> bytes:
-            # Opened where it is needed: this host may have the package.
+            # The store is opened only when a piece is read, because this host may already have the package.
             return PackagePieces(place, launch.topology_id).read(digest, size, offset)
 
         source = either(from_place, from_endpoint, lambda error: log.warning("%s; asking the scheduler", error))

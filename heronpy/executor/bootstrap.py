@@ -99,7 +99,7 @@ def leave(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if code < 0:
-        # The executor has written its core file already, if it was to write one.
+        # The executor has already written a core file if core files are enabled.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)

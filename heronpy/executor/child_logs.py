@@ -11,7 +11,7 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended
 from heronpy.proto import control_pb2
 
-#: Ends that leave a process no time for a final message.
+#: Reasons for which a process ends without time for a final message.
 _SPEECHLESS = frozenset({ExitReason.OOM, ExitReason.KILLED, ExitReason.HUNG, ExitReason.CRASHED})
 #: A process that has just started ignores the request until it can print, so the request is repeated.
 STACKS_TIMES, STACKS_WAIT_S, STACKS_QUIET_S = 5, 1.0, 0.1
@@ -52,8 +52,8 @@ class ChildLogs:
     ) -> tuple[str, bool]:
         """Why a process ended, according to its own output, and whether it ran out of memory.
 
-        `exception` is the last exception that it reported; without one the last line is used. A process that was ended
-        by a signal could write neither, so an earlier report of it is used only to detect a lack of memory.
+        `exception` is the last exception that it reported; without one the last line is used. A process that a signal
+        ended could not report anything at its end, so its last exception shows only whether it lacked memory.
         """
         child_log = self._logs.get(name)
         last_line = child_log.last_line() if child_log else ""

@@ -1,7 +1,7 @@
 """Asks the topology master for its time, if it may be on another host.
 
-Only over TCP: a master whose socket is a file is on this host. A master that turns out to be on this host is not asked
-again until this executor registers with another one.
+It asks only over TCP, because a master whose socket is a file is on this host. A master that turns out to be on this
+host is not asked again until this executor registers with another one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ClockProbe:
         now_ns: Callable[[], int] = time.monotonic_ns,
         own: Callable[[], int] = clock_id,
     ) -> None:
-        """`ask` sends a question to the topology master with which this executor is registered."""
+        """`ask` sends a request to the topology master with which this executor is registered."""
         self._ask, self._now_ns, self._own = ask, now_ns, own
         self._filter = ClockFilter()
         #: The number of the master's clock; 0 if unknown.

@@ -1,4 +1,4 @@
-"""The shell of a container on another host: joins endpoint, folders, executor and what decides (`container_state`).
+"""The shell of a container on another host: joins endpoint, folders, executor and `container_state`, which decides.
 
 Invariants: everything that this process has started or made is gone when `run` returns, except the packages of its
 host; a container that ends sends the ends of its logs first, within `LOGS_S`.
@@ -84,12 +84,12 @@ log = logging.getLogger("heronpy.executor")
 
 TICK_S = 0.25
 SLOT_MODULE = "heronpy.executor.slot"
-#: How often a slot may run in one epoch: it continues from its disk, so it needs nothing from others.
+#: How often a slot may be started in one epoch; it continues from its disk and needs no other process for that.
 SLOT_LIVES = 4
 #: Time limit for the ends of all logs together; the second applies if the engine waits for the end.
 LOGS_S = 15.0
 LOGS_SOON_S = 5.0
-#: Share of that time for the archive; the rest is for the logs that the endpoint gets instead.
+#: Share of `LOGS_S` for the archive; the rest is for logs that are sent to the endpoint instead.
 ARCHIVE_PART = 0.6
 LOG_CHECK_TICKS = 120
 #: Time limit for the final message of a container that its engine ends.
@@ -278,7 +278,7 @@ class Container:
             self._end.set_result(End(Ending.ASKED, why))
 
     def _on_parent(self) -> None:
-        # A parent outside of this process's namespace has the number 0, dead or alive.
+        # A parent outside of the namespace of this process always has the number 0, so its end cannot be seen.
         if not self._parent or os.getppid() != self._parent:
             self._on_signal(True, "the engine's process that started it has ended")
 
@@ -332,7 +332,7 @@ class Container:
             *(("--life", str(life)) if life else ()),
             *((f"--after={after.reason}", f"--after-text={after.text}") if after is not None else ()),
         )
-        # Files without a folder of their own go into a folder that is removed.
+        # Files whose place is not set go into the folder of this submission, which is removed at the end.
         environ = {**os.environ, "HERON_HOME": str(folder.path), "HERON_LAUNCH": file}
         self._started = time.time(), time.monotonic()
         try:
@@ -382,7 +382,7 @@ class Container:
         await send_logs(self._link, folder, first, self._kept_bytes, archived)
 
     async def _archived(self, folder: Path, within_s: float) -> frozenset[str]:
-        """The processes whose logs are in the archive after `within_s` at most."""
+        """Archive the logs for at most `within_s`; returns the processes whose logs are in the archive."""
         place = settings_for(self._launch, LoggingSettings).archive if self._launch is not None else ""
         if not place or self._launch is None:
             return frozenset()
@@ -416,9 +416,7 @@ class Container:
         self._own_log = own_log
 
     def _say(self, text: str) -> None:
-        """Write the termination report to stderr, where the engine may keep it. Without a log file it goes to
-        the log.
-        """
+        """Write the termination report to stderr, where the engine may keep it, if this process has a log file."""
         if self._own_log is not None:
             with suppress(OSError):
                 os.write(self._stderr, f"{self._name}: {text}\n".encode(errors="replace"))

@@ -1,8 +1,11 @@
 """The life of one submission of a container on its host: it stands by, acts in an epoch, stops, ends. Pure.
 
-Invariants: the executor is started only in an epoch that the scheduler has given, which is never one in which it has
-acted before; it runs no longer than the lease plus the grace of its stop; a container that was told to end never
-starts it again; at most one request for the lease is in flight; `End` is the last effect.
+Invariants:
+- The executor is started only in an epoch that the scheduler has given, and never in an epoch in which it has stopped.
+- The executor runs no longer than the lease plus the grace of its stop.
+- A container that was told to end never starts its executor again.
+- At most one request for the lease is in flight.
+- `End` is the last effect.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from heronpy.engines.lease import Fencing, Lease, LeaseTimes
 
 #: A running executor without a sign of life for this long is killed.
 SILENT_S = 30.0
-#: The first sign of life may take longer: it loads its modules, maybe with many others on its host.
+#: The first sign of life may take longer, because the executor loads its modules, maybe on a busy host.
 FIRST_SIGN_S = 120.0
 #: No event for this long means that this process was paused: the silence of the executor then proves nothing.
 OWN_STALL_S = 5.0
@@ -44,7 +47,7 @@ class Word(Enum):
 class Ending(Enum):
     """Why a container ends."""
 
-    #: The executor ended by itself; with its wait status.
+    #: The executor ended by itself; `End` has its wait status.
     EXECUTOR = "executor"
     #: The engine requested the end.
     ASKED = "asked"
@@ -56,7 +59,7 @@ class Ending(Enum):
 # ---- events ---------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Package, keys and files are on this host: the executor could run."""
+    """Package, keys and files are on this host, so the executor can run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +82,12 @@ class AnswerLate:
 
 @dataclass(frozen=True, slots=True)
 class LinkBack:
-    """The connection to the endpoint was lost and is back; earlier requests may never be answered."""
+    """The connection to the endpoint was lost and is open again; earlier requests may never be answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateAnswered:
-    """The state manager has answered whether there is a scheduler; None: it did not answer."""
+    """The state manager was asked whether there is a scheduler; `has_scheduler` is None if it did not answer."""
 
     number: int
     has_scheduler: bool | None
@@ -197,8 +200,8 @@ class Phase(Enum):
 class ContainerState:
     """`handle(event, now)` returns the effects, in order; `now` counts CLOCK_BOOTTIME seconds.
 
-    `stop_grace_s`: from asking the executor to end until it is killed. `lives`: how often it may run in one epoch, more
-    than once for a slot. Its processes end with it, so no process of the previous run is left.
+    The executor is killed `stop_grace_s` after it was asked to end. It may run `lives` times in one epoch, which is
+    more than once only for a slot. Its processes end with it, so no process of the previous run is left.
     """
 
     def __init__(
@@ -207,7 +210,7 @@ class ContainerState:
         self._times = times
         self._lives, self._life = lives, 0
         self._lease = Lease(times, fencing)
-        #: The state manager is reached without the scheduler, so it can be asked about the scheduler.
+        #: Whether the state manager is reached without the scheduler, so that it can say whether there is a scheduler.
         self._state_apart = state_apart
         self.phase = Phase.PREPARING
         self._asked: int | None = None
@@ -236,10 +239,10 @@ class ContainerState:
         return self._leave_why if self._leave_at is not None else ""
 
     def farewell(self, now: float) -> Send | None:
-        """The last message of a container that its engine ends, after all its processes have ended, so that nothing
-        waits for its lease.
+        """The last message of a container that its engine ends, sent after all its processes have ended.
 
-        None if it has never acted, or ends for another reason, which its engine reports.
+        After this message, no successor waits for the lease to expire. None if the container has never acted, or ends
+        for another reason, which its engine reports.
         """
         if self.phase is not Phase.ENDED or not self._leave_why or not self._lease.stopped:
             return None
@@ -325,7 +328,7 @@ class ContainerState:
         return [then or End(Ending.EXECUTOR, "its executor has ended", status)]
 
     def _end(self, end: End, now: float) -> list[Effect]:
-        """End once no process runs; the first reason counts."""
+        """End the container when its executor has stopped; only the first reason counts."""
         if self.phase in (Phase.ACTING, Phase.STOPPING):
             self._then = self._then or end
             return self._stop(end.why, now)

@@ -1,8 +1,8 @@
 """The processes that a container should run according to the packing plan, and how each is started. Pure.
 
-Invariant: container 0 has the topology master (and the Spark gateway and checkpoint replicator, if any); any
-other container of the plan has its stream manager and its tasks, and its share of the standby topology
-masters, assigned round robin; a container that is not in the plan has none.
+Container 0 has the topology master, and the Spark gateway and the checkpoint replicator if there are any. Any other
+container of the plan has its stream manager, its tasks, and its share of the standby topology masters, which are
+assigned round robin. A container that is not in the plan has no processes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Roles(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """Which executor this is."""
+    """The identity of this executor."""
 
     launch: LaunchSpec
     launch_file: str
@@ -56,7 +56,7 @@ class Place(Struct, frozen=True):
     #: Why the container was started again, from its scheduler: the value of an ExitReason, and a text for people.
     after: str = ""
     after_text: str = ""
-    #: Why its container is not limited to the requested resources; empty if it is, or if none are requested.
+    #: Why the container is not limited to the requested resources; empty if it is limited, or requests none.
     not_limited: str = ""
 
 
@@ -112,7 +112,7 @@ def desired_processes(
 def command_of(
     spec: ProcessSpec, number: int, place: Place, roles: Roles, *, after: ExitReason | None, preload: bool
 ) -> Command:
-    """The command for start `number` of a process; `after` says how its predecessor ended; None without one."""
+    """The command for start `number` of a process; `after` says how its predecessor ended, if it had one."""
     argv = ["--launch", place.launch_file]
     if spec.role not in (TMASTER, STANDBY, SPARK_GATEWAY, REPLICATOR):
         argv += ["--container", str(place.container)]

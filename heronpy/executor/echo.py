@@ -1,8 +1,8 @@
-"""The logs of a container once more, on the standard output of its first process: `kubectl logs`, Slurm's job output.
+"""Copies the logs of a container to the standard output of its first process: `kubectl logs`, Slurm's job output.
 
-Each line begins with the name of its process. Invariants: writers of logs never wait for the reader of that output: the
-waiting lines are bounded, and omitted lines are counted and reported in the output itself; an output that is a file
-ends at the size that all log files of a process may have; lines of two processes never mix.
+Each line begins with the name of its process, and lines of two processes never mix. Writers of logs never wait for the
+reader of that output. The waiting lines are bounded, and omitted lines are counted and reported in the output itself.
+An output that is a file ends at the size that all log files of a process may have.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Echo:
         self._thread.start()
 
     def put(self, name: str, lines: bytes) -> None:
-        """Complete lines of a process's log; never waits."""
+        """Queue complete lines of a process's log; never waits."""
         pieces = [piece for line in lines.splitlines() for piece in _pieces(name.encode() + MARK, line)]
         with self._wake:
             for piece in pieces:

@@ -2,7 +2,7 @@
 
 Answers `DumpStacks`, `Profile` and `Heap` at the container's file service, for each of its processes and for the
 executor itself. py-spy samples from outside if it is installed and may attach; else a process samples itself, see
-`heronpy.procs.sampler`. Bounded: one request per process and `AT_ONCE_MAX` per container at a time; duration, number of
+`heronpy.procs.sampler`. At a time there is one request per process and `AT_ONCE_MAX` per container. Duration, number of
 stacks and size of the answer have limits.
 """
 
@@ -50,8 +50,8 @@ class _NoSpyError(Exception):
 class Evidence:
     """Takes evidence of a container's processes.
 
-    `pid_of` gives the pid of a process that runs, else 0; `send` signals it; `stacks` makes it print its stacks by
-    calling the given function, and returns its output. `own` is the name of the executor itself.
+    `pid_of` returns the pid of a running process, else 0, and `send` signals it. `stacks` calls the given function,
+    which makes the process print its stacks, and returns its output. `own` is the name of the executor itself.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Evidence:
         self._send_to_child = send
         self._stacks = stacks
         self._busy: set[str] = set()
-        #: Runs of py-spy.
+        #: The running processes of py-spy.
         self.spies: set[subprocess.Popen[str]] = set()
 
     # ---- requests ---------------------------------------------------------------------------

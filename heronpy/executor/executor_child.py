@@ -70,7 +70,7 @@ class ExecutorChild:
             os.close(null)
         self._signs = reader
         self._loop.add_reader(reader, self._read_signs)
-        # Not earlier, because code that starts a program for the preparation waits for its end itself.
+        # Installed only now, because the preparation starts programs and waits for their ends itself.
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         self._loop.call_soon(self._reap)
 
@@ -122,7 +122,7 @@ class ExecutorChild:
         return []
 
     def close(self) -> None:
-        """Kill and reap the remaining processes, once no program is waited for. Idempotent."""
+        """Kill and reap the remaining processes; call it when no code waits for a program. Idempotent."""
         self._loop.remove_signal_handler(signal.SIGCHLD)
         self.pid = 0
         self._forget_signs()

@@ -1,10 +1,10 @@
 """The file service of a container: logs and dead letters, only by the names that it lists, and evidence of its
 processes.
 
-Invariants: only regular files directly in two folders are opened, through a descriptor of the folder and never through
-a link, so that no name leads elsewhere; a name that the service does not list is refused; an answer has at most
-`READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder: each service lists the
-files of its container; the service of container 0 also lists files that belong to no container.
+Only regular files directly in two folders are opened. They are opened through a descriptor of the folder and never
+through a link, so that no name leads elsewhere. A name that the service does not list is refused. An answer has at most
+`READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder, and each service lists the
+files of its container. The service of container 0 also lists files that belong to no container.
 """
 
 from __future__ import annotations

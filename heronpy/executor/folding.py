@@ -26,7 +26,7 @@ _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?P<line>:\d+)?\)")
 
 
 def printed_stacks(text: str) -> str:
-    """Only the stacks of a text that the interpreter printed into a log, without the parent that forked the process."""
+    """The stacks that the interpreter printed into a log, without frames of the parent that forked the process."""
     found: list[str] = []
     inherited = False
     for line in text.splitlines():

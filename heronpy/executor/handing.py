@@ -26,7 +26,7 @@ AGAIN_S = 0.5
 
 
 class TopologyHanding:
-    """Create it on the loop that should try again."""
+    """Hands over the topology of one container; create it on the loop that repeats failed attempts."""
 
     def __init__(self, state: StateManager, launch: LaunchSpec, container: int) -> None:
         self._state = state

@@ -33,7 +33,7 @@ from heronpy.plan.launch import sockets_dir
 log = logging.getLogger("heronpy.executor")
 
 _LOCK: Final = "lock"
-#: Making and sweeping folders takes moments.
+#: How long to wait for the lock, which is held only while folders are made and removed.
 LOCK_WAIT_S: Final = 60.0
 #: How often to check again, because a file system may still show a file of a process that has just ended.
 _REMOVE_TRIES: Final = 5

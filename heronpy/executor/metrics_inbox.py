@@ -47,8 +47,8 @@ class MetricsInbox:
         self._reports: dict[str, control_pb2.MetricsReport] = {}
         self._fresh: set[str] = set()
         self._ended: deque[control_pb2.MetricsReport] = deque(maxlen=ENDED_MAX)
-        #: Of each process, the last report of its previous incarnation, which tells a new topology master the figures
-        #: that its predecessor had not stored.
+        #: The last report of the previous incarnation of each process. It has figures that the last topology master may
+        #: not have stored, so a new topology master gets it.
         self._told: dict[str, control_pb2.MetricsReport] = {}
         self._exceptions: deque[control_pb2.ExceptionReport] = deque()
         self._last_exception: dict[str, control_pb2.ExceptionReport] = {}
@@ -85,7 +85,7 @@ class MetricsInbox:
             self.add(body)
 
     def add(self, report: control_pb2.ExceptionReport) -> None:
-        """An exception for the topology master."""
+        """Queue an exception for the topology master."""
         if len(self._exceptions) >= EXCEPTIONS_MAX:
             self._exceptions.popleft()
             self.exceptions_discarded += 1
@@ -111,7 +111,7 @@ class MetricsInbox:
         self._last_exception.pop(process, None)
 
     def _carry(self, earlier: control_pb2.MetricsReport, later: control_pb2.MetricsReport) -> None:
-        """Add the spans of a report that was never sent to its successor, up to `SPANS_MAX`."""
+        """Add the spans of an unsent report to the report that replaces it, up to `SPANS_MAX`."""
         if earlier.epoch == later.epoch and earlier.spans:
             spans = [*earlier.spans, *later.spans]
             self.spans_discarded += max(0, len(spans) - SPANS_MAX)
@@ -123,7 +123,7 @@ class MetricsInbox:
             self._ended.append(self._reports[process])
 
     def forget(self, process: str) -> None:
-        """A process was removed from the container."""
+        """Drop the data of a process that was removed from the container, except its last report."""
         self._keep_last(process)
         self._reports.pop(process, None)
         self._last_exception.pop(process, None)
@@ -137,7 +137,7 @@ class MetricsInbox:
         if not self._fresh and not self._exceptions and not self._ended:
             return None
         batch = control_pb2.MetricsBatch(container=self._container)
-        # In order: each precedes the first report of its successor.
+        # The last reports of ended processes come first, before the first reports of their successors.
         batch.reports.extend(self._ended)
         for report in self._ended:
             self._told.pop(report.process, None)

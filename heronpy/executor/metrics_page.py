@@ -1,10 +1,11 @@
 """The container's small HTTP server: `/metrics` for Prometheus and `/health`.
 
-Read-only, on loopback unless the settings name another address. Invariants: a request has at most
-`REQUEST_MAX_BYTES`, and `REQUEST_MAX_S` until its answer is read; at most `CONNECTIONS_MAX` connections are
-open, and one more closes the oldest that has sent no request, so slow clients block no one; a page is built at
-most every `KEEP_S`; a page on loopback answers only to loopback names, so that a web site cannot read it through a
-browser (DNS rebinding).
+It is read-only, and listens on loopback unless the settings name another address. A page on loopback answers only to
+loopback names, so that a web site cannot read it through a browser (DNS rebinding).
+
+A request has at most `REQUEST_MAX_BYTES`, and its answer must be read within `REQUEST_MAX_S`. At most `CONNECTIONS_MAX`
+connections are open. One more closes the oldest that has sent no request, so slow clients block no other client. A page
+is built at most every `KEEP_S`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class MetricsPage:
     def __init__(self, host: str, port: int, pages: Pages, ports: range | None = None) -> None:
         self._host = host
         self._wanted_port = port
-        #: Instead of any free port.
+        #: The ports of which a free one is used if no port is wanted; None: any free port.
         self._ports = ports
         self._pages = pages
         self._server: asyncio.Server | None = None
@@ -82,7 +83,7 @@ class MetricsPage:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or not self._wanted_port:
                     raise
-                # Another process took the port while the container was down; its tasks matter more than its page.
+                # Another process took the port while the container was down; tasks matter more than the page's port.
                 self._server = await self._listen_anywhere()
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
@@ -125,7 +126,7 @@ class MetricsPage:
         self.visits[visit] = None
         if len(self.visits) > CONNECTIONS_MAX:
             self._evict()
-        # With this, `drain` returns once the kernel has all the data, so the time limit covers the answer.
+        # With this limit, `drain` waits until the kernel has all the data, so the time limit covers the answer.
         writer.transport.set_write_buffer_limits(0)
         try:
             async with asyncio.timeout(REQUEST_MAX_S):
@@ -146,9 +147,7 @@ class MetricsPage:
         await self._reply(visit.writer, *self.answer(head))
 
     def _evict(self) -> None:
-        """Close the oldest connection with a late request, or else the oldest connection, which does not read its
-        answer.
-        """
+        """Close the oldest connection whose request is late; without one, the oldest connection."""
         due = asyncio.get_running_loop().time() - ASK_S
         silent = (visit for visit in self.visits if not visit.asked and visit.since < due)
         oldest = next(silent, next(iter(self.visits)))

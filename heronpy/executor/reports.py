@@ -25,7 +25,7 @@ from heronpy.proto import control_pb2, endpoint_pb2
 if TYPE_CHECKING:
     from heronpy.metrics.prometheus import Page
 
-#: If something waits for a CPU for this share of the time, the use of CPU by each process is measured.
+#: If processes wait for a CPU for this share of the time, the CPU use of this container is measured.
 PRESSED = 0.1
 
 

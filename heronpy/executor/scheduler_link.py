@@ -78,8 +78,7 @@ class SchedulerLink:
         on_back: Callable[[], None] | None = None,
         secret: bytes = b"",
     ) -> None:
-        """`on_back` is called when the endpoint is back, perhaps of another scheduler that does not know this
-        container.
+        """`on_back` is called when the endpoint answers again; it may belong to a new scheduler without this container.
 
         `secret` is the secret of a submission that was admitted already.
         """
@@ -128,7 +127,7 @@ class SchedulerLink:
             await asyncio.sleep(min(pauses.next_s(random.random()), max(0.0, deadline - time.monotonic())))
 
     async def renew(self, send: Send, late_s: float) -> Renewed | AnswerLate:
-        """Ask for the lease; the answer is late `late_s` after the endpoint may have waited."""
+        """Ask for the lease. The answer is late when it takes `late_s` longer than the wait that the request allows."""
         request = endpoint_pb2.Renew(
             credential=self._credential, number=send.number, epoch=send.epoch, stopped=send.stopped, wait_s=send.wait_s
         )

@@ -120,7 +120,7 @@ class Executor:
         self._exit_code: int = exit_codes.OK
         self._group = group_of(place.container)
         self._jobs = Jobs(group=self._group)
-        # A third of the time after which a process counts as lost, as for other processes.
+        # Heartbeats are at most a third of `executor_lost_s` apart, as for other processes.
         lost_s = settings_for(launch, TmasterSettings).executor_lost_s
         self._rounds = min(CALM_ROUNDS, max(1, int(lost_s / 3 / HEARTBEAT_S)))
         self._clocks: ClockProbe | None = None
@@ -350,7 +350,7 @@ class Executor:
             asyncio.get_running_loop().call_later(EXCEPTION_DELAY_S, self._export)
 
     def _may_skip(self, interval_s: float) -> bool:
-        """Whether a job may skip this turn, because nothing has happened and nothing is expected."""
+        """Whether a periodic job may skip this round, because every process runs and is idle."""
         return self._reports.calm and not is_rare(time.monotonic(), interval_s, self._group, self._rounds)
 
     def _measure_when_due(self) -> None:

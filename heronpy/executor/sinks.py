@@ -1,8 +1,8 @@
 """Destinations of an executor's metrics in addition to the topology master: a file of JSON lines, Graphite.
 
-Each sink has its own thread. Invariants: nothing waits for a sink; at most `QUEUE_MAX` snapshots wait for a sink, and
-each has at most `SAMPLES_MAX` samples; excess or undeliverable samples are dropped and counted; a failing sink leads to
-one warning, which is repeated at most every `WARN_AGAIN_S`.
+Each sink has its own thread, and no other thread waits for it. At most `QUEUE_MAX` snapshots wait for a sink, and each
+has at most `SAMPLES_MAX` samples. Excess or undeliverable samples are dropped and counted. A failing sink leads to one
+warning, which is repeated at most every `WARN_AGAIN_S`.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class GraphiteLink:
 
     @staticmethod
     def _has_ended(sock: socket.socket) -> bool:
-        """Whether the peer has closed the connection: a send would seem to succeed."""
+        """Whether the peer has closed the connection; a send would still seem to succeed."""
         sock.setblocking(False)
         try:
             return not sock.recv(1024)
@@ -145,7 +145,7 @@ class _Worker:
         self._waiting: queue.Queue[tuple[float, Reports]] = queue.Queue(QUEUE_MAX)
         self._ending = threading.Event()
         self._warned_at = float("-inf")
-        #: Both threads drop snapshots.
+        #: Guards the counts of dropped snapshots, because both threads drop snapshots.
         self._dropping = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
         self._thread.start()

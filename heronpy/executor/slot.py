@@ -1,9 +1,10 @@
 """`python -m heronpy.executor.slot`: the process of a pool's slot, which runs the executors of containers of several
 topologies.
 
-It takes the place of an executor under another container's first process, which looks after its lease, signs of life
-and orphans. The pool's map and specifications, which it keeps on its disk, determine the executors to run. While
-scheduler and state manager are away, it restarts its own executors, even after a restart of the slot itself.
+It runs in place of an executor, as a child of the first process of the slot's container. That process handles the
+lease, the signs of life and orphans. The pool's map and specifications, which the slot keeps on its disk, determine the
+executors to run. While scheduler and state manager are away, the slot restarts its executors, even after its own
+restart.
 Invariants: an executor runs only in a shard that the map gives to this slot in this epoch; a map is acknowledged only
 when it is on the disk and no other executor runs.
 """
@@ -270,9 +271,7 @@ class Slot:
         self._say.set()
 
     def _may_measure(self, name: str) -> bool:
-        """Whether to measure a process. A Spark driver may use its heap at any time, so its reservation counts
-        instead.
-        """
+        """Whether to measure a process. A Spark driver may use its heap at any time, so its reservation counts."""
         run = self._runs[name]
         return run.container > 0 or not self._ready[run.spec.topology_id].needs_spark
 

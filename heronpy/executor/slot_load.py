@@ -23,7 +23,7 @@ class TreeLoads:
     """Loads by the name of the first process of a tree."""
 
     def __init__(self) -> None:
-        #: The first process, the time of the measurement, and the CPU seconds of its tree then.
+        #: Of the last measurement: the first process, the time, and the CPU seconds of its tree.
         self._last: dict[str, tuple[int, float, float]] = {}
         self._samples: dict[str, deque[Size]] = {}
         self._told: dict[str, Size] = {}
@@ -43,12 +43,12 @@ class TreeLoads:
             before = self._last.get(name)
             self._last[name] = pid, now, cpu_s
             if before is not None and before[0] == pid and now > before[1]:
-                # The CPU seconds of a process that has ended are lost.
+                # The difference lacks the CPU seconds of processes that have ended.
                 used = Size(max(0.0, cpu_s - before[2]) / (now - before[1]), pss)
                 self._samples.setdefault(name, deque(maxlen=SAMPLES)).append(used)
 
     def known(self, now: float) -> dict[str, Size]:
-        """The loads of the trees that were measured for long enough; it changes once in ten minutes."""
+        """The loads of the trees that were measured for long enough; they are computed once in ten minutes."""
         if now - self._told_at >= SAMPLES * SAMPLE_S:
             full = {name: samples for name, samples in self._samples.items() if len(samples) == SAMPLES}
             self._told = {

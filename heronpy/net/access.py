@@ -54,7 +54,7 @@ def client_of(cluster: str) -> Pair | None:
 
 
 def make_client(cluster: str) -> Pair:
-    """The same pair, made if it is missing. ConfigError when another user could have made it."""
+    """Like `client_of`, but makes a missing pair. ConfigError when another user could have made it."""
     folder = folder_of(cluster)
     make_private(folder)
     found = client_of(cluster)
@@ -86,7 +86,7 @@ def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
 
 
 def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
-    """The address of a topology's control endpoint, as far as this host knows it."""
+    """The address of a topology's control endpoint; None if this host does not know it."""
     file = folder_of(cluster) / f"{topology}{_ENDPOINT}"
     if "/" in topology or not file.exists():
         return None

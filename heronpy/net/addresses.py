@@ -59,9 +59,9 @@ def is_loopback(host: str) -> bool:
 
 
 def page_host(wanted: str, address: str, bind_host: str) -> str:
-    """The address of metrics pages with heron.executor.metrics_host `wanted`.
+    """The address of metrics pages if heron.executor.metrics_host is `wanted`.
 
-    `address` is the address of this host for other hosts, if it has one; `bind_host` is the address of a topology on
+    `address` is the address at which other hosts reach this one, or empty; `bind_host` is the address of a topology on
     one machine.
     """
     return (address or bind_host) if wanted == PAGE_ON_HOST else wanted

@@ -35,9 +35,9 @@ PEERS_MAX: Final = 256
 #: Handshakes that fail before a ZAP request: a plain client, another server's key, noise.
 _FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _EVENTS: Final = _FAILURES | zmq.EVENT_ACCEPTED
-#: Errors of such a failure when the other side has closed the connection, and not this side because of silence.
+#: Errors of such a failure when the peer has closed the connection. A silent peer is disconnected by this side.
 _LEFT: Final = frozenset({errno.EPIPE, errno.ECONNRESET})
-#: Maximum number at a time; a further connection closes the oldest.
+#: Maximum number of connections without a key at a time; one more closes the oldest.
 STRANGERS_MAX: Final = 128
 #: A handshake takes some milliseconds; ZeroMQ itself ends it after zsock.HANDSHAKE_MS.
 PATIENCE_S: Final = 2.5
@@ -46,7 +46,7 @@ SAID_MAX_BYTES: Final = 8192
 #: Greeting (64), WELCOME (170) and an ERROR (below 20); an admitted client gets a READY of 60 or more.
 GREETED_BYTES: Final = 256
 LOOK_S: Final = 0.01
-#: ZeroMQ reports within this time that a connection was closed here, unless it has ended it before.
+#: ZeroMQ reports within this time that a connection was closed here, unless ZeroMQ itself ended it earlier.
 CLAIM_S: Final = 1.0
 #: Maximum number of such reports that are still expected.
 CLAIMS_MAX: Final = 4096
@@ -73,11 +73,12 @@ def judge(age_s: float, told_bytes: int, said_bytes: int) -> Verdict:
 class HandshakeLimiter:
     """TCP connections that have not presented the topology's key yet: limited in number, time and bytes.
 
-    Connections until they are admitted; ZeroMQ reports those closed here like any other that ends.
+    An admitted connection is no longer observed. ZeroMQ reports a connection that was closed here like any other that
+    has ended.
 
-    ZeroMQ limits the size of a message, but also accepts that much from strangers before it asks for their key; and it
-    keeps silent connections. So each accepted connection is observed from outside until its handshake is over: the
-    kernel counts its bytes (TCP_INFO), and a server sends more than `GREETED_BYTES` only to holders of the key.
+    ZeroMQ limits the size of a message, but accepts messages of that size from strangers before it asks for their key,
+    and it keeps silent connections. So each accepted connection is observed from outside until its handshake is over:
+    the kernel counts its bytes (TCP_INFO), and a server sends more than `GREETED_BYTES` only to holders of the key.
     """
 
     def __init__(self) -> None:
@@ -139,7 +140,7 @@ class HandshakeLimiter:
 
     def _refuse(self, known: socket.socket) -> None:
         with suppress(OSError):  # it is already gone
-            # A reset, so that the kernel does not keep any of it either.
+            # The connection is reset, so that the kernel keeps none of its data.
             known.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             known.shutdown(socket.SHUT_RDWR)
             self._closed_at.append(self._loop.time())
@@ -196,7 +197,7 @@ class Authenticator:
             self._limiter.accepted(value)
             return
         if value in _LEFT and not self._limiter.claim():
-            # Processes of the topology that end while they connect do this, so nothing was refused.
+            # A process of the topology that ends while it connects also fails in this way, so this is not a refusal.
             self.left += 1
             return
         endpoint = parts[1]

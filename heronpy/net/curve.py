@@ -37,7 +37,7 @@ class Pair(Struct, frozen=True):
     secret: bytes
 
     def __repr__(self) -> str:
-        """Without the secret, which must not appear in tracebacks and logs."""
+        """The text without the secret, which must not appear in tracebacks and logs."""
         return f"Pair({self.public.decode()})"
 
 
@@ -96,7 +96,7 @@ def load(working_dir: str, domain: str) -> Keys:
 
 
 def read(folder: Path, domain: str) -> Keys:
-    """Both pairs of a folder, as `load`."""
+    """Read both pairs of a folder, as `load` does."""
     return Keys(domain, *(read_pair(folder, name) for name in _NAMES))
 
 

@@ -2,7 +2,7 @@
 
 The session keeps its number for as long as its process uses the state. Invariants: the changes of a session are sent
 one after the other, each under its number until it is answered or given up, so each is carried out once. A change that
-was open when the endpoint reported that the session is gone is marked `again` when the session was opened again. A
+was unanswered when the endpoint lost the session is marked `again` when the session is reopened. A
 change that is given up is not sent again, and the endpoint, once informed, refuses copies that are still on their way.
 """
 
@@ -63,7 +63,7 @@ class Calls:
         self._open()
 
     def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
-        """Send a request until it is answered or given up."""
+        """Send a request repeatedly until it is answered or given up."""
         call = Call(body, str(body.WhichOneof("what")), end, next(self._requests))
         body.session = self._session
         body.credential.CopyFrom(self._credential)
@@ -123,7 +123,7 @@ class Calls:
         return call
 
     def _sendable(self) -> Iterator[Call]:
-        """The requests that may be sent: only `open` before the session is open; only the first of the changes."""
+        """The requests that may be sent: only `open` before the session is open, and only the first of the changes."""
         has_change = False
         for call in self.under_way.values():
             if (call.what == "open") is self.is_open or (call.what in _CHANGES and has_change):

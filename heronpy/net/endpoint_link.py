@@ -61,7 +61,7 @@ class EndpointLink:
     ) -> None:
         self._token = token
         self._session_s = session_s
-        #: Callbacks from the link's thread, which must not wait: when the session was opened again; with the number of
+        #: Callbacks in the link's thread, which must not wait: when the session was opened again; with the number of
         #: changes of a watched node; and after each sign of life.
         self._on_session, self._on_changed, self._on_life = on_session, on_changed, on_life
         self._context = zmq.Context()
@@ -129,7 +129,7 @@ class EndpointLink:
         return PATIENCE_OF_LOOP_S if self._connected and self._calls.is_open else PATIENCE_OF_LOOP_AWAY_S
 
     def is_sure(self) -> bool:
-        """Whether the session is certainly open, so that the endpoint would have reported changes."""
+        """Whether the session is certainly open, so that no change of a watched node is unreported."""
         return self._calls.is_open and time.monotonic() - self._heard_at < self._session_s
 
     def check_open(self) -> None:
@@ -149,7 +149,7 @@ class EndpointLink:
         self.close_silently()
 
     def close_silently(self) -> None:
-        """The same without a word to the endpoint."""
+        """Close the link without a message to the endpoint, which ends the session after its timeout."""
         with self._mutex:
             self._refusal = "this state manager is closed"
             self._stopping = True
@@ -157,7 +157,7 @@ class EndpointLink:
         self._thread.join(_STOP_MAX_S)
 
     def close_in_child(self) -> None:
-        """After a fork: socket and thread belong to the parent."""
+        """Stop using the link in a forked child, because the socket and the thread belong to the parent."""
         self._refusal = self._refusal or "this state manager was opened before a fork; open a new one"
 
     # ---- the thread ---------------------------------------------------------------------------

@@ -1,14 +1,14 @@
-"""State at the control endpoint of the scheduler: for containers on hosts that cannot reach its files.
+"""State at the control endpoint of the scheduler, for containers on hosts that cannot reach its files.
 
 The root is the file of the join token; the container's session credential lies next to it (`join_token.py`). A killed
 process loses its ephemerals and locks after the session timeout; a process that closes its manager loses them at once.
-After a restart of the scheduler, or its own silence, a process opens its session again: it keeps the ephemerals that
-are left, and creates the others again unless another process has them now. A lock is not restored: its holder gets a
-warning.
+After a restart of the scheduler, or after its own silence, a process opens its session again. It keeps the ephemerals
+that still exist, and creates the missing ones again unless another process has created them. A lock is not restored:
+its holder gets a warning.
 
-A write without an answer because the scheduler ended is repeated: the endpoint concludes from version and content
-whether it was done. So when two processes write the same bytes over the same version at that moment, both are told that
-their write succeeded.
+A write that got no answer because the scheduler ended is repeated. The endpoint then sees from version and content
+whether the first attempt succeeded. So when two processes write the same bytes over the same version at that moment,
+both are told that their write succeeded.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class EndpointStateManager:
     def delete(self, path: str, version: int | None = None) -> None:
         """Remove a node."""
         with self._mutex:
-            # Before the request, so that a session that is opened again meanwhile does not restore the node.
+            # Removed before the request, so that a session that is reopened meanwhile does not restore the node.
             mine = self._mine.pop(path, None)
         try:
             self._put(path, b"", version, remove=True)
@@ -207,7 +207,7 @@ class EndpointStateManager:
         self._link.close_silently()
 
     def close_in_child(self) -> None:
-        """After a fork: the session belongs to the parent."""
+        """Stop using the session in a forked child, because it belongs to the parent."""
         self._link.close_in_child()
 
     # ---- asking -------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class EndpointStateManager:
                 self._link.start(endpoint_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
 
     def _armed_late(self, path: str, stamp: int, result: Result) -> None:
-        """Report the watch as set late: its caller could not check for changes before that."""
+        """Record that the watch was set late, so that its callback is called: earlier changes may have been missed."""
         if not isinstance(result, StateError):
             self._watches.armed(path, stamp, result, late=True)
 

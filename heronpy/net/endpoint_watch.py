@@ -60,9 +60,9 @@ class Watches:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        #: Also nodes that are no longer watched, because the endpoint continues to report them until the session ends.
+        #: Includes nodes that are no longer watched, because the endpoint reports their changes until the session ends.
         self._places: dict[str, _Place] = {}
-        #: At most one entry per watch.
+        #: The watches whose callbacks have to be called; at most one entry per watch.
         self._queue: queue.SimpleQueue[EndpointWatch | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -160,7 +160,7 @@ class Watches:
                 place.value = value
 
     def forget(self, path: str) -> None:
-        """Read the node again next time."""
+        """Forget the value of a node, so that it is read again."""
         with self._mutex:
             place = self._places.get(path)
             if place is not None:

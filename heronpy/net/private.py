@@ -71,7 +71,7 @@ def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def is_mounted(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder is a mounted secret: root's or this user's, on a file system that no user here can write to."""
+    """Whether a folder is a mounted secret: it belongs to root or this user, on a read-only file system."""
     try:
         found = os.lstat(folder)
         read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)

@@ -52,7 +52,7 @@ def relayed(answer: Any) -> Any:
     when it does not run.
     """
     if not isinstance(answer, endpoint_pb2.Relayed):
-        raise RpcError("the control endpoint sent an unexpected answer; is it from another release?")
+        raise RpcError("the control endpoint sent an unexpected answer; install the same heronpy release on both hosts")
     if answer.end == endpoint_pb2.RELAY_LATE:
         raise DeadlineError(answer.why)
     if answer.end == endpoint_pb2.RELAY_LOST:
@@ -61,7 +61,9 @@ def relayed(answer: Any) -> Any:
         raise RetryableRpcError(answer.why)
     reply = parse(answer.reply)
     if reply is None:
-        raise RpcError("the control endpoint has forwarded an invalid answer; is it from another release?")
+        raise RpcError(
+            "the control endpoint has forwarded an invalid answer; install the same heronpy release on both hosts"
+        )
     return answer_of(reply)
 
 

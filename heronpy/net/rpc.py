@@ -57,7 +57,7 @@ _ERRORS: dict[int, type[RpcError]] = {
     control_pb2.REFUSAL_FENCED: FencedRpcError,
     control_pb2.REFUSAL_AGAIN: RetryableRpcError,
     control_pb2.REFUSAL_INVALID: InvalidRpcError,
-    # Not a DeadlineError, because a peer that says so has answered.
+    # Not a DeadlineError, because the peer itself has answered that it is late.
     control_pb2.REFUSAL_LATE: LateRpcError,
 }
 

@@ -44,10 +44,9 @@ class ControlServer:
         sends_max: int = CONTROL_HWM,
         users: bool = False,
     ) -> None:
-        """`receives_max`, `sends_max`: maximum number of waiting messages from and to one peer; further ones stay with
-        the peer.
+        """At most `receives_max` messages from a peer, and `sends_max` messages to it, wait here; others wait there.
 
-        `users`: set `user` for each request.
+        With `users`, `user` is set for each request.
         """
         sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), hwm=sends_max, heartbeat=False)
         sock.setsockopt(zmq.RCVHWM, receives_max)
@@ -175,7 +174,7 @@ class ControlClient:
         self._monitor: LoopSocket | None = None
         try:
             if on_reconnect is not None:
-                # Before there can be a connection, so that the first one is not mistaken for that of a successor.
+                # The monitor starts before any connection: the first one must not look like that of a successor.
                 self._monitor = LoopSocket(sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED), self._on_connected)
             connect(sock, endpoint, keys)
         except BaseException:
@@ -226,7 +225,7 @@ class ControlClient:
 
     @property
     def awaits(self) -> int:
-        """All requests with a lower id are answered or given up."""
+        """The lowest id of an open request, or the next id; all requests with lower ids are answered or given up."""
         return min(self._waiting, default=self._last + 1)
 
     async def call(self, body: Message, timeout_s: float = 5.0) -> Any:

@@ -60,7 +60,7 @@ class HasPlace(HasSettings, Protocol):
 
 
 def choose(settings: SecuritySettings) -> Transport:
-    """All containers are on one machine unless the settings name an address that others can reach."""
+    """The transport that the settings choose: TCP if they name an address that other hosts can reach."""
     if settings.transport == "auto":
         return Transport.IPC if is_loopback(settings.bind_host) else Transport.TCP
     return Transport(settings.transport)

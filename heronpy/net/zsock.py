@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: A peer that goes silent is disconnected by ZeroMQ itself after this (ZeroMQ hides disconnects).
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
-#: For connections to a process with many of them: each ping wakes it, and peers send other messages as often.
+#: For connections to a process with many peers: each ping wakes it, and other messages arrive as often.
 RARE_HEARTBEAT_MS = 3000
 #: A peer that has not finished its handshake after this time is disconnected; ZeroMQ's own default is 30 s.
 HANDSHAKE_MS = 2000
@@ -210,7 +210,7 @@ class LoopSocket:
                 return False
             raise
         finally:
-            # A failed send may have swallowed the edge, too. While draining, the end of the draining sees new events.
+            # A failed send may have swallowed the edge, too. `_drain` itself checks for new events at its end.
             if not self._draining:
                 self.rearm()
         return True

@@ -1,9 +1,10 @@
 """The output of a child: a pipe that an event loop copies into the child's bounded log file.
 
-`ChildLog` belongs to the supervisor of a child and outlives its incarnations; `OwnLog` is the file behind a process's
-own stdout and stderr. Invariants: memory per child is bounded; the last output of a dead child is written to its log
-before its end is reported; each line of the log is a line of a record that the child's own logging wrote, or is marked
-as raw output (see `log_seal`).
+`ChildLog` belongs to the supervisor of a child and outlives the incarnations of the child. `OwnLog` is the file behind
+a process's own stdout and stderr.
+
+Memory per child is bounded. The last output of a dead child is written to its log before its end is reported. Each line
+of the log is a line of a record that the child's own logging wrote, or is marked as raw output (see `log_seal`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _RECORD_LINE_MAX_BYTES = 2 * 1024 * 1024
 ENDS_LOGGER = "heronpy.executor"
 #: Levels of routine records.
 _ROUTINE = ("DEBUG", "INFO")
-#: Factor and bytes that escaping and the mark may add to a line.
+#: Escaping may make a line this many times longer, and the mark may add this many bytes.
 _ESCAPED_TIMES = 4
 _MARK_BYTES = 16
 
@@ -62,7 +63,7 @@ class ChildLog:
         self.logged = 0
 
     def open_pipe(self) -> int:
-        """Open a new pipe; returns its writing end for the child; the caller closes it."""
+        """Open a new pipe, and return its writing end for the child; the caller closes that end."""
         self._tail = b""
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -117,7 +118,7 @@ class ChildLog:
         return any(word in tail for word in words)
 
     async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
-        """Raw output until the mark has come and a moment has passed without more; or until the timeout."""
+        """The raw output until it has the mark and has not grown for `quiet_s`, or until `patience_s` have passed."""
         captured = self._capture = bytearray()
         deadline, size = self._loop.time() + patience_s, -1
         while self._loop.time() < deadline and (mark not in captured or len(captured) > size):

@@ -49,9 +49,7 @@ def enter(
 def resize(
     name: str, cpu: float, ram_bytes: int, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup"
 ) -> None:
-    """Change the limits of a group, if it exists. Memory is only increased, because less would end processes that use
-    it.
-    """
+    """Change the limits of a group, if it exists. The memory limit is only raised: a lower one could end processes."""
     for controller, limit in (("memory", ram_bytes), ("cpu", cpu)):
         with suppress(OSError):
             parent, unified = _group_of(controller, cgroup_file, Path(root))

@@ -5,8 +5,8 @@ User code can end its process with any exit code (`os._exit(7)`), even with one 
 So the fork server gives such a process a pipe, and the process's runtime writes each exit code to it just before it
 ends with that code. An exit code that was not announced belongs to the user code.
 
-Invariants: only the process that the fork server started announces, not a copy of it that user code forked; no
-program that user code starts gets the pipe; an announcement counts only for the exit code that it names.
+Only the process that the fork server started announces exit codes, not a copy of it that user code forked. No program
+that user code starts gets the pipe. An announcement counts only for the exit code that it names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _owner = 0
 
 # ---- in the process ---------------------------------------------------------------------------------
 def adopt(descriptor: int) -> None:
-    """Announce the exit of this process to this pipe."""
+    """Use this pipe to announce the exit codes of this process."""
     global _pipe, _owner
     _pipe, _owner = descriptor, os.getpid()
 
@@ -53,7 +53,7 @@ def claim() -> None:
 
 
 def announce(code: int) -> None:
-    """Say that this process is about to end with this exit code; does nothing without a pipe. For any thread."""
+    """Announce that this process is about to end with this exit code; does nothing without a pipe. Thread-safe."""
     if _pipe == _NONE or os.getpid() != _owner:
         return
     with contextlib.suppress(OSError):
@@ -68,7 +68,7 @@ def leave(code: int) -> NoReturn:
 
 # ---- in the fork server -----------------------------------------------------------------------------
 def open_pipe() -> tuple[int, int]:
-    """Reading end, for the fork server, and writing end, for the process; raises OSError without room for them."""
+    """Reading end, for the fork server, and writing end, for the process; OSError when no descriptors are left."""
     reader, writer = os.pipe()
     # Neither end may block: a descendant of the process may keep the writing end, and may fill it.
     os.set_blocking(reader, False)

@@ -137,7 +137,7 @@ def by_user_code(status: int, hints: ExitHints) -> bool:
     """Whether user code ended its process with an exit code, such as by `os._exit(7)`, even if the code has a meaning
     for heronpy.
 
-    0 and 1 (an uncaught error) and a shell's code of a kill have the same meaning for every program.
+    Three codes have the same meaning for every program: 0, 1 (an uncaught error), and a shell's code of a kill.
     """
     return (
         hints.user_code
@@ -150,7 +150,7 @@ def by_user_code(status: int, hints: ExitHints) -> bool:
 def describe_end(status: int, hints: ExitHints) -> str:
     """Like `describe_status`, but an exit code of user code is not given heronpy's meaning.
 
-    An exit code 0 is an orderly end with its own reason, so it must also be said that only user code chose it.
+    The same holds for exit code 0 if user code chose it, although 0 is an orderly end with its own reason.
     """
     code = os.waitstatus_to_exitcode(status)
     if by_user_code(status, hints) or (code == exit_codes.OK and hints.user_code and not hints.announced):

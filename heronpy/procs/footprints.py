@@ -41,14 +41,14 @@ class _Family(Struct):
 
 
 class TreeMeter:
-    """CPU use of processes with everything below them: a Spark driver is a child of its gateway, and has workers.
+    """CPU use of processes with all their descendants, such as a Spark gateway with its driver and its workers.
 
-    CPU seconds of trees, and per second from one call to the next.
+    It gives the CPU seconds of trees, and the CPU seconds per second between two calls.
 
     Children are found by `/proc/PID/task/TID/children`, which costs one small file per thread and does not examine
-    other users' processes. A process that has not used CPU since the last time has hardly started any children, so they
-    are listed again only from time to time. CPU time of children that have ended is in their parent's, so the sum of a
-    tree grows steadily. On a kernel without these files only the given processes are measured.
+    other users' processes. A process that has not used CPU since the last call has most likely started no children, so
+    they are listed again only from time to time. The CPU time of a process includes that of its ended children, so the
+    sum of a tree grows steadily. On a kernel without these files only the given processes are measured.
     """
 
     def __init__(self, proc: str | os.PathLike[str] = "/proc") -> None:
@@ -85,8 +85,9 @@ class TreeMeter:
         return family.children
 
     def rate(self, pids: Iterable[int], now: float) -> float | None:
-        """CPU seconds per second since the last call; None at the first call, after `forget`, and if the processes
-        differ from the last call's.
+        """CPU seconds per second since the last call.
+
+        None at the first call, after `forget`, and if the processes are not those of the last call.
         """
         roots = frozenset(pids)
         used_s, last = self.seconds(roots, now), self._last
@@ -96,7 +97,7 @@ class TreeMeter:
         return max(0.0, used_s - last[2]) / (now - last[1])
 
     def forget(self) -> None:
-        """Start over, because no figures are needed for a time without requests."""
+        """Forget the last call, so that the next `rate` does not cover a time in which nobody asked."""
         self._last = None
         for pid in list(self._families):
             self._drop(pid)
@@ -118,7 +119,7 @@ def children_of(pid: int, proc: str | os.PathLike[str] = "/proc") -> list[int]:
 
 
 class FootprintMeter:
-    """Remembers its last results by the name of the process."""
+    """Measures the footprints of tasks, and keeps the last result of each by the name of its process."""
 
     def __init__(self, folder: str, log_bytes: Callable[[str], int], proc: str | os.PathLike[str] = "/proc") -> None:
         """`folder` is on the disk to measure; `log_bytes` returns the number of bytes that a process has logged."""

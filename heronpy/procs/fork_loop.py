@@ -1,10 +1,13 @@
 """The fork server's own process: loads the runtime once, then forks children on request.
 
-It is single-threaded and has no event loop, zmq context or lock, so a fork copies no held lock.
-It is the parent and the subreaper of everything it starts. Invariants: when the owner of the
-socket goes away (end of file) or SIGTERM arrives, every descendant is killed before the server exits;
-a child is signalled only while it is unreaped, so a signal can never hit another process with the same pid;
-an orphan that left the session of its task does not outlive the next exit of any task.
+It is single-threaded and has no event loop, zmq context or lock, so a fork copies no held lock. It is the parent and
+the subreaper of everything it starts.
+
+Invariants:
+- When the owner of the socket is gone (end of file) or SIGTERM arrives, every descendant is killed before the server
+  exits.
+- A child is signalled only while it is unreaped, so a signal can never reach another process with the same pid.
+- An orphan that left the session of its task is killed at the next exit of any task, at the latest.
 """
 
 from __future__ import annotations
@@ -257,8 +260,8 @@ def run_child(request: dict[str, Any], log_fd: int | None, notice_fd: int | None
     signal.set_wakeup_fd(-1)
     for signum in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(signum, signal.SIG_DFL)
-    # Stacks may be requested at any time: until a handler prints them, the signal must not end the process. (And an
-    # inherited registration keeps the next one from installing its handler again.)
+    # Stacks may be requested at any time, and the signal must not end the process before it has a handler. The
+    # inherited registration is removed, because faulthandler installs no handler while it exists.
     faulthandler.unregister(signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,13 +1,14 @@
 """Counts the objects of this process by type: their number and size, never their content.
 
-The collector lists only objects that can be part of a cycle. What these refer to (texts, numbers, arrays, dicts of
-plain values) is found through them. It counts in parts: an object with n references counts 1/n for each one found,
-so an object that several share is counted once, and an object that the interpreter shares with everything is hardly
-counted. This needs no memory for the objects seen so far, which a process that is short of memory would not have.
+The collector lists only objects that can be part of a cycle. All other objects (texts, numbers, arrays, dicts of
+plain values) are found through them, and are counted in parts: an object with n references counts 1/n for each
+reference found. So a shared object is counted once, and an object that the interpreter shares with everything is
+hardly counted. This needs no memory for the objects seen so far, which a process that is short of memory would not
+have.
 
-Frozen objects (`gc.freeze`) are not listed, either: the runtime that all processes share, but also objects that a task
-has made before it began to run, such as a cache that its `initialize` has created. So the nearest frozen objects are
-looked for, from the task itself and from the modules of the user.
+Frozen objects (`gc.freeze`) are not listed, either. They belong to the runtime that all processes share, or were made
+by a task before it began to run, such as a cache from its `initialize`. So the search for frozen objects starts at the
+task itself and at the modules of the user, and finds the nearest ones.
 
 No code of the user runs: sizes and names come from the types of the interpreter.
 """
@@ -63,7 +64,7 @@ _QUALNAME = type.__dict__["__qualname__"].__get__
 
 
 class HeapCount(Struct, frozen=True):
-    """The result of a count. Bytes lack memory that C extensions do not report."""
+    """The result of a count. The bytes do not include memory that C extensions do not report."""
 
     #: Name, number and bytes of the largest types, the largest first.
     types: list[tuple[str, int, int]]
@@ -217,7 +218,7 @@ class _Walk:
         kind = type(one)
         if not _is_large(one, BELOW_MAX):
             return iter(gc.get_referents(one)), weight, many
-        # A list of all of them would take the same amount of memory again.
+        # Only a part is listed, because a list of all references would take as much memory as the object.
         step = len(one) // BELOW_MAX + 1
         all_ = chain(islice(one.keys(), 0, None, step), islice(one.values(), 0, None, step)) if kind is dict else (
             islice(one, 0, None, step))  # fmt: skip

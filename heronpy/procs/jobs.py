@@ -17,13 +17,13 @@ class Jobs:
     """Runs jobs. Every failure is logged; `on_failure` is for processes that cannot continue after one."""
 
     def __init__(self, on_failure: Callable[[], None] = lambda: None, group: int = 0) -> None:
-        """Repeated calls are made at the shared moments of this group, see `shared_moment`."""
+        """Calls of `every` are made at the shared moments of `group`, see `shared_moment`."""
         self._on_failure = on_failure
         self._group = group
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, job: Coroutine[Any, Any, None]) -> None:
-        """Run a job until it ends, or the process ends."""
+        """Run a job until it ends or the process ends."""
         task = asyncio.create_task(self._guard(job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -17,7 +17,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-#: Upper estimates of the files that a process of the runtime has open: of its own, and for each link.
+#: Upper estimates of the number of open files of a process of the runtime: without links, and for each link.
 FDS_PER_PROCESS, FDS_PER_LINK = 40, 6
 #: The limit if there is no hard limit; it equals the kernel's default for a process (fs.nr_open).
 FILES_MAX = 1 << 20
@@ -83,7 +83,7 @@ def children_by_scan(parent: int) -> list[int]:
 def lift_files() -> int:
     """Raise the soft limit of this process and its children to the hard limit, which is returned.
 
-    An estimate alone would not suffice: a client that connects and stays silent also holds a descriptor for a moment.
+    An estimated limit would not suffice, because a client that connects and stays silent also takes a descriptor.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else hard

@@ -40,7 +40,7 @@ class PlanSource(Protocol):
 
 
 class PlanWatch:
-    """Create it on the loop that should get the plans."""
+    """One watch of the packing plan; create it on the loop that should get the plans."""
 
     def __init__(
         self,

@@ -1,15 +1,16 @@
 """When an ended process is restarted. Pure.
 
-Each exit reason has its own budget within a sliding window; the pause before a restart doubles from `backoff_s` and is
-reset once the process has run long enough to count as healthy. Invariants: a process that was preempted, lost its host
-or was killed from outside (SIGKILL without lack of memory) is always restarted and never charged, however often it
-happens, unless `budgets` names `killed`; a startup failure or a finished process is never restarted; the history holds
-at most `budget + 1` times per reason (F11). In a crash loop no failure expires, so the budget runs out even with long
-pauses.
+Each exit reason has its own budget within a sliding window. The pause before a restart doubles from `backoff_s`, and is
+reset once the process has run long enough to count as healthy. In a crash loop no failure expires, so the budget runs
+out even with long pauses. The history holds at most `budget + 1` times per reason (F11).
 
-An exception of user code that has run before is often not its own fault (a database is down for a minute), so it has a
-time budget instead, unless `budgets` names `user_exception`: the pauses grow up to `backoff_max_s`, and the process is
-given up only after failing for `exception_budget_s` without a healthy run in between.
+A process that was preempted, lost its host or was killed from outside (SIGKILL without lack of memory) is always
+restarted and never charged, unless `budgets` names `killed`. After a startup failure, or when it has finished, a
+process is never restarted.
+
+An exception of user code that has run before often has a temporary cause, such as a database that is down for a minute.
+So it has a time budget instead, unless `budgets` names `user_exception`. The pauses grow up to `backoff_max_s`, and the
+process is given up only after failing for `exception_budget_s` without a healthy run in between.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Outlook(Struct, frozen=True):
     #: The number of this consecutive restart, and the maximum; 0 of 0 when only time counts.
     charged: int = 0
     budget: int = 0
-    #: Since when it has been failing without a healthy run (on the supervisor's clock), and how long it may.
+    #: When it began to fail without a healthy run (on the supervisor's clock), and how long it may continue to fail.
     failing_since: float = 0.0
     failing_max_s: float = 0.0
 

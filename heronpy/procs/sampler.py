@@ -54,10 +54,10 @@ def paths_of(folder: str, pid: int) -> tuple[Path, Path]:
 def install(folder: str, roots: Sequence[object] = ()) -> None:
     """Make SIGUSR1 print the stacks and SIGUSR2 sample this process; call it from the main thread.
 
-    Objects are also searched from `roots` on, see `heap`.
+    The count of objects also starts at `roots`, see `heap`.
     """
     running = threading.Lock()
-    # The handler registered by the fork server would keep the next one from installing its handler.
+    # faulthandler installs no handler while the registration by the fork server exists.
     faulthandler.unregister(signal.SIGUSR1)
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
 
@@ -89,7 +89,7 @@ def install(folder: str, roots: Sequence[object] = ()) -> None:
 
 
 def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, running: Any) -> None:
-    """Wait for the end, even if the process uses no CPU, and write the result."""
+    """Wait until the sampling time is over, even if the process uses no CPU, and write the result."""
     try:
         end = time.monotonic() + duration_s
         while (left_s := end - time.monotonic()) > 0:

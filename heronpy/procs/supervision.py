@@ -19,12 +19,12 @@ class ProcessSpec(Struct, frozen=True):
     role: str
     task_id: int = 0
     component: str = ""
-    #: Processes are stopped in ascending order of rank: all of a rank are down before the next rank is asked.
+    #: Processes are stopped in ascending order of rank: a rank is asked to stop when all lower ranks are down.
     stop_rank: int = 0
     #: Whether its permanent failure ends the supervisor itself.
     critical: bool = False
     user_code: bool = False
-    #: Its user code has run under an earlier supervisor: an exception at its start counts like one while running.
+    #: Whether its user code ran under an earlier supervisor; then an exception at its start counts like a later one.
     has_run: bool = False
     #: 0: not checked for hanging.
     hang_timeout_s: float = 0.0

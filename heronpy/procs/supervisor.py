@@ -1,9 +1,12 @@
 """The machine that keeps a set of processes running: start, restart, give up, stop in order. Pure.
 
 The executor uses it for the processes of its container, the scheduler for its containers.
-Invariants: at most one incarnation of a name at a time (the next Start is emitted only after the exit
-of the previous one); numbers of a name only grow; no process is started once StopAsked was handled; a
-process whose budget is spent is FAILED, named with its cause, and the others keep running.
+
+Invariants:
+- A name has at most one incarnation at a time: the next Start is emitted only after the exit of the previous one.
+- The numbers of a name only grow.
+- No process is started once StopAsked was handled.
+- A process whose budget is spent is FAILED and reported with its cause; the other processes keep running.
 """
 
 from __future__ import annotations
@@ -83,7 +86,7 @@ class _Process(Struct):
     #: The reason of its requested restart.
     exit_wish: str = ""
     peak_bytes: int = 0
-    #: User code that has run once: an exception at a later start counts like one while running.
+    #: Whether its user code has run once; then an exception at a later start counts like one while running.
     has_run: bool = False
     #: Whether an exception in user code ended the current or last incarnation.
     raised: bool = False
@@ -238,7 +241,7 @@ class Supervisor:
             user_code=process.spec.user_code,
         )
         process.peak_bytes = event.peak_bytes
-        # A task ends like this only after an exception after its initialisation; user code may exit with any code.
+        # A task exits with this code only for an exception after its initialisation, unless user code chose the code.
         code = os.waitstatus_to_exitcode(event.status)
         process.left = by_user_code(event.status, hints)
         process.raised = code == exit_codes.USER_EXCEPTION and not process.left
@@ -277,7 +280,7 @@ class Supervisor:
         asked = [process for name in chosen if (process := self._processes.get(name)) is not None]
         for process in asked:
             process.history = RestartHistory()
-            effects.append(Note(f"restarting {process.spec.name}: {why or 'asked to'}"))
+            effects.append(Note(f"restarting {process.spec.name}: {why or 'on request'}"))
             process.exit_wish = why or "on request"
         if len({process.spec.stop_rank for process in asked}) > 1:
             self._wave |= {process.spec.name for process in asked}
@@ -290,7 +293,7 @@ class Supervisor:
     def _advance_wave(self, now: float) -> list[Effect]:
         """Stop the lowest running rank of a joint restart; start all ranks once all are down.
 
-        Higher ranks pass on the last reports of lower ones.
+        A rank stops after all lower ranks, because it passes on their last reports.
         """
         members = [process for name, process in self._processes.items() if name in self._wave]
         for process in members:

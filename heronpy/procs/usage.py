@@ -18,14 +18,14 @@ from msgspec import Struct
 from heronpy.proto import control_pb2
 
 USS_INTERVAL_S = 30.0
-#: Factor by which the unshared size of an idle process is measured less often. A process is idle if it has used less
+#: The unshared size of an idle process is measured this many times less often. A process is idle if it has used less
 #: than this share of a core, and its resident size has changed by less than this part.
 IDLE_FACTOR = 10
 IDLE_SHARE, SAME_SIZE = 0.01, 1 / 16
 _TICK_S, _PAGE = 1.0 / os.sysconf("SC_CLK_TCK"), resource.getpagesize()
 #: Fields of /proc/PID/stat after the name: CPU time of the user and the system in ticks, resident size in pages.
 _USER, _SYSTEM, _RESIDENT = 11, 12, 21
-#: More than the fields that are used.
+#: Bytes to read from a file, which is more than the fields that are used.
 _BYTES = 4096
 #: Fields of the line "cpu" in /proc/stat that are time without work: idle and iowait.
 _RESTING = slice(3, 5)
@@ -36,7 +36,7 @@ _ALL = slice(0, 8)
 class KeptFiles:
     """Small files of /proc that are read again and again, kept open, which costs a third to a quarter of opening them.
 
-    Descriptors by path. A descriptor of an ended process reads nothing, even if its pid was reused.
+    It has one descriptor per path. The descriptor of an ended process reads nothing, even if the pid was reused.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def unshared(pid: int) -> tuple[int, int]:
 
 
 class UsageMeter:
-    """Remembers the processes that it has measured."""
+    """Measures the CPU and memory use of processes, and keeps the last result of each."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class UsageMeter:
         self._meters: dict[int, _Meter] = {}
         self._files = KeptFiles()
         self._measured_at = float("-inf")
-        #: Whether no process has begun, ended, grown or done more than report since the measurement before the last.
+        #: Whether, between the last two measurements, no process began, ended, grew or did more than report.
         self.calm = False
 
     def measure(self, pids: Iterable[int], now: float) -> None:
@@ -209,7 +209,7 @@ def memory_of(text: str) -> int | None:
 class HostMeter:
     """How busy the CPUs of this machine are, with the processes of all users.
 
-    Measures from one call to the next.
+    Each measurement covers the time since the previous call.
 
     Sources: `/proc/pressure/cpu` ("some": the share of time in which at least one runnable process waited for a CPU;
     see accounting/psi of the kernel's documentation) and the first line of `/proc/stat`. Figures that a kernel does not

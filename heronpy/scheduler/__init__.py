@@ -1,1 +1,1 @@
-"""The scheduler: hosts the containers of one topology on an engine; locally, as processes."""
+"""The scheduler: runs the containers of one topology on an engine, or as processes of this machine."""

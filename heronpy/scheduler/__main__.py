@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
     try:
         submitted = load_submitted(launch_file)
         launch = LaunchSpec(submitted, make_here(submitted, launch_file))
-        # All other processes of this host read it.
+        # All other processes of the topology on this host read it.
         save_here(launch.here, launch_file)
         make_folders(launch.log_dir)
         log_file = str(launch.log_dir / "scheduler.log")

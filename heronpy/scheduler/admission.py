@@ -1,7 +1,7 @@
 """Requests of containers at the endpoint: admission, renewal, the package, and reports before their end.
 
-Has the `Handlers` of the endpoint for a scheduler whose containers run on an engine. The requests become events of
-placement, whose answers come back by `answer`.
+It implements the `Handlers` of the endpoint for a scheduler whose containers run on an engine. The requests become
+events of placement, whose answers come back by `answer`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from heronpy.scheduler.placement_events import Activate, Effect, Entry, Event, F
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: Log ends that wait to be written; containers send further ones again.
+#: Maximum number of log ends that wait to be written; a container repeats one that is refused.
 LOGS_MAX = 64
 #: Hellos that may wait until the package is packed.
 HELLOS_MAX = 2000
-#: A state manager that has lost its records may be behind by this number of submissions; more is a forgery.
+#: A state manager that has lost its records may be behind by at most this number; a higher number is a forgery.
 AHEAD_MAX = 1000
 EPOCH_MAX = 1 << 40
 SPANS_MAX = 16
@@ -135,7 +135,7 @@ class Admission:
             terms.launch.topology_id,
             settings_for(terms.launch, EngineSettings).packages,
         )
-        #: Packages of other topologies, which run in its containers, by digest.
+        #: Packages of the topologies that run in the slots of a pool, by digest.
         self.packages: dict[str, PackageEndpoint] = {}
         self._logs = KeptLogs(terms.launch.log_dir)
         self._writing = asyncio.Lock()
@@ -277,7 +277,7 @@ class Admission:
         if entry is not None and who[1] > entry.submitted:
             if who[1] > entry.submitted + AHEAD_MAX:
                 raise InvalidRpcError(f"container {who[0]} has no submission {who[1]}; it was never submitted")
-            # After a state manager has lost its records the engine's next list shows it.
+            # After the state manager has lost its records, the engine's next list shows the submission.
             raise RetryableRpcError(f"container {who[0]} has no submission {who[1]} yet; try again")
         if len(nonce) != NONCE_BYTES:
             raise InvalidRpcError(f"a hello has a nonce of {NONCE_BYTES} bytes, not of {len(nonce)}")
@@ -323,7 +323,7 @@ class Admission:
         return await answer
 
     def leave(self, who: Who, why: str) -> None:
-        """Record that its engine will end it soon."""
+        """Record that the engine will end the submission soon."""
         self._check_ready()
         self._handle(Leaving(*who, why))
 
@@ -353,10 +353,10 @@ class Admission:
             self._final_message[who[0]] = who[1], said[:1024]
 
     async def tell_lost(self, all_left: bool = False) -> None:
-        """Log that the logs of vanished submissions, or of `all_left`, did not arrive."""
+        """Record that vanished submissions have sent no logs; with `all_left`, all submissions that have sent none."""
         gone = [who for who in self._silent if all_left or who[1] not in self.known(who[0])]
         self._sent = {who for who in self._sent if who[1] in self.known(who[0])}
-        # All at once: during one write, another log may arrive, or another call may report the same loss.
+        # All are removed before the first write, because during it another call may report the same loss.
         for who, host in [(who, self._silent.pop(who)) for who in gone]:
             try:
                 async with self._writing:
@@ -382,7 +382,7 @@ class Admission:
         return spans if number == submission else []
 
     def final_message_of(self, container: int) -> str:
-        """The last message of the newest submission of a container, if it is known to have ended."""
+        """The last message of a container's newest submission; "" unless that submission is known to have ended."""
         return self._final_message.get(container, (0, ""))[1]
 
     def holder_of(self, container: int) -> int:

@@ -26,7 +26,7 @@ class AvoidedHosts:
     """Each host is avoided for `avoid_s` after it was last added or its drain ended; `known` are the hosts of an
     earlier scheduler.
 
-    A host may have lost containers and be drained as well, so both are kept separately.
+    A host may have lost a container and also be drained, so it has an entry for each.
     """
 
     def __init__(self, avoid_s: float, known: Iterable[Avoided] = ()) -> None:
@@ -45,7 +45,7 @@ class AvoidedHosts:
         return new
 
     def drained(self, host: str, failed: bool, now: float) -> None:
-        """End the drain of a host. It is avoided for its time from now on, or not at all if the drain failed."""
+        """End the drain of a host, which is then avoided for `avoid_s`, or no longer if the drain failed."""
         found = self._found.get((host, True))
         if found is not None and failed:
             del self._found[host, True]

@@ -1,4 +1,4 @@
-"""Which process each submission of a container is: the process that said hello first.
+"""Binds each submission of a container to one process: the process that said hello first.
 
 Any process with a join token may say hello. So the first hello of a submission binds it to the random nonce of its
 sender, and another process that claims to be the same submission is refused. Bindings outlive the scheduler, in a

@@ -23,7 +23,7 @@ _STATES = {
 
 
 def with_standby(containers: Iterable[int], standbys: int) -> tuple[int, ...]:
-    """The containers in which a standby topology master runs, of all containers."""
+    """Those of the containers in which a standby topology master runs."""
     return tuple(sorted(containers)[1 : 1 + standbys])
 
 
@@ -52,8 +52,8 @@ def record_of(
 ) -> control_pb2.ProcessRecord:
     """The record of a container.
 
-    `started_at` is the wall time since which it acts, or 0 if it does not act; `termination_report` is its last message
-    before it ended.
+    `started_at` is the wall time at which it began to act, or 0 if it does not act; `termination_report` is its last
+    message before it ended.
     """
     failed = view.phase is Phase.FAILED
     # Between two submissions the engine does not list the container, and nothing else says why the last one ended.

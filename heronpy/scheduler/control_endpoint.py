@@ -40,7 +40,7 @@ Who = tuple[int, int]
 #: How long a restarted scheduler waits for the port of its predecessor, and the interval of its attempts.
 PORT_WAIT_S = 5.0
 PORT_AGAIN_S = 0.05
-#: With several addresses, the port must be free at each of them.
+#: Number of ports that are tried; with several addresses, a port must be free at each of them.
 PORT_TRIES = 100
 _PORT_FILE = "endpoint.json"
 #: Maximum number of messages that wait for the endpoint and for one of its peers; their largest size bounds the bytes.
@@ -81,7 +81,7 @@ class Handlers(Protocol):
 
 
 class StateHandler(Protocol):
-    """`heronpy.scheduler.state_endpoint.StateEndpoint`."""
+    """The part of `heronpy.scheduler.state_endpoint.StateEndpoint` that is needed here."""
 
     refused: int
 
@@ -97,7 +97,10 @@ class StateHandler(Protocol):
 
 
 class ControlEndpoint:
-    """Create it on the loop; `state` is None where containers reach the state manager directly. See `bind_endpoint`."""
+    """The control endpoint of one scheduler; create it on the loop, for example with `bind_endpoint`.
+
+    `state` is None where containers reach the state manager directly.
+    """
 
     def __init__(
         self,

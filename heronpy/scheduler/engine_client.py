@@ -1,7 +1,6 @@
-"""The conversation with an engine: commands first, then lists, then the reasons of waiting containers; one call at a
-time.
+"""The calls to an engine, one at a time: commands first, then lists, then the reasons of waiting containers.
 
-Its results become events of placement. An engine that is away or hangs is asked repeatedly. Commands that it did not
+The results become events of placement. An engine that is away or hangs is asked repeatedly. Commands that it did not
 take are dropped, because placement gives them again.
 """
 

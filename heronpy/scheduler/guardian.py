@@ -1,10 +1,15 @@
 """The parent of a scheduler: a tiny process that restarts the scheduler when it is killed, or hangs.
 
-Without it, a topology would end with its scheduler, which replaces all other processes. Invariants: the scheduler never
-outlives its guardian (the kernel kills it, and its fork server then ends all processes of the topology on this host);
-signals that ask the guardian to end are forwarded to the scheduler; a scheduler that exits on its own is not restarted,
-except with the exit code START_OVER, or if it failed without announcing its end after a scheduler had run; a scheduler
-is killed and replaced if its event loop has not turned for HANG_S, or has not begun to turn START_S after its start.
+Without it, a topology would end with its scheduler, which replaces all other processes.
+
+Invariants:
+- The scheduler never outlives its guardian: the kernel kills it, and its fork server then ends all processes of the
+  topology on this host.
+- Signals that ask the guardian to end are forwarded to the scheduler.
+- A scheduler that exits on its own is restarted only in two cases: its exit code is START_OVER, or it failed without
+  announcing its end and an earlier scheduler had run.
+- A scheduler is killed and replaced if its event loop has not turned for HANG_S, or has not begun to turn START_S after
+  its start.
 """
 
 from __future__ import annotations
@@ -87,7 +92,7 @@ class _Signals:
 
 
 class Pulse:
-    """The signs of life of a scheduler, from its loop to its guardian."""
+    """The pipe for a scheduler's signs of life, from its loop to its guardian."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -206,8 +211,8 @@ def _fork(run: Callable[[], int], signals: _Signals) -> int:
 
 
 def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tuple[int, bool, bool]:
-    """The wait status of the child; whether a signal asked this process to end; whether the child was killed as
-    hung.
+    """The wait status of the child, whether a signal asked this process to end, and whether the child was killed
+    because it hung.
     """
     asked = hung = False
     while True:

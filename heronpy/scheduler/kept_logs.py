@@ -95,6 +95,6 @@ def _marked(process: str, data: bytes) -> bytes:
             record = parse_line(text)
             in_record = record is not None and record.process == word(process)
         lines.append(Line(text.removeprefix(RAW), raw=not in_record).logged)
-    # Escaping may have made it longer; then only its end is kept.
+    # Escaping may have made the log longer than the limit; then only its end is kept.
     kept = b"".join(lines)
     return kept if len(kept) <= FILE_MAX_BYTES else kept[-FILE_MAX_BYTES:].partition(b"\n")[2]

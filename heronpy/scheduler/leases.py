@@ -14,7 +14,7 @@ from heronpy.engines.lease import Fencing, LeaseTimes
 def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
     """The fencing of a topology: `asked` is auto, lease, epoch or confirmation; `mode` its reliability mode.
 
-    `state_at_endpoint`: the state manager is reached through the scheduler, so both are lost together and a container
+    With `state_at_endpoint`, containers reach the state manager through the scheduler. They lose both together, so they
     cannot ask whether there is a scheduler. ConfigError if the mode's guarantee could not be kept.
     """
     known = {"auto", *(fencing.value for fencing in Fencing)}
@@ -61,7 +61,7 @@ class Grants:
         return free_at is not None and now >= free_at
 
     def free_at(self, container: int) -> float | None:
-        """When a successor may be activated if no request comes until then; None: only when the end is confirmed."""
+        """When a successor may be activated if no further request comes; None if the end has to be confirmed first."""
         if container not in self._heard:
             return 0.0
         if self._fencing is Fencing.CONFIRMATION:
@@ -82,7 +82,7 @@ class Permit:
         self._alone = alone
 
     def proved(self, asked_at: float) -> None:
-        """Record that the state manager has confirmed the permit in answer to a question of that time."""
+        """Record that the state manager has confirmed the permit in answer to a request sent at that time."""
         self._proved_at = max(self._proved_at, asked_at)
 
     def may_grant(self, received_at: float) -> bool:
@@ -90,5 +90,5 @@ class Permit:
         return received_at < self._proved_at + self._permit_s
 
     def is_alone(self, now: float) -> bool:
-        """Whether no earlier scheduler can grant anything more."""
+        """Whether no earlier scheduler can grant anything any more."""
         return self._alone or now >= self._taken_at + self._permit_s

@@ -103,7 +103,7 @@ class LedgerStore:
             self._write(draft)
 
     def become_alone(self) -> None:
-        """Record that no earlier scheduler can grant anything more; does nothing if that is recorded."""
+        """Record that no earlier scheduler can grant anything any more; does nothing if that is already recorded."""
         with self._writing:
             if not self._written.alone:
                 draft = plan_pb2.PlacementLedger.FromString(self._written.SerializeToString())
@@ -166,8 +166,9 @@ class LedgerStore:
         return tuple(Avoided(one.host, one.until - ahead_s, one.why, one.by, one.draining) for one in kept.hosts)
 
     def _recognise(self, path: str) -> None:
-        """After a version conflict, check that the other write is this scheduler's own with a lost answer; FencedError
-        otherwise.
+        """After a version conflict, check that this scheduler wrote the stored version itself, but lost the answer.
+
+        FencedError if another scheduler wrote it.
         """
         found = self._state.get(path)
         kept = _parse(found[0]) if found is not None else None

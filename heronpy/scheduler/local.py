@@ -207,7 +207,7 @@ class LocalScheduler:
         await asyncio.shield(self._kill)
         self._plan_watch.close()
         if first:
-            # Before the name is free: the next topology of this name keeps its keys in the same place.
+            # The keys are removed before the name is free, because the next topology of this name has its keys there.
             curve.remove(self._launch.working_dir)
         # A repeated kill finds nothing to remove.
         remove_state(self._state, self._launch.topology)
@@ -219,7 +219,7 @@ class LocalScheduler:
             self._reconcile()
         self._host.handle(StopAsked("kill"))
         await self._stopped.wait()
-        # The executors are gone; this ends processes that escaped them.
+        # The executors are gone; this ends their descendants that are still running.
         self._host.close()
         if self._limited:
             container_group.remove(container_group.prefix_of(self._launch.topology_id))
@@ -282,7 +282,7 @@ class LocalScheduler:
         return Command(spec.name, self._executor_module, argv, cwd=self._launch.working_dir)
 
     def _limits(self, container: int) -> tuple[str, ...]:
-        """Flags for an executor that limits itself to the requested room; empty if nothing is requested."""
+        """Flags for an executor that limits itself to the requested CPU and memory; empty if nothing is requested."""
         plan = self._plan.containers if self._plan is not None and self._limited else ()
         for one in plan:
             if one.id == container and (one.required.cpu or one.required.ram_bytes):

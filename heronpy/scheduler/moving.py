@@ -37,7 +37,10 @@ log = logging.getLogger("heronpy.scheduler")
 
 
 class Moves:
-    """Carries out moves. `handle` takes requests, `views` has the containers; `change` is set when these change."""
+    """Carries out moves.
+
+    `handle` passes events to placement, `views` returns the containers, and `change` is set when a container changes.
+    """
 
     def __init__(
         self,
@@ -121,7 +124,7 @@ class Moves:
             self._begin(host, self._carry_on(host, by, listed))
 
     async def _carry_on(self, host: str, by: str, listed: Callable[[], bool]) -> list[int]:
-        # Also while the engine does not answer, because without its list the containers on the host are unknown.
+        # Waits also while the engine does not answer: without its list, the containers on the host are unknown.
         await wait_until(listed, self._change, lambda: time.monotonic() + LISTED_S)
         self._until[host] = max(self._until[host], time.monotonic() + self._limit_s)
         try:
@@ -170,7 +173,7 @@ class Moves:
         raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {rest}, or give a longer --timeout")
 
     async def _replace(self, number: int, host: str, by: str, until: Callable[[], float]) -> tuple[str, bool]:
-        """Why a container has no successor, or "" once the successor acts; and whether the result was known in time."""
+        """Replace a container. Returns why it has no successor ("" if one acts), and whether that was known in time."""
         first = self._by_container()[number]
         before, held = first.epoch, first.submission
         self._handle(MoveAsked(number, host, by))

@@ -1,7 +1,7 @@
 """Carries out the decisions of placement: the ledger first, then commands to the engine and answers at the endpoint.
 
-Invariants: no effect after a `Persist` happens before the ledger is written; before each command the permit is proved;
-a scheduler that has lost its permit carries out nothing more. While the state manager is away, the newest command of a
+No effect after a `Persist` happens before the ledger is written. The permit is proved before each command, and a
+scheduler that has lost its permit carries out nothing more. While the state manager is away, the newest command of a
 kind for a container replaces the older ones, and the newest ledger replaces older ledgers, so the queue is bounded.
 """
 
@@ -34,9 +34,7 @@ AGAIN_S = 0.5
 
 
 class Outbox:
-    """`answer` sends answers to containers, `proved` is called when the permit was proved; `lost` ends the
-    scheduler.
-    """
+    """`answer` sends answers to containers; `prove` proves the permit; `lost` is called when the permit is lost."""
 
     def __init__(
         self,

@@ -23,11 +23,10 @@ from heronpy.storage.packages import BYTES_MAX, FILES_MAX
 log = logging.getLogger("heronpy.scheduler")
 
 PIECE_BYTES = 256 << 10
-#: How long a request to the place of packages is repeated; the second time applies at the end of a topology, when a
-#: user waits.
+#: How long a request to the place of packages is repeated; at the end of a topology, when a user waits, for REMOVE_S.
 STORE_S = 30.0
 REMOVE_S = 5.0
-#: Pieces that are read from the disk at the same time.
+#: Maximum number of pieces that are read from the disk at the same time.
 READERS_MAX = 4
 #: Requests for pieces that may wait; further requests are refused for now.
 ASKING_MAX = 200

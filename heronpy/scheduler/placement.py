@@ -4,9 +4,11 @@ The engine's list and the messages of containers at the endpoint are the truth. 
 compares them with the plan. So a lost command is given again, and a scheduler that takes over adopts the existing
 submissions: it starts with the ledger of its predecessor and waits for the first list.
 
-Invariants: at most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor
-may; submission numbers and epochs only grow, and are in the ledger before they are used; once a successor is decided
-on, its predecessor is granted nothing more; absence from a list is never an end, and no list at all ends nothing.
+Invariants:
+- At most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor may act.
+- Submission numbers and epochs only grow, and are in the ledger before they are used.
+- Once a successor is decided on, its predecessor is granted nothing more.
+- A submission does not count as ended because a list lacks it, or because there is no list.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ OWN_STALL_S = 5.0
 LIST_LATE_S = 10.0
 #: Pause before the engine is asked again to end the same submission.
 CANCEL_AGAIN_S = 10.0
-#: How long the engine has to call a submission hopeless before the container has FAILED.
+#: A container has FAILED when the engine has called its submission hopeless for this time.
 HOPELESS_S = 30.0
 
 
@@ -147,7 +149,7 @@ class Placement(PlacementFacts):
                 if self.away_since is not None:
                     return []
                 self.away_since = now
-                return [Note(f"the engine does not answer: {why}; containers run on", True)]
+                return [Note(f"the engine does not answer: {why}; containers keep running", True)]
             case Tick():
                 return []
 
@@ -159,7 +161,7 @@ class Placement(PlacementFacts):
         for number, container in self._containers.items():
             container.spec = wanted.get(number)
             if container.spec is None:
-                # If it is added again, it is a new container without this history.
+                # A container that is added again later starts without this history.
                 container.forget_past()
                 self._write(container, past=container.past(), cause=None)
         return []
@@ -234,7 +236,7 @@ class Placement(PlacementFacts):
         if not decision.restart:
             cause = decision.cause if decision.cause != reason.value else ""
             return [Note(what, True), *self._fail(container, reason, f"{cause}: {container.exit_detail}".lstrip(": "))]
-        # A submission that was told to leave may have a successor before its end is known; it counts in neither case.
+        # The end of a submission that was told to leave never counts, whether or not it already has a successor.
         container.restarts += reason is not ExitReason.PREEMPTED
         container.submit_at = now + decision.pause_s
         return [Note(what, True)]
@@ -247,8 +249,8 @@ class Placement(PlacementFacts):
             return [Fence(event.container, number, why)] if self._planned else []
         entry = container.entry
         if max(event.epoch, event.stopped) > entry.epoch and number >= entry.holder:
-            # The state manager has lost its records; or this process is no longer the scheduler, and its write will
-            # fail.
+            # Either the state manager has lost its records, or this process is no longer the scheduler. In the second
+            # case the write will fail.
             self._write(
                 container,
                 submitted=max(number, entry.submitted),
@@ -278,7 +280,7 @@ class Placement(PlacementFacts):
                     self._write(container, cause=None)
         effects: list[Effect] = [Note(f"container {container.number} on {one.host} is reporting again")] if back else []
         asked_at, held = one.cancelled_at, number == entry.holder
-        # The engine has asked it to end as well, but may be away.
+        # The engine was also asked to end it, but may be away.
         patience_s = self._limits.leave_s if self._killed_at is None else self._kill_grace_s
         if asked_at is not None and (not held or now - asked_at >= patience_s):
             return [*effects, Fence(container.number, number, "it was requested to end")]
@@ -307,7 +309,7 @@ class Placement(PlacementFacts):
             elif holder is not None:
                 holder.forced = holder.forced or event.force
                 if holder.cancelled_at is None:
-                    # also for a lost submission, because its engine may still be able to end it
+                    # A lost submission is cancelled too, because the engine may still be able to end it.
                     holder.cancelled_at = now
             self._write(container, past=container.past())
             self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user requested it")

@@ -136,7 +136,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The engine refused a submission: permanently, or temporarily; after a temporary refusal it may exist."""
+    """The engine refused a submission permanently or temporarily. After a temporary refusal, the object may exist."""
 
     container: int
     submission: int
@@ -154,7 +154,7 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True)
 class DrainEnded:
-    """All containers have been moved; or, if `failed`, not all, and the host may have containers again."""
+    """The drain has ended. If it has `failed`, containers remain on the host, which may get containers again."""
 
     host: str
     failed: bool
@@ -162,7 +162,7 @@ class DrainEnded:
 
 @dataclass(frozen=True, slots=True)
 class HostLifted:
-    """A user says that a host may have containers again."""
+    """A user says that a host may get containers again."""
 
     host: str
     by: str

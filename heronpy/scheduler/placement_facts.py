@@ -162,7 +162,7 @@ class PlacementFacts:
     def _known(self, container: Container, number: int, now: float) -> Submission:
         """The submission with that number; a submission that only the engine knows is adopted."""
         if number > container.entry.submitted:
-            # It is from before the state manager lost its records, so its number must not be used again.
+            # The state manager has lost the record of this submission, whose number must not be used again.
             self._write(container, submitted=number)
         return container.submissions.setdefault(number, Submission(number, since=now))
 

@@ -35,7 +35,7 @@ OnRequest = Callable[["Member", control_pb2.Envelope], "Message | Awaitable[Mess
 
 
 class Member:
-    """Create it on the loop, after `read_member` has read the records."""
+    """A topology in a pool; create it on the loop, after `read_member` has read the records."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class Member:
         self._plan: plan_pb2.PackingPlan | None = None
         self._archive: Archive | None = None
         self._spec: Spec | None = None
-        #: A user has killed it: it is no longer published, and is removed when none of its processes runs.
+        #: Whether a user has killed it; it is then no longer published, and is removed when its last process has ended.
         self.is_killed = False
-        #: Slots, with their epochs, that may still run it, and the map that each has to carry out first. None: not yet
-        #: removed from the specifications.
+        #: The slots and epochs that may still run the killed topology, with the number of the map that each has to
+        #: apply first. None: the topology is still in the specifications.
         self.holders: dict[tuple[int, int], int] | None = None
         self.gone = asyncio.Event()
         make_private(launch.sockets_dir)
@@ -137,7 +137,7 @@ def read_member(state: StateManager, name: str, topology_id: str) -> tuple[Launc
 
 
 def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
-    """Slots and epochs that may run containers of a topology that this map no longer publishes."""
+    """The slots and epochs that may run containers of a topology that this map no longer publishes."""
     shards = {shard_of((spec.topology_id, container), len(known.owners)) for container in spec.containers}
     owners = (known.owners[shard] for shard in shards)
     return {(one.slot, one.epoch): known.number for one in owners if one.slot}

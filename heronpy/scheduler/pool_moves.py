@@ -1,6 +1,7 @@
 """Prepares topologies for the move of their containers to other slots: see `heronpy.tmaster.operations.Move`.
 
-When a slot is ordered to drop a container, the spouts wait, and a checkpoint is complete or no tuple is in flight.
+Before a slot is ordered to drop a container, the spouts are paused, and a checkpoint is complete or no tuple is in
+flight.
 Invariant: a topology that does not get ready in time moves anyway.
 """
 
@@ -28,14 +29,14 @@ from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: For the answer of a topology, after its own limit.
+#: Additional time for the answer of a topology, beyond the time that it has to get ready.
 ANSWER_S: Final = 5.0
-#: A topology master that does something else is asked again after this.
+#: Pause before a busy topology master is asked again.
 AGAIN_S: Final = 1.0
 
 
 class PoolMoves:
-    """Make and use it on the loop; `changed` is called when a topology has become ready."""
+    """The preparations of one pool; use it on the loop. `changed` is called when a topology has become ready."""
 
     def __init__(self, state: StateManager, changed: Callable[[], None]) -> None:
         self._state, self._changed = state, changed
@@ -45,7 +46,7 @@ class PoolMoves:
     def ready(
         self, leaving: frozenset[int], specs: Mapping[str, Spec], launches: Mapping[str, LaunchSpec], shards: int
     ) -> frozenset[int]:
-        """Those of the shards that may move now; the topologies in the others are asked to get ready."""
+        """The shards of `leaving` that may move now; the topologies in the other shards are asked to get ready."""
         containers: defaultdict[str, set[int]] = defaultdict(set)
         waiting: defaultdict[int, set[str]] = defaultdict(set)
         for id_, spec in specs.items() if leaving else ():

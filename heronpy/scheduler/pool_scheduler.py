@@ -62,7 +62,7 @@ class PoolScheduler(EngineScheduler):
     def __init__(self, launch: LaunchSpec, pulse: Pulse) -> None:
         super().__init__(launch, pulse)
         self._pool_rules = PoolRules(launch.topology)
-        #: A slot that does not do what it is told is lost as one that does not speak.
+        #: A slot that does not apply the map counts as lost after the same time as a silent slot.
         self._keeper = Keeper(settings_for(launch, EngineSettings).lost_s)
         self._members: dict[str, Member] = {}
         #: Members that answer requests, also for a moment after they have left.
@@ -204,9 +204,7 @@ class PoolScheduler(EngineScheduler):
         await self._resize(pool)
 
     def _is_opening(self, topology_id: str, pool: Pool) -> bool:
-        """Whether its slots continue to run it although this scheduler, which has just taken over, does not know it
-        yet.
-        """
+        """Whether the pool has this topology, but this scheduler, which has just taken over, has not read it yet."""
         member = self._members.get(topology_id)
         is_unknown = member is None or (member.spec() is None and not member.is_killed)
         return is_unknown and topology_id in pool.members.values()

@@ -1,8 +1,9 @@
 """The scheduler of containers that run on an engine's hosts: the shell of `placement`.
 
-It lists containers, receives requests at its endpoint, decides, and carries out. Invariants: one scheduler per topology
-acts, ensured by its permit in the state manager; the engine, the state manager and the package are accessed in threads,
-so the endpoint always answers; a scheduler that ends leaves its containers running, and its successor adopts them.
+It lists containers, receives requests at its endpoint, decides, and carries out the decisions. One scheduler per
+topology acts, which its permit in the state manager ensures. The engine, the state manager and the package are accessed
+in threads, so the endpoint always answers. A scheduler that ends leaves its containers running, and its successor
+adopts them.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ log = logging.getLogger("heronpy.scheduler")
 RESTART_MAX_S = 30.0
 #: The reply must be sent before the socket is closed.
 REPLY_LINGER_S = 0.03
-#: The same for a relayed reply, because a port-forward may lose data that comes just before the end of a connection.
+#: A relayed reply gets more time, because a port-forward may lose data sent just before a connection ends.
 RELAYED_LINGER_S = 1.0
-#: Stands for the sender of a relayed request, where other requests have the name of their connection.
+#: The sender of a relayed request; the sender of other requests is the name of their connection.
 RELAYED = b"relay"
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
@@ -259,9 +260,9 @@ class EngineScheduler:
         )  # fmt: skip
 
     def end(self) -> None:
-        """End like after a signal."""
+        """End the scheduler as a signal does."""
         stays = self._placement is None or traits_of(self._setup.engine).outlives_scheduler
-        fate = "run on" if stays else "end with it"
+        fate = "keep running" if stays else "end with it"
         log.info("the scheduler was requested to end; the topology's containers %s", fate)
         self._end.set()
 
@@ -317,7 +318,7 @@ class EngineScheduler:
         self._outbox.put(effects)
         self._changed.set()
         if not self._looks:
-            # One check for all requests of a turn of the loop, because there are as many renewals as containers.
+            # All requests of one turn of the event loop share one check, because each container sends renewals.
             self._looks = True
             asyncio.get_running_loop().call_soon(self._look)
         return effects
@@ -436,7 +437,7 @@ class EngineScheduler:
         self._plan_watch.close()
         if self._state_endpoint is not None:
             self._state_endpoint.close()
-        # Before the name is free: the next topology of this name keeps its keys in the same place.
+        # The keys are removed before the name is free, because the next topology of this name has its keys there.
         curve.remove(launch.working_dir)
         await asyncio.to_thread(self.admission.remove)
         forget_port(launch.working_dir)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: For a container that a user restarts; otherwise the container itself sets the time of its last attempts.
+#: Time to leave for a container that a user restarts, if the engine sends it no message.
 _LEAVE_S = 30.0
 #: A container that avoids another one's host is submitted when that host is known, or after this time.
 APART_WAIT_S = 15.0
@@ -88,7 +88,7 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
     command = [settings.python or sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     command += ["--start-s", f"{settings.start_s:g}"]
     engine = open_engine(launch.submitted.engine, launch, launch.topology_id, command)
-    # Without a message from the engine the endpoint sends it, with the next renewal.
+    # If the engine does not tell a container to end, the endpoint does, in answer to the next renewal.
     leave_s = _LEAVE_S if traits_of(engine).tells_to_end else 0.0
     limits = PlacementLimits(
         limits_of(scheduler),

@@ -26,7 +26,7 @@ from heronpy.procs.cgroups import memory_max_bytes, pids_left
 from heronpy.procs.linux import FDS_PER_LINK, FDS_PER_PROCESS, number_in
 from heronpy.proto import plan_pb2
 
-# Of the runtime's processes, measured and rounded up.
+# The needs of the runtime's processes, measured and rounded up.
 THREADS_PER_PROCESS = 6
 RAM_PER_PROCESS = 16 << 20
 PORT_MAX = 65535
@@ -128,7 +128,7 @@ def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
     check(plan, limits)
     executor = settings_for(launch, ExecutorSettings)
     security = settings_for(launch, SecuritySettings)
-    # The value "host" is for several hosts; here it means the address on which all processes listen.
+    # On one host, the value "host" means the address on which all processes listen.
     check_ports(plan, page_host(executor.metrics_host, "", security.bind_host), executor.metrics_port)
     check_address(security)
     if launch.needs_spark:
@@ -142,16 +142,17 @@ def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
 
 
 def check_asked(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
-    """ConfigError when the topology asks for more memory than this host has; sizes that are assumed do not count."""
+    """ConfigError when the topology requests more memory than this host has; default sizes do not count."""
     asked = {container.id: container.required.ram_bytes for container in plan.containers}
     total = sum(asked.values())
     if limits.ram_all_bytes is None or total <= limits.ram_all_bytes:
         return
     largest = max(asked, key=lambda number: asked[number])
     raise ConfigError(
-        f"{counted(len(asked), 'container')} request {format_bytes(total)} of memory, container {largest} the most,"
-        f" {format_bytes(asked[largest])}, but this host has {format_bytes(limits.ram_all_bytes)}; lower"
-        " topology.component.rammap, topology.container.ram.requested or topology.container.max.ram.hint"
+        f"{counted(len(asked), 'container')} request {format_bytes(total)} of memory"
+        f" ({format_bytes(asked[largest])} for container {largest} alone), but this host has"
+        f" {format_bytes(limits.ram_all_bytes)}; lower topology.component.rammap, topology.container.ram.requested or"
+        " topology.container.max.ram.hint"
     )
 
 

@@ -57,8 +57,9 @@ Send = Callable[[endpoint_pb2.StateChanged], object]
 
 
 class StateEndpoint:
-    """Create it on the loop that calls it. Call `tick` at least every `state_records.TICK_MAX_S`, better twice a
-    second.
+    """The state that is served to a topology's containers; create it on the loop that calls it.
+
+    Call `tick` at least every `state_records.TICK_MAX_S`, better twice a second.
     """
 
     def __init__(

@@ -214,7 +214,7 @@ class StateRecords:
         if what == "close":
             self._sessions.pop(number, None)
             return self.sweep()
-        raise StateError("the control endpoint does not know this call; is the container from another release?")
+        raise StateError("the control endpoint does not know this call; install the same heronpy release on all hosts")
 
     def seen(self, number: int) -> endpoint_pb2.StateAnswer:
         """The number of changes of each node that a session watches, as the answer to its heartbeat."""
@@ -336,7 +336,7 @@ class StateRecords:
         ]
 
     def sweep(self) -> Steps:
-        """Remove what is `left`."""
+        """Remove the nodes and locks that `left` returns."""
         left, has_removed = self.left(), False
         for path in left:
             if path in self._locks:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from heronpy.pools.shards import BUCKETS
 from heronpy.statemgr import paths
 
-#: The sessions of the user's clients, in place of the number of a container.
+#: Stands for the number of a container in the sessions of the user's clients.
 CLIENT: Final = (1 << 32) - 1
 #: Answers up to this size do not count: their number is bounded by the queue of their connection.
 SMALL_MAX_BYTES: Final = 256 << 10
@@ -92,7 +92,7 @@ class PoolRules:
 
 
 class ClientRules:
-    """Rights of the user's commands on other hosts: they read, and announce their operations; processes write."""
+    """Rights of the user's commands on other hosts: they read, and announce their operations; they write no nodes."""
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
@@ -107,7 +107,7 @@ class ClientRules:
             paths.launch,
             paths.submission,
             paths.operation,
-            # Jobs, whose commands change the topology.
+            # Commands read them for a topology that belongs to a job.
             paths.job,
             paths.totals,
             paths.events,

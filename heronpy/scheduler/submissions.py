@@ -16,7 +16,7 @@ from heronpy.scheduler.placement_events import ContainerSpec, ContainerView, Ent
 ABSENT_LISTS = 2
 #: A list may lack a submission until this time after it was made.
 SETTLE_S = 10.0
-#: Number of ended submissions that are remembered, so that a late message of one is not mistaken for news.
+#: Number of ended submissions that are remembered, so that their late messages are recognised.
 ENDED_MAX = 64
 
 
@@ -50,7 +50,7 @@ class Submission:
     leaving: bool = False
     #: A user wants to move it away from its host, and it may stay if no other host has room.
     moving: bool = False
-    #: When this scheduler asked for its end: first and last time.
+    #: When this scheduler first and last asked for its end.
     cancelled_at: float | None = None
     cancel_said_at: float | None = None
     #: The last epoch in which it reported to act, and the highest epoch in which it has stopped.
@@ -86,7 +86,7 @@ class Submission:
         return self.heard_at is not None and now - self.heard_at <= within_s
 
     def show(self, seen: Seen, now: float) -> None:
-        """A list shows it, and it has not certainly ended."""
+        """Record that a list shows it, and that its end is not confirmed."""
         self.missed = self.missed_any = 0
         self.engine_id, self.words, self.avoid = seen.engine_id, seen.words, seen.avoid
         self.waits, self.pinned = seen.waits, seen.pinned
@@ -100,13 +100,13 @@ class Submission:
         self.unstarted = seen.hopeless or (self.unstarted and seen.phase is not EnginePhase.RUNNING)
 
     def miss(self, asked_at: float, others: bool) -> None:
-        """A list does not show it; `others`: the list shows other submissions."""
+        """Record that a list does not show it; `others` says whether the list shows other submissions."""
         if asked_at >= self.since + SETTLE_S:
             self.missed_any += 1
             self.missed += others
 
     def is_absent(self, now: float, lost_s: float, awake_since: float) -> bool:
-        """Whether enough lists do not show it. Empty ones prove little, so they need a long silence as well."""
+        """Whether enough lists do not show it. Empty lists prove little, so they count only after a long silence."""
         if self.missed >= ABSENT_LISTS:
             return True
         return self.missed_any >= ABSENT_LISTS and now - self.known_at(awake_since) >= lost_s
@@ -124,11 +124,11 @@ class Container:
     ended: list[int] = field(default_factory=list)
     #: It is not submitted again before this time.
     submit_at: float = 0.0
-    #: Since when it waits for the hosts of the containers that it avoids.
+    #: When it began to wait for the hosts of the containers that it avoids.
     apart_since: float | None = None
     #: It has waited long enough for a host apart from the avoided ones, and now accepts one of those.
     beside: bool = False
-    #: No other host has room: hosts that it may use although they are avoided, and any host instead of a chosen one.
+    #: If no other host has room: the avoided hosts that it may use, and whether any host may replace a chosen one.
     spared: set[str] = field(default_factory=set)
     anywhere: bool = False
     #: Why its last move was given up.
@@ -185,7 +185,7 @@ class Container:
         self.exit_reason, self.exit_detail = None, ""
 
     def count_loss(self) -> None:
-        """Count a restart of its tasks: if their host was lost, no end was confirmed and counted."""
+        """Count a restart of its tasks after their host was lost, because then no confirmed end was counted."""
         cause = self.entry.cause
         if self.entry.holder and cause is not None and cause.reason is ExitReason.LOST_HOST:
             self.restarts += 1
@@ -240,7 +240,8 @@ class Container:
         if phase is Phase.STANDBY:
             words = ""  # the engine lists it as running
         if phase is Phase.STANDBY and fencing is Fencing.CONFIRMATION and holder not in (None, shown):
-            words = f"it waits until the end of submission {entry.holder} is confirmed, or restart it with --force"
+            waits = f"it waits until the end of submission {entry.holder} is confirmed"
+            words = f"{waits}; heron restart --force does not wait"
         return ContainerView(
             self.number,
             phase,

@@ -31,10 +31,10 @@ log = logging.getLogger("heronpy.scheduler")
 
 #: The folder of ended runs, below the working folder.
 ENDED = "ended"
-#: How long a file is kept, the bytes that the files of a cluster may have on this host, and the number of files of a
-#: name that are kept longer.
+#: How long a file is kept, the bytes that the files of a cluster may have on this host, and the number of newest files
+#: of each name that are kept longer.
 KEPT_S, KEPT_BYTES, ENDED_MAX = 7 * 24 * 3600.0, 1 << 30, 5
-#: The reason of the event for a failure.
+#: The reason in the event that records a failure.
 FAILED = "failed"
 SPARK_MAX_BYTES = 1 << 20
 
@@ -196,7 +196,7 @@ def remove_state(state: StateManager, topology: str) -> None:
 
 
 def remove_sockets(folder: str) -> None:
-    """Delete the folder of the sockets, if it looks like ours."""
+    """Delete the folder of the sockets, if it looks like one of heronpy's folders."""
     parent = os.path.basename(os.path.dirname(os.path.normpath(folder)))
     if parent == f"heron-{os.getuid()}":
         shutil.rmtree(folder, ignore_errors=True)

@@ -87,7 +87,7 @@ def test_a_dead_topology_can_be_read_and_removed(heron: Heron) -> None:
     for process in heron.processes():
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    fix = "run 'heron kill local wc' to remove what is left"
+    fix = "run 'heron kill local wc' to remove its records"
     for words in (
         ("status",),
         ("metrics",),

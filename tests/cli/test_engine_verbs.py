@@ -422,7 +422,7 @@ def test_an_update_to_what_fits_no_host_changes_nothing(
 def test_an_update_tells_which_container_outgrows_its_room(placed: FakeTopology, sized: Sized, heron: Heron) -> None:
     done = heron("update", "local", "wordy", "--component-parallelism", "count:3")
     assert done.code == exits.OK and "Successfully updated" in done.out, done
-    assert "container 1 now asks for" in done.err and "heron restart local wordy 1 --force" in done.err
+    assert "container 1 now requests" in done.err and "heron restart local wordy 1 --force" in done.err
     sized.deaf = True  # of what asks for less the engine is not asked
     done = heron("update", "local", "wordy", "--component-parallelism", "count:1")
     assert (done.code, done.err) == (exits.OK, "")

@@ -185,9 +185,9 @@ def test_list_and_check_say_what_is_taken_for_a_copy(
     wait_for(lambda: one.drive() or shown(ledger).published_units, PATIENCE_S, "a unit")
     wait_for(lambda: one.drive() or not shown(ledger).units, PATIENCE_S, "all units")
     list_pipelines(ledger, False)
-    assert "; 1 file not read, because considered a copy of another file" in capsys.readouterr().out
+    assert "; 1 file skipped as a copy of another file" in capsys.readouterr().out
     check_pipeline("lines", table, ledger, False)
-    assert "; 1 file not read, because considered a copy of another file" in capsys.readouterr().out
+    assert "; 1 file skipped as a copy of another file" in capsys.readouterr().out
     assert check(ledger, "lines", table).copies == 1
     assert numbers(tmp_path / "table") == Counter(range(20))
 

@@ -126,9 +126,7 @@ def test_a_pool_in_which_jobs_should_run_is_neither_deleted_nor_made_too_small_n
     submitted(state, tmp_path, "small", this_host(), program=SLOT, engine="local")
     state.create(paths.scheduler("small"), plan_pb2.SchedulerLocation(topology="small").SerializeToString())
     store = make_job(state, given={"parallelism": {"work": 7}, "place": {"pool": "small"}})
-    with pytest.raises(
-        ClusterError, match=r"pool 'small' is the place of job 'Day'; stop each .* heron job stop local Day"
-    ):
+    with pytest.raises(ClusterError, match=r"pool 'small' is set for job 'Day'; stop each .* heron job stop local Day"):
         verbs.delete(Target("local"), "small", Common())
     with pytest.raises(RequestError, match="1 slot is too few for pool 'small': job 'Day' would be stopped"):
         verbs.resize(Target("local"), "small", 1, Common())

@@ -48,7 +48,7 @@ def test_more_memory_than_there_is_cannot_be_asked_for() -> None:
     with pytest.raises(ConfigError) as caught:
         resources.check_asked(plan, resources.Limits(None, None, None, 8 << 30))
     assert str(caught.value).startswith(
-        "3 containers request 9GB of memory, container 2 the most, 6GB, but this host has 8GB; lower topology."
+        "3 containers request 9GB of memory (6GB for container 2 alone), but this host has 8GB; lower topology."
     )
     assert (resources.limits_of_host().ram_all_bytes or 0) > (1 << 28)
 

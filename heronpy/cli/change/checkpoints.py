@@ -3,9 +3,9 @@
 Reading verbs work on folders and need no running topology. Changes to the checkpoints of a running topology go
 through its topology master, because only the topology master knows what is in progress.
 
-No file is deleted that another checkpoint needs. The topology master deletes checkpoints of the current run; this
-module deletes all others. Shared files are deleted when no checkpoint of their folder names them any more. They stay
-when the metadata of a remaining checkpoint cannot be read.
+A file that another checkpoint needs is never deleted. The topology master deletes checkpoints of the current run; this
+module deletes all others. Shared files are deleted when no checkpoint of their folder names them any more. No shared
+file is deleted while the metadata of a remaining checkpoint cannot be read.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class View:
         return rows
 
     def _passed(self, record: checkpoint_pb2.CheckpointRecord) -> bool:
-        """Whether a checkpoint without files is intact: it completed, or was retired, since the listing."""
+        """Whether a checkpoint whose files were not listed is intact: it was completed or retired after the listing."""
         if catalogue.at_place(place_of(record.location)):
             return True
         with suppress(HeronError):

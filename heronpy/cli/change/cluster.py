@@ -60,7 +60,7 @@ def check(target: Target, no_container: bool, as_json: bool, common: Common) -> 
 
 
 def manifest(target: Target, nodes: bool, common: Common) -> None:
-    """Print the objects as YAML; raises a Failure for a cluster on another engine."""
+    """Print the objects as YAML; raises a Failure for a cluster that is not on Kubernetes."""
     import yaml
 
     from heronpy.engines.kubernetes.submit_host import TEMPLATE, SubmitHost
@@ -95,7 +95,7 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
 
 
 def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> None:
-    """Ask the scheduler of each topology; raises a Failure if one cannot be asked, or none avoids the host to lift."""
+    """Ask all schedulers; raises a Failure if one does not answer, or if none avoids the host to lift."""
     session = Session(target, common, warn=warning)
     names = [one.topology for one in session.topologies() if session.engine_of(one.topology)]
     failed, avoided, lifted = False, list[dict[str, Any]](), list[str]()
@@ -134,7 +134,7 @@ def _how_long(one: dict[str, Any]) -> str:
 
 
 def access(target: Target, install: bool, common: Common) -> None:
-    """Print this host's access, or install what another host has printed."""
+    """Print this host's access, or install the access that another host has printed."""
     Records(target, common).check_cluster()
     cluster = target.cluster
     if not install:
@@ -184,7 +184,7 @@ def init(name: str, engine: str, config_path: str | None) -> None:
 
 
 def _write(folder: Path, values: dict[str, dict[str, SettingValue]], notes: dict[str, list[str]]) -> None:
-    """Write all rooms; the folder gets its name last, so that an incomplete cluster is never found."""
+    """Write all rooms into a hidden folder, and then rename it, so that an incomplete cluster is never found."""
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     make_folders(draft)
     host = socket.gethostname()

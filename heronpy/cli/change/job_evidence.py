@@ -33,7 +33,7 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
     if record is not None:
         with report.minutes(store, target.cluster, job, _scaler_at(session)):
             count = _write(record, recorded_since(minutes_of(target.cluster, job), 0.0))
-        say(f"{counted(count, 'look')} at job {job} written to {record}; see heron job replay {record}")
+        say(f"{counted(count, 'measurement')} of job {job} written to {record}; see heron job replay {record}")
         return
     found, log = report.evidence(store, job), store.log(job)
     for name, one in found["components"].items():

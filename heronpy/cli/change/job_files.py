@@ -19,7 +19,7 @@ from heronpy.jobs.documents import check_by_hand, keys, name_of
 from heronpy.jobs.merge import Change, Entry
 
 FILE_BYTES_MAX: Final = 1 << 20
-#: Of keys without a default value that do not concern the program.
+#: What `heron job schema` shows as the default of keys that have no default value and do not concern the program.
 _DEFAULTS: Final = {
     "scale.max.COMPONENT": "none, so the component is not scaled",
     "scale.min.COMPONENT": "1",
@@ -126,7 +126,7 @@ def _parsed(content: bytes, name: str) -> list[Any]:
 
 
 def _once(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A map of these keys and values; ConfigError for a duplicate key."""
+    """A dict of these keys and values; ConfigError for a duplicate key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))

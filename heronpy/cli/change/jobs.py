@@ -45,20 +45,20 @@ from heronpy.scaling.decisions import lag_text, rate_text
 from heronpy.scaling.history import remove_history
 
 DECISIONS_SHOWN: Final = 5
-#: Number of dots in a key after which its last part begins, which may itself contain dots.
+#: The last part of a key may contain dots; this number of dots comes before that part.
 _DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
-#: Variables with folders that systemd passes to a manager from this environment.
+#: Variables of this environment that name folders; the systemd unit passes them to the manager.
 UNIT_VARIABLES: Final = ("HERON_CONF", "HERON_CONFIG_HOME")
 START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
 CHANGES_SHOWN: Final = 5
-#: The scaler looks once a minute; `show` says how old older figures are.
+#: The scaler measures once a minute; `show` prints the age of figures that are older than this.
 STALE_S: Final = 180.0
 
 
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
-    """The cluster, and its jobs."""
+    """The session of a cluster, and the store of its jobs."""
     session = Session(target, common)
     try:
         read_base(session.conf_dirs(), target.cluster)
@@ -130,7 +130,7 @@ def _change(
     common: Common,
     proved: bool = True,
 ) -> None:
-    """Edit a layer by a function of the store, the job and the version read, and wait for the effect."""
+    """Change a layer with `edit`, which gets the store, the job and the current version; then wait for the effect."""
     check_by_hand(layer)
     session, store = opened(target, common)
     before = store.get(job)
@@ -178,7 +178,7 @@ def _parsed(word: str) -> tuple[Path, Any]:
 def say_outcome(session: Session, store: Store, job: str, timeout_s: float, proved: bool = True) -> None:
     """Wait until the topology matches its job, and say so; ClusterError when the change was given up or undone.
 
-    Unless it is to be `proved`, the wait ends when the topology has started.
+    With `proved`, the wait ends when the job is IN_SYNC; without it, when the topology has started.
     """
     begun, told = time.monotonic(), ""
     while True:
@@ -206,7 +206,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
     mine = running.tried == pairs_of(desired_of(store, job, running)[0])
     if not mine or running.state == "UNDOING":
         return False, plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
-    # A released job waits no longer.
+    # A WAITING job that a user has released is retried at once.
     if running.state == "QUARANTINED" or (running.state == "WAITING" and waits(running, time.time())):
         after = "" if running.state == "QUARANTINED" else "; the manager tries again"
         raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
@@ -339,8 +339,9 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
-    """Start the syncer unless one is active; it starts a scaler when a job needs one. Returns whether it was
-    started.
+    """Start the syncer unless one is active; returns whether it was started.
+
+    The syncer starts a scaler when a job needs one.
     """
     if acting_of(session.state) is not None:
         return False
@@ -355,7 +356,7 @@ def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
 
 
 def _unit(session: Session, properties: Iterable[str]) -> str:
-    """The template of systemd for units that run the processes of the manager in the foreground."""
+    """The systemd template of units that run the processes of the manager in the foreground."""
     name = f"heron-manager-{session.target.cluster}"
     given = {key: str(absolute(os.environ[key])) for key in UNIT_VARIABLES if os.environ.get(key)}
     given = {"HERON_HOME": str(heron_home()), "PYTHONPATH": child_environment({}).get("PYTHONPATH", ""), **given}

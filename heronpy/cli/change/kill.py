@@ -45,7 +45,8 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
         warning(unseen(topology, outcome.unseen_host))
     elif not outcome.by_scheduler:
         ended = f" and {counted(outcome.ended_on_engine, 'container')}" if outcome.ended_on_engine else ""
-        say(f"The scheduler of '{topology}' was not running; stopped {outcome.processes_killed} left processes{ended}")
+        killed = f"{outcome.processes_killed} remaining processes{ended}"
+        say(f"The scheduler of '{topology}' was not running; stopped {killed}")
     say(f"Successfully killed topology '{topology}'")
     where = f" of host {outcome.unseen_host}" if outcome.unseen_host else ""
     if outcome.files_on:

@@ -33,12 +33,12 @@ def restart(
     common: Common,
 ) -> None:
     """Restart the named part through the topology master or, if there is none, through the scheduler."""
-    # The end of the sentence is from a process of the topology.
+    # The text comes from a process of the topology.
     say(clean(restarting.restart(Session(target, common), topology, what, task, component, timeout_s, force)))
 
 
 def check_engine(session: Session, topology: str, verb: str) -> str:
-    """Kind of the engine of a topology that must exist; a Failure for one of this machine."""
+    """The kind of the topology's engine; raises a Failure when the topology does not exist or has no engine."""
     session.find(topology, pools=True)
     engine = session.engine_of(topology)
     if not engine:

@@ -130,7 +130,7 @@ def delete(target: Target, pool: str, common: Common) -> None:
     left = jobs_of(Store(session.state), pool)
     if left and (known is None or not known.members):  # topologies in it are refused below
         raise ClusterError(
-            f"pool '{pool}' is the place of {_jobs(left)}; stop each of them first: heron job stop {target} {left[0]};"
+            f"pool '{pool}' is set for {_jobs(left)}; stop each of them first: heron job stop {target} {left[0]};"
             f" or move it: heron job set {target} {left[0]} place.pool=OTHER"
         )
     pools.delete(session, pool, waits=say)

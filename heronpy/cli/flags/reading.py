@@ -50,7 +50,7 @@ class Reading(click.Command):
         return [clusters[0], *args]
 
     def _refuse(self, ctx: click.Context, words: list[str], clusters: list[str]) -> None:
-        """Raise a UsageError when a word is missing that may be the cluster."""
+        """Raise a UsageError when a word that may be the cluster is missing."""
         wanted = sum(argument.required or argument.name == "topology" for argument in self._arguments())
         known = ", ".join(clusters)
         if not words:

@@ -105,7 +105,7 @@ def _print(sides: list[_Side], found: list[Compared]) -> None:
     runs = [side.run for side in sides if side.run is not None]
     boundaries = {run.batch.boundary for run in runs if run.batch is not None}
     if len(boundaries) > 1:
-        warning("the runs have not read the same input; submit one run with --as, to give it the input of the other")
+        warning("the runs have not read the same input; for the same input, submit with --mode batch --as RUN")
     if runs:
         print_table(("", *(side.name for side in sides)), list(zip(_FIGURES, *map(_figures, sides))))
     for one in found:

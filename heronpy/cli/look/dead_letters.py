@@ -76,7 +76,7 @@ async def _show(
 
 
 def _point_to_units(session: Session, topology: str) -> None:
-    """Mention the other verb: bytes of logs that never became a tuple have their own records."""
+    """Mention `heron units bad`, which lists the bytes of logs that never became a tuple."""
     try:
         pipelines = pipelines_of(session.topology(topology))
     except ClusterError:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from heronpy.cli.look import evidence as packing
 
 LOOK_S = 5.0
-#: How long other verbs wait for the diagnosis, which is an extra there.
+#: How long verbs other than `heron doctor` wait for the diagnosis.
 ASIDE_S = 1.0
 #: Fields of a finding in JSON.
 FINDING = ("verdict", "sentence", "next", "component", "task", "figures", "names", "host", "scope")
@@ -185,7 +185,8 @@ def seen(signals: Signals) -> list[str]:
             f" queue {format_bytes(task.queue_bytes)}"
         )
     for host in signals.hosts:
-        found.append(f"{host.name}: {host.used:.1f} of {host.cores} cores in use, {host.own:.1f} of them here")
+        cores = f"{host.used:.1f} of {host.cores} cores in use, {host.own:.1f} of them by this topology"
+        found.append(f"{host.name}: {cores}")
     if signals.unanswered:
         found.append(f"the topology master did not answer in time: {', '.join(signals.unanswered)}; try again")
     elif not signals.events_known:

@@ -1,4 +1,4 @@
-"""One file with all information about a topology, for finding out why it is slow.
+"""One file with all the information that is needed to find out why a topology is slow.
 
 The file has JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
 findings, events, status, exceptions, settings and the ends of the logs. Everything is redacted before it is written.
@@ -88,7 +88,7 @@ class NewFile:
 
 
 def look_line(signals: Signals, at: float) -> str:
-    """One measurement, redacted. `of_key` and the limit of a component with such a name are not secrets, and stay."""
+    """One measurement with redacted texts. A field whose name contains `key` is a figure, not a secret."""
     found = {"at": round(at, 1), "signals": redacted_texts(recording.to_json(signals))}
     return json.dumps(found, separators=(",", ":"))
 
@@ -142,7 +142,7 @@ def _settings(session: Session, name: str) -> dict[str, Any]:
         found = [*(spout.comp for spout in topology.spouts), *(bolt.comp for bolt in topology.bolts)]
         parts = [("", topology.topology_config), *((component.name, component.config) for component in found)]
         for component, config in parts:
-            # Values that are not text are the user's objects.
+            # A value that is not text is an object of the user, and is left out.
             configs[component] = {item.key: item.value if item.HasField("value") else "(object)" for item in config.kvs}
     return {
         "release": submitted.release,

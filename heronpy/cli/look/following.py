@@ -78,13 +78,13 @@ class EndWatch:
 
 
 class _Once:
-    """Drops duplicates across folders: the end of a container's log also comes from the folder where it is kept."""
+    """Drops duplicates across folders: the end of a container's log is also in the folder of kept logs."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, float, str], Path] = {}
 
     def take(self, folder: Path, name: str, record: Record) -> bool:
-        """Whether the record is new; a record that one folder has twice was written twice."""
+        """Whether the record is new. Equal records of one folder are different records."""
         first = self._known.setdefault((name, record.when, record.text), folder)
         if len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]

@@ -71,7 +71,7 @@ async def _find(
 
 
 def _as_text(match: Match, context: int) -> str:
-    """The line as it is in the file, with the time and process of its record; context as in grep."""
+    """The line as it is in the file, with the time and process of its record; context is shown as by grep."""
     hit = match.hit
     if context:
         before = [f"{hit.process}- {line}" for line in hit.before]
@@ -130,7 +130,7 @@ def show_logs(
             stack.callback(stopped.set)
             mirror.copy()
             if not _files(folders) and not log_processes(copies):
-                session.check_here(running, f"its logs are, in {folder}")
+                session.check_here(running, f"its logs are in {folder}")
             if lacking := not_reached(session, running):
                 warning(lacking)
             folders.append(copies)
@@ -170,7 +170,7 @@ def show_past_logs(
 def submitted_at(session: Session, topology: str) -> float | None:
     """When the topology, or the last one of its name, was submitted; None if unknown.
 
-    The files may also hold the logs of earlier ones.
+    The files may also hold the logs of earlier topologies of that name.
     """
     record = session.record(topology) or last_ended(session, topology)
     return record.submitted_at or None if record is not None else None

@@ -22,7 +22,7 @@ from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.views.traces import Trace, TraceSpan
 
 TIMEOUT_S = 10.0
-#: Traces of one request.
+#: Maximum number of traces in one request.
 CHUNK = 100
 _PATH = "/v1/traces"
 #: The first variable that is set is used: comma-separated `name=value` with percent-encoded values.

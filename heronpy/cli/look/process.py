@@ -47,7 +47,7 @@ def show_heap(
     announced = clean(pause_text(process.name, limit_s)) + size
     if not yes:
         if not sys.stdin.isatty():
-            raise exits.Failure(f"{announced}; say --yes to do it", exits.USAGE)
+            raise exits.Failure(f"{announced}; add --yes to confirm", exits.USAGE)
         click.confirm(f"{announced}. Continue?", abort=True, err=True)
     elif not as_json:
         say(announced)

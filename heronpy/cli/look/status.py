@@ -153,7 +153,7 @@ def _status_json(
 
 
 def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> dict[str, Any]:
-    """What the engine's scheduler knows of a container, without the engine's name of its host."""
+    """The scheduler's facts on a container of an engine; its host becomes `engine_host`."""
     found = [one for one in placed.containers if containers.number_of(one) == container] if placed is not None else []
     if not found:
         return {}
@@ -303,7 +303,7 @@ def _show_placed(placed: control_pb2.ContainersReply, executors: Mapping[int, co
     if placed.killing:
         say("The topology was killed, and its containers are being ended; run 'heron kill' again to finish")
     if placed.engine_away:
-        runs_on = "" if placed.killing else "; containers run on"
+        runs_on = "" if placed.killing else "; the containers keep running"
         say(f"The engine does not answer {clean(placed.engine_away)}{runs_on}")
     for text in containers.texts(placed.containers, time.time()):
         say(clean(text))

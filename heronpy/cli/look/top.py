@@ -111,7 +111,7 @@ def _full_screen(session: Session, topology: str, interval_s: float) -> None:
 
 
 def _end_look_s(watched_s: float) -> float:
-    """After how long to look for the end again: a topology that has run only briefly may end soon."""
+    """Seconds until the next check for the end; short at first, because a topology may run only briefly."""
     return min(END_LOOK_S, max(0.02, 0.1 * watched_s))
 
 
@@ -171,7 +171,7 @@ def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
 
 
 def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
-    """The lines above the table: topology, diagnosis, checkpoints, what holds it back, and what is down."""
+    """The lines above the table: topology, diagnosis, checkpoints, its bottleneck, and the processes that are down."""
     lines = [
         f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
         f"  physical plan {status.plan_version}"

@@ -64,7 +64,7 @@ def _print(session: Session, found: list[dict[str, Any]]) -> None:
             say_wrapped(f"'{clean(row['name'])}': {clean(text)}", 2)
         if row["state"] == DEAD:
             where = f"{session.target} {clean(row['name'])}"
-            say(f"'{clean(row['name'])}' is dead; run 'heron kill {where}' to remove what is left")
+            say(f"'{clean(row['name'])}' is dead; run 'heron kill {where}' to remove its records")
 
 
 def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:

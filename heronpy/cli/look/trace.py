@@ -23,7 +23,7 @@ TRACES_MAX = 1000
 #: Timeout for the figures, which may cover a thousand traces.
 ASK_S = 10.0
 WIDTH = 48
-#: Part of a tuple's way to the letter that draws it; letters work without colours.
+#: The letter that draws each part of a tuple's way; letters need no colours.
 LETTERS = {"batch": "b", "queue": "q", "wire": "w", "in-queue": "i", "process": "P", "ack": "a"}
 NOTES = {
     "ends": "",
@@ -90,7 +90,7 @@ def wire_note(span: TraceSpan) -> str:
         return ""
     if span.error_s is None:
         return "at least this long: the time on the wire between the hosts is unknown"
-    return f"between hosts the wire is +- {format_duration(span.error_s)}"
+    return f"the time on the wire between the hosts is exact to +- {format_duration(span.error_s)}"
 
 
 def bar(span: TraceSpan, total_s: float, width: int) -> str:
@@ -157,7 +157,7 @@ def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms
 
 
 def _under_way(number: int) -> str:
-    """The sentence about tuples that have not finished; they may be the slowest, but are in no figure."""
+    """The sentence about unfinished tuples, which may be the slowest ones but are not part of the figures."""
     tuples, where = ("1 traced tuple has", "is") if number == 1 else (f"{number:,} traced tuples have", "are")
     return (
         f"{tuples} not arrived everywhere yet, or {where} in a call; the figures above do not include that time. A slow"

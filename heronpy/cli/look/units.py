@@ -195,11 +195,7 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
         why = ", ".join(f"{format_bytes(size)} {reason}" for reason, size in reasons.items() if size)
         gone = f"; {format_bytes(left)} could not be compared: {why}" if left else ""
         later = f"; {format_bytes(found.bytes_waiting)} are not in the table yet" if found.bytes_waiting else ""
-        copies = (
-            f"; {counted(found.copies, 'file')} not read, because considered {_copies(found.copies)}"
-            if found.copies
-            else ""
-        )
+        copies = f"; {counted(found.copies, 'file')} skipped as {_copies(found.copies)}" if found.copies else ""
         bad = f"{format_bytes(found.bad_bytes)} of bad ranges left out: heron units bad"
         later += f"; {bad}" if found.bad_bytes else ""
         say(f"{verdict}: {units}, {format_bytes(found.bytes)} compared{later}{gone}{copies}")
@@ -302,7 +298,7 @@ def _sentences(figures: Figures) -> Iterator[str]:
     if figures.unfinished_bytes:
         yield f"{format_bytes(figures.unfinished_bytes)} of unfinished last lines wait for their end"
     if figures.copies:
-        yield f"{counted(figures.copies, 'file')} not read, because considered {_copies(figures.copies)}"
+        yield f"{counted(figures.copies, 'file')} skipped as {_copies(figures.copies)}"
     if figures.bad_ranges:
         yield f"{counted(figures.bad_ranges, 'bad range')} of {format_bytes(figures.bad_bytes)}: heron units bad"
     for state in ("mutated", "late"):

@@ -63,17 +63,17 @@ def list_profiles() -> None:
 
 # `output` has the flags that all of these share: --repeat, --against, --out and --cluster.
 def startup(tasks: int, containers: int | None, **output: Any) -> int:
-    """Submit, restart, kill and idle tasks."""
+    """Measure submit, restart, kill and idle tasks."""
     return _measure(lambda where, repeat: run_startup(where, tasks, containers, repeat, say), **output)
 
 
 def checkpoint(keys: int, value_bytes: int, store: Path | None, **output: Any) -> int:
-    """Checkpoints of one task's large state."""
+    """Measure checkpoints of one task's large state."""
     return _measure(lambda where, repeat: run_checkpoint_state(keys, value_bytes, store, repeat, say), **output)
 
 
 def control_plane(containers: int, tasks: int, **output: Any) -> int:
-    """A topology too large for one machine, simulated."""
+    """Measure a simulated topology that is too large for one machine."""
     return _measure(lambda where, repeat: run_control_plane(containers, tasks, repeat, say), **output)
 
 
@@ -111,7 +111,7 @@ def batch_straggler(workers: int, **output: Any) -> int:
 
 
 def _bytes(text: str, flag: str = "--bytes") -> int:
-    """An amount above 0."""
+    """Parse an amount of bytes above 0."""
     if (size := parse_bytes(text)) < 1:
         raise ConfigError(f"{flag} is {text!r}; give an amount above 0, such as 64MB")
     return size
@@ -141,7 +141,7 @@ def profile(
 def _measure(
     measure: Callable[[Any, int], dict[str, Any]], repeat: int, against: Path | None, out: Path, target: Target
 ) -> int:
-    """Run, print, write; 1 when a check failed."""
+    """Run the profile, print the result and write it; raises a Failure when a check has failed."""
     before = results.read(against) if against is not None else None
     with interruptible(), cluster(str(target) if target is not None else None) as where:
         result = measure(where, repeat)
@@ -163,7 +163,7 @@ _STYLES = {"better": "green", "worse": "red", "same": "dim"}
 
 
 def print_result(to: Console, result: dict[str, Any], before: dict[str, Any] | None = None) -> None:
-    """Everything about one result document."""
+    """Print a result document, with the ratios to an earlier result if one is given."""
     host, last = result["host"], result["runs"][-1]
     shown_options = ", ".join(
         f"{key} {json.dumps(value) if isinstance(value, dict) else value}"
@@ -222,4 +222,4 @@ def _print_comparison(to: Console, now: dict[str, Any], before: dict[str, Any]) 
     _print_table(to, ["against the earlier run", "before", "now", "ratio", ""], rows)
     slower = now["calibration"]["loop_s_per_million"] / before["calibration"]["loop_s_per_million"]
     if abs(slower - 1) > 0.05:
-        to.print(Text(f"  the machine itself was {slower:.2f} times as slow as then", style="yellow"))
+        to.print(Text(f"  the machine itself was {slower:.2f} times as slow as in the earlier run", style="yellow"))

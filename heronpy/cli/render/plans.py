@@ -34,7 +34,7 @@ def show_physical(plan: plan_pb2.PhysicalPlan, coloured: bool = False) -> None:
 
 
 def _cpu(count: float) -> str | None:
-    """None when the topology requests nothing."""
+    """The requested cores; None when the topology requests none."""
     return f"{count:g}" if count else None
 
 

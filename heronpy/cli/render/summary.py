@@ -342,7 +342,7 @@ def ready(status: control_pb2.StatusReply) -> bool:
 
 
 def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
-    """What is still missing, as a part of a sentence."""
+    """Why the topology is not ready yet, as a part of a sentence."""
     if status is None:
         return "the topology master has not answered yet"
     waiting = [task_name(task) for task in status.tasks if task.state not in UP_STATES]

@@ -22,7 +22,7 @@ from heronpy.views.progress import WRITING, ends_in, in_work
 
 #: A keeper in one of these states has nothing left to do.
 _TIDY: Final = frozenset((control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED))
-#: Workers get this long to end after their keeper; one that is stopped would end only when it counts as hung.
+#: How long to wait for workers after their keeper has ended: a worker stopped by a signal ends only as hung.
 _WORKERS_S: Final = 2.0
 
 
@@ -30,7 +30,7 @@ class BatchSubmit:
     """A submit that may begin a batch run."""
 
     def __init__(self, begun: on_batch.Begun, topology: topology_pb2.Topology, words: Sequence[str]) -> None:
-        """`words`: the program and its arguments."""
+        """`words` are the program and its arguments."""
         self._begun, self._topology, self._words = begun, topology, words
         self._over_at = math.inf
 
@@ -63,7 +63,7 @@ class BatchSubmit:
         return f"stage {now.number} of {len(found.stages)} ({', '.join(now.components)}): {units}{ends}"
 
     def is_done(self, status: control_pb2.StatusReply) -> bool:
-        """Whether the run has been over for a moment and a keeper has tidied up, though a worker does not end."""
+        """Whether a keeper has finished an ended run, and `_WORKERS_S` have passed; a worker may still be running."""
         keepers = [task.state for task in status.tasks if task.component == KEEPER]
         assert self._begun.run is not None
         if _TIDY.isdisjoint(keepers) or not self._begun.run.record.has_ended:
@@ -94,7 +94,7 @@ class BatchSubmit:
         say(f"  batch:  run {record.number} of {record.topology}{f', which {what}' if what else ''}; {counts}")
 
     def failure(self, session: Session, found: TopologyFailed) -> TopologyFailed:
-        """What the command says if the run has failed: its cause, and each error of user code once."""
+        """The failure to print when the run has failed: its cause, and each error of user code once."""
         record = self._begun.run.record if self._begun.run is not None else None
         if record is None or record.state is not RunState.FAILED:
             return found
@@ -126,7 +126,7 @@ class BatchSubmit:
 def begun(
     session: Session, loaded: Loaded, words: Sequence[str], mode: str, like: str, **flags: bool
 ) -> Iterator[BatchSubmit]:
-    """The topology to start; when the block fails, no new run stays behind. `flags`: the others of on_batch.Flags."""
+    """The topology to start; when the block fails, no new run is left behind. `flags` go to `on_batch.Flags`."""
     with on_batch.begun(
         session, loaded, on_batch.Flags(mode, like, **flags), lambda text: warning(clean(text))
     ) as found:

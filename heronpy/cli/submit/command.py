@@ -115,7 +115,8 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
 def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
     """Wait until the scheduler ends; it is a child of this command, for hosts that kill users' daemons.
 
-    An interrupt ends the scheduler and leaves the containers to the next scheduler, unless it should kill.
+    An interrupt ends the scheduler but not the containers, which the next scheduler adopts. With `kill_on_interrupt` it
+    removes the topology.
     """
     name, target = started.record.topology, session.target
     if not options.kill_on_interrupt:
@@ -189,8 +190,8 @@ def _watch(
 ) -> control_pb2.StatusReply:
     """Wait for the end of a topology, and return its last status.
 
-    A failed topology is removed. Any other end of the wait leaves the topology running, except an interrupt that
-    should kill it.
+    A failed topology is removed. Any other end of the wait leaves the topology running, except an interrupt with
+    `kill_on_interrupt`.
     """
     from heronpy.cli.submit.watching import Watch
 
@@ -216,7 +217,7 @@ def _watch(
 
 @contextmanager
 def _tuples_at_an_early_end(watch: Watch) -> Iterator[None]:
-    """Print the outcome of the tuples so far, when --wait ends before the topology does."""
+    """Print the outcome of the tuples so far when the block raises, which ends --wait before the topology ends."""
     try:
         yield
     except BaseException:

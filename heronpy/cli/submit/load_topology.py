@@ -1,7 +1,7 @@
 """The child process of `heron submit` that runs the user's program and writes its topology as a .defn file.
 
-It reads a request from its standard input, and ends if there is no request. The program runs as `__main__`, or a
-class of it is imported; when it builds nothing itself, the Topology subclasses it defines are written.
+It reads a request from its standard input, and ends if there is no request. The program runs as `__main__`, or one of
+its classes is imported. If the program builds no topology, the Topology subclasses that it defines are written.
 The written files and the loaded user files are listed in the report that the request names. A traceback of
 user code is printed in full, without frames of the runtime; exit code 3 means that the report has the error.
 """
@@ -37,7 +37,7 @@ class Failed(Exception):
 
 
 def main() -> int:
-    # First, as in a task: a .pex may contain other releases of heronpy and its libraries.
+    # Imported before the user's code, as in a task, because a .pex may contain other releases of heronpy.
     import heronpy.api.topology  # noqa: F401  # most programs need it
     from heronpy.api.user_code import use_arguments
 
@@ -51,7 +51,7 @@ def main() -> int:
     sys.path[0:0] = request["sys_path"]
     use_arguments([request["program"], *request["args"]], request["name_argument"])
     try:
-        # Blocked until here, so that no import is interrupted. The parent is also interrupted, and reports it.
+        # SIGINT was blocked until here, so that it interrupts no import. The parent is interrupted too, and reports it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _run(request)

@@ -91,7 +91,7 @@ def keep(target: Target, common: Common) -> None:
 
 
 def _look(target: Target, common: Common, again: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """Start missing schedulers. `again`: topology id to the time of the next attempt and the pause after it."""
+    """Start missing schedulers. `again` maps a topology id to the time of the next attempt and the pause after it."""
     session = Session(target, common)
     try:
         kept: dict[str, tuple[float, float]] = {}

@@ -51,7 +51,7 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
 
 
 def user_errors(session: Session, name: str) -> str:
-    """The tracebacks of user code, each once: the tries of a unit raise the same error, with another first line."""
+    """The tracebacks of user code without duplicates: attempts of a unit raise one error with different first lines."""
     told = {
         (item.type, item.traceback.partition("\n")[2] or item.message): item
         for item in _exceptions(session, name)
@@ -67,7 +67,7 @@ def _exceptions(session: Session, name: str) -> list[control_pb2.ExceptionReport
 
 
 def exceptions_said(session: Session, name: str) -> list[str]:
-    """One line for each kind of newest exception of a topology that is about to be removed."""
+    """A line for each of the newest exceptions of a topology that is about to be removed; equal lines appear once."""
     found = _exceptions(session, name)
     said = (": ".join([item.type, *item.message.strip().splitlines()[:1]]) for item in found)
     return list(dict.fromkeys(said))[-EXCEPTIONS_SHOWN:]

@@ -30,8 +30,8 @@ class Watch:
         progress: Callable[[], str] | None = None,
         done: Callable[[control_pb2.StatusReply], bool] = lambda status: False,
     ) -> None:
-        """`progress` says how far a batch run is, in place of the tuples of components; `done` whether nothing is left
-        to do though a task has not finished."""
+        """`progress` returns the progress of a batch run, which is shown instead of the counts of components. `done`
+        returns True when the work is done although a task has not finished."""
         self._session, self._record, self._progress, self._done = session, record, progress, done
         #: The last status, however the wait ends; None if there was no status.
         self.last: control_pb2.StatusReply | None = None
@@ -55,7 +55,7 @@ class Watch:
                     continue
                 told = self._progress()
                 said = [summary.state_text(status), *units, told]
-                # Spark may write for an hour.
+                # The same line is not repeated while Spark writes, which may take an hour.
                 if not (told.endswith(WRITING) and said == before):
                     say(" | ".join(map(clean, [_line(status, [], with_cause=False), *units, told])))
                 before = said
@@ -78,7 +78,7 @@ class Watch:
 
 
 def _line(status: control_pb2.StatusReply, rows: list[ComponentRow], with_cause: bool = True) -> str:
-    """A snapshot as one line, for outputs that are not terminals. A failed batch run says its cause at the end."""
+    """A snapshot as one line, for outputs that are not terminals. The failure of a batch run gives its cause later."""
     short = has_failed(status) and not with_cause
     state = lifecycle_name(status.lifecycle) if short else summary.state_text(status)
     parts = [f"{format_duration(status.uptime_s)} {clean(state)}"]

@@ -20,8 +20,8 @@ def cluster_command() -> None:
 @click.argument("name")
 @click.option("--engine", required=True, metavar="KIND", shell_complete=complete.engines,
               help="Kind of engine: kubernetes, slurm, spark or local.")  # fmt: skip
-@click.option("--config-path", metavar="DIR", help="Folder to make NAME in; default: HERON_CONF, else the folder conf"
-              " of the client's configuration.")  # fmt: skip
+@click.option("--config-path", metavar="DIR", help="Folder in which to create NAME; default: HERON_CONF, else the"
+              " folder conf of the client's configuration.")  # fmt: skip
 def init_command(**flags: Any) -> None:
     """Write NAME/*.yaml: every setting with its meaning; values detected on this host are filled in.
 
@@ -38,9 +38,10 @@ def init_command(**flags: Any) -> None:
 def check_command(**flags: Any) -> None:
     """Test the requirements of a cluster: one line each, with a fix for each failure.
 
-    The last test runs a container: does a host of the cluster run it, have the same Python and heronpy, see the shared
-    folders, and reach this host? The test leaves nothing behind. `wait` means that the cluster has no room now; `skip`
-    means that this host cannot test it; the line says why. Exit code 0: no test failed; 1: a test failed.
+    The last test runs a container. It shows whether a host of the cluster runs the container, has the same Python and
+    heronpy, sees the shared folders, and reaches this host. The test leaves nothing behind. `wait` means that the
+    cluster has no room now, and `skip` that this host cannot test the requirement; the line says why. Exit code 0: no
+    test failed; 1: a test failed.
     """
     from heronpy.cli.change.cluster import check
 
@@ -66,7 +67,7 @@ def access_command(**flags: Any) -> None:
 @verb("hosts", cluster_command, topology=None)
 @click.option("--lift", metavar="HOST", help="Allow containers of all topologies on this host again.")
 def hosts_command(**flags: Any) -> None:
-    """Show the hosts that get no containers: with topology, reason and remaining time; --lift ends it.
+    """Show the hosts that get no containers, each with its topology, the reason and the remaining time.
 
     A host is avoided for heron.engine.avoid_s after it lost a container or was drained. It is still used if it is ready
     and no other host has room.
@@ -106,7 +107,8 @@ def pack_command(**flags: Any) -> None:
     """Download the wheels for a requirements file into one file, a wheelhouse.
 
     The file fits hosts with this Python and platform. If heron.engine.environment in a cluster's engine.yaml names it,
-    each host installs it once, without a package index, and runs topologies in that environment. Prints its path.
+    each host installs it once, without a package index, and runs topologies in that environment. Prints the path of
+    the file.
     """
     from heronpy.cli.output import say
     from heronpy.storage.wheelhouse import pack

@@ -81,7 +81,7 @@ def logs_command(**flags: Any) -> None:
 def compare_command(**flags: Any) -> None:
     """Compare the results of two batch runs, such as visits/3 and visits/4, or of two folders of a sink.
 
-    Rows are compared for each sink, as text. The number of equal rows matters, their order does not. A run that was
+    Rows are compared for each sink, as text. The number of equal rows matters; their order does not. A run that was
     submitted with --hold can be compared as well. For runs, time, CPU, memory and attempts are shown next to each
     other. A folder is named by a path that is not of the form NAME/NUMBER, such as ./out or /data/out. Exit code 1:
     rows differ.

@@ -14,7 +14,7 @@ from heronpy.cli.flags.arguments import Duration, timeout_flag, together, verb
 _job = click.argument("job", shell_complete=complete.jobs)
 _why = click.option("--why", default="", metavar="TEXT", help="The reason, for the history of the job.")
 _layer = click.option("--as", "layer", default="oncall", show_default=True, metavar="LAYER",
-                      help="The layer to change: oncall, or provisioner, which is weaker.")  # fmt: skip
+                      help="The layer to change: provisioner, or oncall, which overrides it.")  # fmt: skip
 _waits = together(
     click.option("--detach", is_flag=True, help="Return when the change is written, without waiting for its effect."),
     timeout_flag(600.0, "Seconds to wait for the effect of the change; the manager continues after that."),
@@ -26,7 +26,7 @@ _UNKNOWN = {"ignore_unknown_options": True}
 
 @click.group("job")
 def job_command() -> None:
-    """Keep topologies as their jobs describe them: in layers of settings that a manager applies.
+    """Manage jobs. A job describes a topology in layers of settings, and a manager applies them.
 
     A job is a program and its settings, in two layers: provisioner (written by create and deploy) and oncall, which
     overrides it. The cluster's manager changes the topology until it matches the layers. A topology that has died is
@@ -44,7 +44,7 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 @click.option("--max", "most", multiple=True, metavar="COMPONENT=N",
               help="Maximum number of tasks that the scaler may give a component; repeatable."
                    " Components without this limit are not scaled.")  # fmt: skip
-@click.option("--pool", metavar="POOL", help="The pool whose slots run it; see heron pool.")
+@click.option("--pool", metavar="POOL", help="The pool in whose slots the job runs; see heron pool.")
 @_why
 @_waits
 def create_command(**flags: Any) -> None:

@@ -20,9 +20,9 @@ def kill_command(**flags: Any) -> None:
     """Stop a topology and remove it from the cluster; its log files and its checkpoints stay.
 
     'heron submit --restore' resumes from a checkpoint; 'heron checkpoints delete' removes checkpoints. With an engine,
-    the command waits until the end of every container is confirmed. Otherwise it names the containers that may still
-    run, with the command that shows them, and does not remove the topology. The scheduler continues to end it; run
-    'heron kill' again to finish.
+    the command waits until the end of every container is confirmed. If that takes too long, it names the containers
+    that may still run, with the command that shows them, and does not remove the topology. The scheduler continues to
+    end these containers; run 'heron kill' again to finish.
 
     Also works when the topology's scheduler is dead, when a submit was interrupted, and with an invalid
     configuration: invalid settings are ignored.

@@ -82,7 +82,7 @@ def progress_command(**flags: Any) -> None:
 @reading("doctor")
 @click.option("--window", "window_s", type=click.FloatRange(min=10.0, max=3600.0), default=300.0, show_default=True,
               metavar="SECONDS", help="Measure rates and shares over this time.")  # fmt: skip
-@click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds; Ctrl-C ends it.")
+@click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds, until Ctrl-C.")
 @click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
               help="Also pack signals, events, status, settings and the ends of the logs into a new file, without"
               " passwords and keys. Without FILE, the file is made in this folder and its name is printed. With"
@@ -128,7 +128,7 @@ def top_command(once: bool, **flags: Any) -> None:
 @click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...",
                 shell_complete=complete.logged)  # fmt: skip
 @click.option(
-    "-f", "--follow", is_flag=True, help="Keep printing new records, until the topology ends; Ctrl-C ends it."
+    "-f", "--follow", is_flag=True, help="Keep printing new records, until the topology ends or Ctrl-C is pressed."
 )
 @click.option("--since", metavar="TIME", help="Only newer records: an age such as 5m, or an ISO time.")
 @click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
@@ -168,7 +168,7 @@ def logs_command(**flags: Any) -> None:
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; may be repeated.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
               help="Only the newest N.")  # fmt: skip
-@click.option("-f", "--follow", is_flag=True, help="Keep printing new events; Ctrl-C ends it.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events, until Ctrl-C.")
 @click.option("--start", is_flag=True, help="Show how long each phase of the start took, instead of events.")
 def events_command(**flags: Any) -> None:
     """Show the events of a topology: restarts with their reason, backpressure, checkpoints, restores, updates,
@@ -250,7 +250,7 @@ def batches_command(**flags: Any) -> None:
 @reading("dead-letters")
 @component_flags("Only tuples given up by this component.")
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
-@click.option("-f", "--follow", is_flag=True, help="Keep printing new dead letters; Ctrl-C ends it.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new dead letters, until Ctrl-C.")
 def dead_letters_command(**flags: Any) -> None:
     """Show the tuples that were given up, with payload, traceback, task and attempts.
 
@@ -311,8 +311,8 @@ def profile_command(**flags: Any) -> None:
     """Record where a running task spends its time: a flame graph (SVG) and a file for speedscope.app.
 
     TASK is a task's number, its instance id, its name on the pages (count-2), or a component that has one task only;
-    PROCESS is a name such as stmgr-1, tmaster or executor-1. Its executor samples it on any host with py-spy, if that
-    is installed and may attach; otherwise the process samples itself.
+    PROCESS is a name such as stmgr-1, tmaster or executor-1. The process may run on any host. Its executor samples it
+    with py-spy, if py-spy is installed and may attach; otherwise the process samples itself.
     """
     from heronpy.cli.look.process import profile
 

@@ -164,10 +164,10 @@ class KubernetesEngine:
                 self._known.on_unplaced(name, time.monotonic())
 
     def _keep_budget(self, again: bool = True) -> None:
-        """Maintain a disruption budget of one container, so that evictions happen one by one. Pods run without it, too.
+        """Maintain a disruption budget of one container, so that evictions happen one by one.
 
-        A container that is being replaced counts. A container that has been away for `FEWER_S` was removed from the
-        topology.
+        The budget counts a container that is being replaced. It does not count a container that has been away for
+        `FEWER_S`, because that container was removed from the topology. Pods also run without a budget.
         """
         now = time.monotonic()
         with self._lock:
@@ -261,7 +261,7 @@ class KubernetesEngine:
         return {nodes_.name_of(node) for node in self._nodes()} & {*hosts}
 
     def explain(self, engine_id: str) -> Explained:
-        """The words of the scheduler of Kubernetes, or of the kubelet."""
+        """The reason that the scheduler of Kubernetes, or the kubelet, gives."""
         try:
             return Explained(words_of(self._api.call("GET", self._path(name=engine_id))))
         except GoneError:
@@ -271,7 +271,7 @@ class KubernetesEngine:
         """The end of a pod's log; after the pod is gone, the end that its status kept."""
         if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
             return ""
-        # The limit cuts off the end: it is there for lines without one.
+        # `limitBytes` drops the end of the log, so it is large: it only limits lines without an end.
         query: dict[str, str | int] = {"container": CONTAINER, "tailLines": _TAIL_LINES, "limitBytes": _LOG_BYTES}
         try:
             found = self._api.text("GET", f"{self._path(name=engine_id)}/log", query)

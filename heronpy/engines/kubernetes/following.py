@@ -47,7 +47,7 @@ class Following:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. If it waits for a server that does not answer, it ends later by itself."""
+        """End the thread. A thread that waits for a server that does not answer ends later by itself."""
         self._over.set()
         shut(self._opened)
         self._thread.join(1.0)

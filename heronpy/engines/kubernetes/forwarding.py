@@ -2,7 +2,7 @@
 
 It is `kubectl port-forward` by the PyPI package `kubernetes`: each connection to a port of loopback here becomes a
 connection to that port of the pod. The data is encrypted and authenticated by the endpoint's own keys, so neither the
-API server nor another user of this host can read it or send requests. It ends with the process.
+API server nor another user of this host can read it or send requests. The connection ends with the process.
 """
 
 from __future__ import annotations

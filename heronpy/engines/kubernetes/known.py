@@ -61,7 +61,7 @@ class KnownPods:
 
     # ---- queries ----------------------------------------------------------------------------
     def alive(self) -> list[tuple[int, str, str]]:
-        """Container, name and uid of the living pods, as far as known."""
+        """Container, name and uid of the living pods; pods whose uid is unknown are left out."""
         return [(one.seen.container, name, one.uid) for name, one in self._alive.items() if one.uid]
 
     def printed(self, name: str) -> str:
@@ -71,7 +71,7 @@ class KnownPods:
 
     # ---- facts ------------------------------------------------------------------------------
     def made(self, seen: Seen, uid: str) -> None:
-        """A pod was created."""
+        """Record that a pod was created."""
         if seen.engine_id not in self._ends:
             self._alive.setdefault(seen.engine_id, _Alive(seen, uid))
 

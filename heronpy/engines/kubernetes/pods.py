@@ -235,9 +235,10 @@ def secret(request: Request, pod_uid: str) -> dict[str, Any]:
 
 
 def budget(topology_id: str, containers: int, pods: Iterable[tuple[str, str]], version: str = "v1") -> dict[str, Any]:
-    """A disruption budget: evictions take one container at a time. `pods`, its owners: names and uids of living pods.
+    """A disruption budget: evictions take one container at a time.
 
-    Bare pods have no controller that defines their number, so the budget states how many must stay.
+    `pods` has the names and uids of the living pods, which own the budget. Bare pods have no controller that defines
+    their number, so the budget states how many must stay.
     """
     return {
         "apiVersion": f"policy/{version}",

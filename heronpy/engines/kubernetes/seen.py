@@ -1,7 +1,7 @@
 """The state of a pod for the contract. Pure.
 
-Only the kubelet confirms an end: by the terminated status of heronpy's container, or by a refusal to start it. A pod
-that is failed, gone or overdue without that may still run, on a node that does not answer.
+Only the kubelet confirms an end: by the terminated status of heronpy's container, or by a refusal to start it. Without
+that confirmation, a pod that is failed, gone or overdue may still run on a node that does not answer.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A shell starts the first process of a container, waits for it and writes its exit code. The folder
 engines/local/TOPOLOGY_ID of HERON_HOME has the files of each submission: NAME.json (the shell's process), NAME.out (the
-output), NAME.code (the exit code), NAME.cancelled (when the rest is killed). The next scheduler reads them.
+output), NAME.code (the exit code), NAME.cancelled (the time at which remaining processes are killed). The next
+scheduler reads them.
 
 Invariants: a container gets its join token after its record is written, so that every acting container is listed. Its
 processes inherit the path of its files; an end is confirmed once none of them is left. Its memory is not limited; a
@@ -168,7 +169,7 @@ class LocalEngine:
         return replace(ended, reason=classify(status, ExitHints()), words=describe_status(status))
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
-        """Calls every `poll_s`."""
+        """Call `changed` every `poll_s`."""
         return polling(self._poll_s, changed)
 
     def termination_report(self, engine_id: str) -> str:
@@ -190,7 +191,7 @@ class LocalEngine:
 
     # ---- the machine ------------------------------------------------------------------------------
     def reach(self) -> tuple[str, ...]:
-        """Containers are on this machine only."""
+        """The loopback address, because all containers are on this machine."""
         return ("127.0.0.1",)
 
     def ready(self, hosts: Collection[str]) -> set[str]:

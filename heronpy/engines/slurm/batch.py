@@ -174,9 +174,7 @@ def sbatch_arguments(
 
 
 def batch_script(request: Request, options: SlurmOptions, command: Sequence[str]) -> str:
-    """The script. It replaces itself by the command, so that signals reach that; the join token is its standard
-    input.
-    """
+    """The script. It replaces itself by the command, which gets the signals, and the join token as standard input."""
     end = "HERON_JOIN_TOKEN_END"
     if any(line == end for line in request.token.splitlines()):
         raise ValueError("the join token contains the end marker of its here-document")

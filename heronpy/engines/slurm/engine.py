@@ -107,7 +107,7 @@ class Commands:
         self._deadline_s = deadline_s
 
     def run(self, argv: Sequence[str], script: str = "") -> str:
-        """The output of the command. EngineAwayError after the deadline, which kills it, and for temporary refusals."""
+        """The output of the command. EngineAwayError at the deadline, when it is killed, and for temporary refusals."""
         name = argv[0]
         try:
             done = subprocess.run(
@@ -365,7 +365,7 @@ class SlurmEngine:
         return self._partitions("")
 
     def _partitions(self, name: str | None = None) -> Sequence[Partition]:
-        """The partitions with this name; None: those of the options; "": all of the cluster."""
+        """The partitions with this name. None means those of the options, and "" all of the cluster."""
         name = self._options.partition if name is None else name
         flag = f"--partition={name}" if name else "--all"
         argv = ["sinfo", flag, "--exact", "--noheader", f"--format={PARTITIONS}"]

@@ -128,7 +128,7 @@ class Driver:
 
     @property
     def told(self) -> Told:
-        """Its last line."""
+        """The driver's last report."""
         return self._told
 
     def jobs(self) -> list[Job]:
@@ -176,7 +176,7 @@ class Driver:
             self._changed()
         try:
             code = self._process.wait(_END_S)
-        # it has closed its output but continues, so its actions could not be followed
+        # The driver has closed its output but still runs; without output it cannot be monitored.
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()

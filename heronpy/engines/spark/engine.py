@@ -208,7 +208,7 @@ class SparkEngine:
         return f"ps -u $USER -o pid,args | grep '[h]{MODULE[1:]} --topology-id {self._topology_id}$'"
 
     def topologies(self) -> dict[str, int]:
-        """Its own containers, because those of other processes are not visible from here."""
+        """The containers of this object's own drivers, because no others are visible from here."""
         left = [job for driver in self._drivers for job in driver.jobs() if not job.has_ended]
         return {self._topology_id: len(left)} if left else {}
 

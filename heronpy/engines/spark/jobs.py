@@ -59,7 +59,7 @@ def who_of(engine_id: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One line of a driver."""
+    """One report of a driver."""
 
     ready: bool = False
     application: str = ""
@@ -87,7 +87,7 @@ def told_of(line: Mapping[str, Any]) -> Told:
 
 
 def after_driver(job: Job, was_ready: bool, why: str) -> Job:
-    """A job whose driver has ended: a job that had an application may still run; other jobs were never started."""
+    """A job after the end of its driver. A job that had an application may still run; others were never started."""
     if job.has_ended:
         return job
     return replace(job, phase=LOST if was_ready else FAILED, words=why)

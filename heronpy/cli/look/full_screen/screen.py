@@ -125,7 +125,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
             )
         )
     ]
-    # Below the facts: it is often longer than a line, and would cut them off.
+    # The cause has lines of its own, because in the first line a long cause would cut off the other facts.
     lines += _wrapped(load.cause, ALARM if bad else PLAIN, width, 2)
     lines += _wrapped(figures.trouble, WARN, width, 2)
     if figures.sentence:

@@ -49,7 +49,7 @@ TASK_WINDOW_S = 10.0
 #: Time span of the trends, and how often they are requested; a point is a minute.
 TREND_S, TREND_EVERY_S = 3600.0, 20.0
 _NO_PLAN = (1 << 64) - 1
-#: A stack may be long; more than this is left out.
+#: Maximum length of the stacks in characters; the rest is left out.
 STACKS_MAX = 64 * 1024
 
 
@@ -89,7 +89,7 @@ class Asking:
         self._thread.start()
 
     def want(self, wish: Wish) -> None:
-        """Ask for this from now on; a new wish is sent at once."""
+        """Request this from now on; a changed wish is sent at once."""
         with self._lock:
             if wish != self._wish:
                 self._wish = wish

@@ -50,7 +50,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a view needs in addition to the figures by component."""
+    """The data that a view needs in addition to the figures by component."""
 
     #: Component whose tasks' figures are needed; "" for all tasks, None for no tasks.
     component: str | None = None
