@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def changes_cost(where: Cluster, times: int) -> Changes:
         file.write_text(file.read_text(encoding="utf-8") + "\n# another version\n", encoding="utf-8")
         old, began = _topology_id(topology), time.monotonic()
         where.heron("job", "deploy", where.target, JOB, *program, "--detach")
-        _until_ready(topology, lambda: _topology_id(topology) not in ("", old))
+        _until_ready(topology, old_id=old)
         return Changes(_p95(simple), _p95(rescaled), time.monotonic() - began)
 
 
@@ -167,22 +167,20 @@ def _slot_lost(where: Cluster, topologies: list[Topology]) -> float:
                 one.kill()
                 gone.add(one.pid)
     for topology in topologies:
-        _until_ready(topology, lambda found=topology: not gone & _pids(found), MANY_READY_S)
+        _until_ready(topology, gone, MANY_READY_S)
     return time.monotonic() - began
 
 
-def _pids(topology: Topology) -> set[int]:
-    status = topology.status()
-    return {task.pid for task in status.tasks} if status is not None else set()
-
-
-def _until_ready(topology: Topology, also: Callable[[], bool] = lambda: True, timeout_s: float = READY_S) -> None:
-    """Wait until all tasks run, and until `also` is true."""
+def _until_ready(
+    topology: Topology, gone: Set[int] = frozenset(), timeout_s: float = READY_S, old_id: str = ""
+) -> None:
+    """Wait until all tasks run, none of them in a process of `gone`, in a topology with another id than `old_id`."""
 
     def is_ready() -> bool:
         status = topology.status()
-        states = [task.state for task in status.tasks] if status is not None else []
-        return bool(states) and all(state == control_pb2.TASK_RUNNING for state in states) and also()
+        tasks = status.tasks if status is not None else []
+        is_up = bool(tasks) and all(task.state == control_pb2.TASK_RUNNING and task.pid not in gone for task in tasks)
+        return is_up and (not old_id or _topology_id(topology) not in ("", old_id))
 
     topology.until(is_ready, timeout_s, f"the start of '{topology.name}'", every_s=0.05, may_fail=lambda: True)
 
