@@ -270,14 +270,14 @@ class PoolScheduler(EngineScheduler):
         place = settings_for(self._launch, EngineSettings).packages
         restarts = dict(known.restarts) if known is not None else {}
         member = Member(launch, topology, self._state, restarts, place, self._on_member, self._turn.set)
+        self._answering.add(member)  # before the wait, during which the scheduler may end
         try:
             location = member.location()
             await asyncio.to_thread(self._state.create, paths.scheduler(name), location, True)
         except NodeExistsError:
-            member.close()
+            self._close(member)
             raise
         self._members[topology_id] = member
-        self._answering.add(member)
         log.info("topology %s is running in the pool", name)
 
     async def _end_members(self, slots: dict[int, SlotView]) -> None:
