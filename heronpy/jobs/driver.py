@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -45,13 +46,13 @@ from heronpy.common.topology_keys import (
 from heronpy.common.units import parse_bytes
 from heronpy.jobs import plans
 from heronpy.jobs.differ import Difference
-from heronpy.jobs.documents import Leaves, Path, Value
+from heronpy.jobs.documents import ALLOW_DROPPED, EMPTY, Leaves, Path, Value
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.store import PLAIN, Definition, Store, View
 from heronpy.jobs.syncer import Running, StepError
 from heronpy.launching import importing, in_pool, submission
-from heronpy.launching.model import Kept, Planned
+from heronpy.launching.model import Kept, Planned, Restore, Warn, unheard
 from heronpy.launching.restoring import LATEST, choose
 from heronpy.packing import pack
 from heronpy.packing.demand import padding_of, requests_of
@@ -295,16 +296,11 @@ class TopologyDriver:
         if planned.pool:
             in_pool.check(session, planned, submission.requests(planned))
         importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
-        if reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
-            return
-        record = session.record(job)
-        counts = _counts(session.packing_plan(job)) if record is not None else None
-        # With other numbers of tasks only a savepoint may fit, and none is taken yet.
-        if counts in (None, {part.name: part.parallelism for part in planned.logical.definitions}):
-            try:
-                choose(planned, LATEST, False)
-            except NotThereError:
-                return
+        record, restore = session.record(job), str(dict(step.leaves).get(("restore",), LATEST))
+        if record is None:
+            _chosen(planned, restore)
+        else:  # it is stopped with a savepoint
+            _chosen(planned, restore, record.topology_id, _counts(session.packing_plan(job)))
 
     def _start(self, job: str, step: plans.Start) -> None:
         session, planned, kept = self.prepared(job, dict(step.leaves), step.topology_id)
@@ -313,8 +309,7 @@ class TopologyDriver:
             if is_alive(session, record):
                 return
             remove(session, job, topology_id=step.topology_id)
-        if step.restore == LATEST and reliability_mode(planned.topology) == EFFECTIVELY_ONCE:
-            _restore(planned, step.savepoint_of)
+        planned.restore = _chosen(planned, step.restore, step.savepoint_of, warn=log.warning)
         if planned.pool:
             submission.start_in_pool(session, planned, kept, time.time(), log.warning)
             return
@@ -480,14 +475,16 @@ def _command(process: Any) -> list[str]:
         return []
 
 
-def _restore(planned: Planned, run: str) -> None:
-    """Restore the latest checkpoint of a run, otherwise the latest of any run of this name, otherwise start empty."""
+def _chosen(
+    planned: Planned, restore: str, run: str = "", stopping: Mapping[str, int] | None = None, warn: Warn = unheard
+) -> Restore | None:
+    """Return the latest checkpoint of a run, otherwise the latest of any run of this name; None to start empty."""
+    if restore == EMPTY or reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
+        return None
     for one in dict.fromkeys((run, "")):
-        try:
-            planned.restore = choose(planned, LATEST, False, log.warning, one)
-            return
-        except NotThereError:
-            continue
+        with suppress(NotThereError):
+            return choose(planned, LATEST, restore == ALLOW_DROPPED, warn, one, stopping)
+    return None
 
 
 def _counts(packing: plan_pb2.PackingPlan) -> dict[str, int]:

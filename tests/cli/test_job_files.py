@@ -274,3 +274,17 @@ def test_a_program_that_is_broken_or_of_another_topology_is_not_deployed(
     refused = heron("job", "deploy", "local", "Day", "other.py")
     assert refused.code in (FAILED, USAGE) and said in refused.err
     assert store.get("Day").versions == before
+
+
+def test_state_may_be_dropped_by_the_deploy_that_says_so_and_by_no_later_one(
+    heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "day.py", TOPOLOGY.replace("class Other", "class Day"))
+    restores = []
+    for flags in ((), ("--allow-dropped-state",), (), ()):
+        told = heron("job", "deploy", "local", "Day", "day.py", "--detach", *flags)
+        assert told.code == 0, told.err
+        found = store.get("Day").found.get(("restore",))
+        restores.append(found and found.value)
+    assert restores == [None, "allow_dropped", "latest", "latest"]

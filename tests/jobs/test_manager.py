@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.errors import ClusterError, NotThereError
 from heronpy.clusters.stopping import EFFECTIVELY_ONCE
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import (
@@ -220,6 +220,33 @@ def test_a_program_that_no_longer_fits_the_newest_checkpoint_is_not_tried_again(
     with pytest.raises(StepError, match="is in the checkpoint, but 'work' keeps none") as raised:
         driver.perform("Day", Check(()))
     assert raised.value.fatal
+
+
+def test_a_check_judges_the_savepoint_that_the_running_topology_will_take(
+    state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the new program has other components, and if the topology has no checkpoint of its own yet."""
+    driver, topology = TopologyDriver(Target("local"), Common(), state), topology_of(definition_of("werk"))
+    set_key(topology.topology_config, TOPOLOGY_RELIABILITY_MODE, EFFECTIVELY_ONCE)
+    planned = SimpleNamespace(pool="", topology=topology, logical=LogicalPlan.from_topology(topology))
+    old = pack(topology_of(definition_of("work")), PackingSettings())
+    session = SimpleNamespace(record=lambda job: SimpleNamespace(topology_id="Day1"), packing_plan=lambda job: old)
+    asked = []
+
+    def choose(_planned: Any, _latest: str, dropped: bool, _warn: Any, run: str, counts: Any) -> None:
+        asked.append((dropped, run, counts))
+        if run:
+            raise NotThereError("the topology has no checkpoint")
+
+    monkeypatch.setattr(driver, "prepared", lambda *_: (session, planned, None))
+    monkeypatch.setattr("heronpy.jobs.driver.submission.kept_here", lambda kept: kept)
+    monkeypatch.setattr("heronpy.jobs.driver.submission.submitted_of", lambda *_: None)
+    monkeypatch.setattr("heronpy.jobs.driver.importing.check", lambda *_: None)
+    monkeypatch.setattr("heronpy.jobs.driver.choose", choose)
+    for restore in ("latest", "allow_dropped", "empty"):
+        driver.perform("Day", Check(((("restore",), restore),)))
+    counts = {"read": 1, "work": 1}
+    assert asked == [(dropped, run, counts) for dropped in (False, True) for run in ("Day1", "")]
 
 
 def test_an_engine_that_is_away_in_the_middle_of_a_plan_is_asked_again_and_nothing_is_half_done(

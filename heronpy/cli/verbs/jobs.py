@@ -72,13 +72,15 @@ def adopt_command(**flags: Any) -> None:
 
 @_verb("deploy", context_settings=_UNKNOWN)
 @_program
+@click.option("--allow-dropped-state", is_flag=True, help="Drop the state of components that the new program lacks.")
 @_why
 @_waits
 def deploy_command(**flags: Any) -> None:
     """Give a job another program: the topology is stopped with a savepoint, and started again from it.
 
-    A program that cannot be imported is refused while the old one runs. If the new program fails within 30 s after its
-    start, the topology is stopped, and the old program runs again from the savepoint.
+    A program that cannot be imported, or that the state does not fit, is refused while the old one runs. If the new
+    program fails within 30 s after its start, the topology is stopped, and the old program runs again from the
+    savepoint.
     """
     from heronpy.cli.submit.deploying import deploy
 
