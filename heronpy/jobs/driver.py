@@ -11,7 +11,7 @@ import math
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -43,7 +43,7 @@ from heronpy.common.topology_keys import (
     TOPOLOGY_COMPONENT_PARALLELISM,
     TOPOLOGY_COMPONENT_RAM,
 )
-from heronpy.common.units import parse_bytes
+from heronpy.common.units import counted, parse_bytes
 from heronpy.jobs import plans
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import ALLOW_DROPPED, EMPTY, Leaves, Path, Value
@@ -260,8 +260,15 @@ class TopologyDriver:
             return 0.0, " ".join((said or status.cause or f"topology '{name}' has failed").split())[:500]
         crashing = next((task for task in status.tasks if calm.starts[task.task_id] >= STARTS_MAX), None)
         if crashing is not None:
-            return 0.0, f"{task_name(crashing)} has started {calm.starts[crashing.task_id] + 1} times"
+            starts = f"{task_name(crashing)} has started {calm.starts[crashing.task_id] + 1} times"
+            return 0.0, ended_text(status, self._raised(session, name)) or starts
         return now - calm.since, ""
+
+    def _raised(self, session: Session, name: str) -> list[control_pb2.ExceptionReport]:
+        """Return the exceptions of a topology's user code; none if its master does not answer."""
+        with suppress(HeronError):
+            return list(session.ask(name, control_pb2.GetExceptions(), POLL_S).exceptions)
+        return []
 
     # ---- performing -------------------------------------------------------------------------
 
@@ -451,6 +458,42 @@ class TopologyDriver:
                 lambda plan: requests_of(plan, topology, settings_),
             )
         return session, planned, kept
+
+
+#: Ends of a task that are no fault of the task.
+_NO_FAULT: Final = frozenset(
+    {
+        control_pb2.EXIT_NONE,
+        control_pb2.EXIT_OK,
+        control_pb2.EXIT_FINISHED,
+        control_pb2.EXIT_PREEMPTED,
+        control_pb2.EXIT_REWOUND,
+        control_pb2.EXIT_MOVED,
+        control_pb2.EXIT_RESTARTED,
+    }
+)
+
+
+def ended_text(status: control_pb2.StatusReply, raised: Collection[control_pb2.ExceptionReport]) -> str:
+    """Return which task has failed, and why; "" if none is known to have failed.
+
+    A restore ends all tasks of a topology, so the number of starts does not tell which of them has failed.
+    """
+    ended = [
+        process
+        for executor in status.executors
+        for process in executor.processes
+        if process.task_id and process.restarts and process.exit not in _NO_FAULT
+    ]
+    one = max(ended, key=lambda process: process.restarts, default=None)
+    if one is not None:
+        why = ": ".join(part for part in (one.exit_reason.replace("_", " "), one.exit_detail) if part)
+        return f"{one.name} has been restarted {counted(one.restarts, 'time')}, the last time after {why}"
+    newest = max(raised, key=lambda report: (report.count, report.last_at), default=None)
+    if newest is None:
+        return ""
+    message = next(iter(newest.message.splitlines()), "")
+    return f"{newest.instance_id or newest.process} has raised {newest.type}: {message}".rstrip(": ")
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:

@@ -116,7 +116,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
     assert job(heron)["topology_id"] == second
     heron("job", "revert", "local", "Counts").ok()
     crashing = program(tmp_path, "crashing.py", 'self.turns = config["counts.times"]', "self.turns = 1 // 0")
-    heron("job", "deploy", "local", "Counts", crashing, *words(out)).refused(FAILED, "WAITING", "Zero")
+    heron("job", "deploy", "local", "Counts", crashing, *words(out)).refused(FAILED, "QUARANTINED", "Zero", " runs; ")
     heron("job", "revert", "local", "Counts").ok()
     third = in_state(heron, "IN_SYNC", second)["topology_id"]
     assert third.endswith("-back") and tasks(heron)["split"] == 3

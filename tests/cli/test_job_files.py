@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from heronpy.common.host import this_host
 from heronpy.jobs.documents import leaves_of
@@ -249,6 +250,37 @@ def test_a_refusal_names_the_fix(
     store.put_running("Day", Running("", "Day-1", (), {}, "IN_SYNC"), 0)
     refused = heron("job", *words)
     assert refused.code == code and said in refused.err, refused.err
+
+
+def test_a_change_that_has_failed_says_what_runs_when_it_is_tried_again_and_how_to_undo_it(
+    heron: Heron, store: Store
+) -> None:
+    before = tuple(desired_of(store, "Day", Running(""))[0].items())
+    store.set("Day", "oncall", {"parallelism": {"work": 4}}, 0, "ann", "")
+    failed = Running("", "Day-1", before, {"provisioner": 1}, "WAITING", failure="no room", retry_at=time.time() + 90)
+    store.put_running("Day", replace(failed, tried=pairs_of(desired_of(store, "Day", failed)[0])), 0)
+    undo = "undo the change: heron job unset local Day parallelism.work"
+    told = heron("job", "set", "local", "Day", "parallelism.work=4")
+    assert told.code == FAILED and f"no room; provisioner v1 runs; {undo}; the manager tries again in 1m30s" in told.err
+    shown = heron("job", "show", "local", "Day").out
+    assert f"\n  no room\n  provisioner v1 runs\n  {undo}\n" in shown
+
+    store.put_running("Day", replace(failed, state="QUARANTINED", tried=store.running("Day")[0].tried), 1)
+    told = heron("job", "set", "local", "Day", "parallelism.work=4")
+    assert f"; {undo}; try it again: heron job release local Day" in told.err
+
+
+def test_a_revert_after_failed_changes_goes_to_the_version_that_ran_last(heron: Heron, store: Store) -> None:
+    for number in range(3):
+        store.set("Day", "provisioner", {"priority": number}, number + 1, "ann", "")
+    running = Running("", "Day-1", (), {"provisioner": 2}, "QUARANTINED", failure="it crashes")
+    store.put_running("Day", running, 0)
+    told = heron("job", "revert", "local", "Day", "--detach")
+    assert told.code == 0 and "job Day: provisioner v2 ran last and is restored\njob Day: provisioner v5" in told.out
+    assert store.get("Day").document.priority == 0
+    store.put_running("Day", replace(running, failure=""), 1)
+    assert heron("job", "revert", "local", "Day", "--detach").code == 0
+    assert store.get("Day").document.priority == 2, "the previous version"
 
 
 def test_a_released_job_is_not_called_done_before_the_manager_has_retried_it(heron: Heron, store: Store) -> None:

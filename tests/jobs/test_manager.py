@@ -26,7 +26,7 @@ from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
 from heronpy.jobs.base import read_base
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
-from heronpy.jobs.driver import TopologyDriver, _seen_leaves, own_leaves, topology_of
+from heronpy.jobs.driver import TopologyDriver, _seen_leaves, ended_text, own_leaves, topology_of
 from heronpy.jobs.manager import LOOK_S, Syncing
 from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
 from heronpy.jobs.syncer import StepError, released
@@ -290,6 +290,25 @@ def test_a_program_that_does_not_unpack_or_import_is_named(tmp_path: Path) -> No
         with pytest.raises(PackageError, match=f"^the program cannot be imported: .*{said}") as raised:
             importing.check(submitted, topology)
         assert "\n" not in str(raised.value)
+
+
+def test_the_task_that_has_failed_is_named_and_not_one_that_was_put_back_with_it() -> None:
+    status, detail = control_pb2.StatusReply(), "ZeroDivisionError: division by zero in process (crash.py:32)"
+    processes = status.executors.add(container=1).processes
+    processes.add(name="container_1_read_1", task_id=1, restarts=9, exit=control_pb2.EXIT_REWOUND)
+    raised = [
+        control_pb2.ExceptionReport(
+            instance_id="container_1_call_3", type="OSError", message="away\nfor a while", count=1
+        )
+    ]
+    assert ended_text(status, []) == ""
+    assert ended_text(status, raised) == "container_1_call_3 has raised OSError: away"
+    processes.add(
+        name="container_1_work_2", task_id=2, restarts=6, exit=control_pb2.EXIT_USER_EXCEPTION,
+        exit_reason="user_exception", exit_detail=detail,
+    )  # fmt: skip
+    said = f"container_1_work_2 has been restarted 6 times, the last time after user exception: {detail}"
+    assert ended_text(status, raised) == said
 
 
 def test_what_no_layer_sets_is_as_the_program_says() -> None:

@@ -216,7 +216,12 @@ def start_command(**flags: Any) -> None:
 
 @_verb("revert")
 @click.option("--as", "layer", default="provisioner", show_default=True, metavar="LAYER", help="The layer to change.")
-@click.option("--to", type=click.IntRange(min=1), metavar="VERSION", help="Version to restore; default: the previous.")
+@click.option(
+    "--to",
+    type=click.IntRange(min=1),
+    metavar="VERSION",
+    help="Version to restore; default: the previous, or after a failed change the one that ran last.",
+)
 @_why
 @_waits
 def revert_command(**flags: Any) -> None:
