@@ -63,6 +63,7 @@ from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
 from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
+from heronpy.views.exception_groups import short_line
 
 log = logging.getLogger("heronpy.jobs")
 
@@ -486,14 +487,17 @@ def ended_text(status: control_pb2.StatusReply, raised: Collection[control_pb2.E
         if process.task_id and process.restarts and process.exit not in _NO_FAULT
     ]
     one = max(ended, key=lambda process: process.restarts, default=None)
+    theirs = [report for report in raised if one is None or report.instance_id == one.name]
+    newest = max(theirs, key=lambda report: (report.count, report.last_at), default=None)
+    line = short_line(newest.traceback) if newest is not None and newest.traceback else ""
+    where = f" in {line}" if line else ""
     if one is not None:
         why = ": ".join(part for part in (one.exit_reason.replace("_", " "), one.exit_detail) if part)
-        return f"{one.name} has been restarted {counted(one.restarts, 'time')}, the last time after {why}"
-    newest = max(raised, key=lambda report: (report.count, report.last_at), default=None)
+        return f"{one.name} has been restarted {counted(one.restarts, 'time')}, the last time after {why}{where}"
     if newest is None:
         return ""
-    message = next(iter(newest.message.splitlines()), "")
-    return f"{newest.instance_id or newest.process} has raised {newest.type}: {message}".rstrip(": ")
+    text = f"{newest.type}: {next(iter(newest.message.splitlines()), '')}".rstrip(": ")
+    return f"{newest.instance_id or newest.process} has raised {text}{where}"
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:

@@ -293,13 +293,17 @@ def test_a_program_that_does_not_unpack_or_import_is_named(tmp_path: Path) -> No
 
 
 def test_the_task_that_has_failed_is_named_and_not_one_that_was_put_back_with_it() -> None:
-    status, detail = control_pb2.StatusReply(), "ZeroDivisionError: division by zero in process (crash.py:32)"
+    status, detail = control_pb2.StatusReply(), "ZeroDivisionError: division by zero"
     processes = status.executors.add(container=1).processes
     processes.add(name="container_1_read_1", task_id=1, restarts=9, exit=control_pb2.EXIT_REWOUND)
+    line = '  File "/program/crash.py", line 32, in process\n'
     raised = [
         control_pb2.ExceptionReport(
-            instance_id="container_1_call_3", type="OSError", message="away\nfor a while", count=1
-        )
+            instance_id="container_1_call_3", type="OSError", message="away\nfor long", count=2
+        ),
+        control_pb2.ExceptionReport(
+            instance_id="container_1_work_2", type="ZeroDivisionError", count=1, traceback=line
+        ),
     ]
     assert ended_text(status, []) == ""
     assert ended_text(status, raised) == "container_1_call_3 has raised OSError: away"
@@ -308,7 +312,8 @@ def test_the_task_that_has_failed_is_named_and_not_one_that_was_put_back_with_it
         exit_reason="user_exception", exit_detail=detail,
     )  # fmt: skip
     said = f"container_1_work_2 has been restarted 6 times, the last time after user exception: {detail}"
-    assert ended_text(status, raised) == said
+    assert ended_text(status, []) == said
+    assert ended_text(status, raised) == f"{said} in process (crash.py:32)"
 
 
 def test_what_no_layer_sets_is_as_the_program_says() -> None:
