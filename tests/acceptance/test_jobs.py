@@ -96,6 +96,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
 
     heron("job", "set", "local", "Counts", "parallelism.split=3", "--for", "2h", "--why", "backfill").ok()
     assert tasks(heron)["split"] == 3 and job(heron)["topology_id"] == first
+    heron("submit", "local", EXAMPLE, *words(out)[1:]).refused(FAILED, "heron job deploy local Counts PROGRAM")
     for verb in (("kill",), ("stop", "--drain"), ("deactivate",), ("update", "--runtime-config", "a:b")):
         heron(verb[0], "local", "Counts", *verb[1:]).refused(FAILED, "is controlled by its job", "heron job ")
 
@@ -138,7 +139,9 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     heron, out = jobs, tmp_path / "out"
     heron("job", "show", "local", "Counts").refused(FAILED, "there is no job 'Counts'")
     heron("submit", "local", EXAMPLE, *words(out)[1:]).ok()
-    heron("job", "create", "local", EXAMPLE, *words(out)).refused(EXISTS, "already running")
+    heron("job", "create", "local", EXAMPLE, *words(out)).refused(
+        EXISTS, "already running", "heron job adopt local Counts"
+    )
     assert heron("job", "list", "local", "--json").json() == []
     heron.kill("Counts")
     heron("job", "create", "local", EXAMPLE, *words(out)).ok()

@@ -55,7 +55,7 @@ def create(
         )
     # The lock excludes other submits of a topology of this name.
     with session.operation(name):
-        submission.refuse_taken(session, name)
+        submission.refuse_taken(session, name, f", or make a job of it: heron job adopt {target} {name}")
         layer = _layer(store, topology, definition, common)
         layer["scale"] = {**layer["scale"], **promised.pop("scale", {})}
         store.create(name, {"provisioner": {**layer, **promised}}, writer(), why or "created")
