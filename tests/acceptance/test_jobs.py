@@ -175,7 +175,7 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     assert job(heron)["topology_id"] == running
     heron("manager", "start", "local").refused(EXISTS, "a manager is already running")
     heron("manager", "stop", "local").ok()
-    heron("manager", "stop", "local").refused(NOT_FOUND, "no manager runs")
+    heron("manager", "stop", "local").refused(NOT_FOUND, "no manager is running")
     heron("job", "set", "local", "Counts", "run=stopped", "--detach").ok()
     heron("manager", "stop", "local").ok()
     assert "The manager of local is running" in heron("job", "stop", "local", "Counts").ok().out, (

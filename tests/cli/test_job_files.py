@@ -224,6 +224,38 @@ def test_the_unit_is_a_process_of_the_manager_in_the_foreground(heron: Heron, st
             process.kill()
 
 
+def test_a_stop_ends_also_the_managers_that_stand_by_or_are_being_restarted(
+    heron: Heron, state: StateManager, tmp_path: Path
+) -> None:
+    told = heron("manager", "start", "local", "--unit")
+    command = next(line.removeprefix("ExecStart=") for line in told.out.splitlines() if line.startswith("ExecStart="))
+
+    def start(part: str, home: Path | None = None) -> subprocess.Popen[bytes]:
+        argv = [part if word == "%i" else word for word in shlex.split(command)]
+        env = {**os.environ, **({"HERON_HOME": str(home)} if home else {})}
+        return subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    first, other = start("syncer"), start("syncer", tmp_path / "other")
+    try:
+        acting = wait_for(lambda: acting_of(state), 30.0, "the manager that acts")
+        os.kill(acting.pid, signal.SIGKILL)  # its guardian starts another one
+        processes = [first, start("syncer"), start("scaler")]
+        try:
+            told = heron("manager", "stop", "local")
+            assert told.code == 0 and "The manager has ended; topologies keep" in told.out, told.err
+            assert [one.poll() is None for one in (*processes, other)] == [False, False, False, True]
+            assert acting_of(state) is None
+            assert "no manager is running" in heron("manager", "stop", "local").err
+        finally:
+            for one in processes:
+                one.kill()
+                one.wait(30)
+    finally:
+        for one in (first, other):
+            one.kill()
+            one.wait(30)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -31,6 +31,7 @@ from heronpy.jobs.manager import (
     acting_of,
     desired_of,
     folder_of,
+    guardians_of,
     minutes_of,
     part_command,
     start_part,
@@ -398,23 +399,33 @@ WantedBy=default.target"""
 
 
 def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
-    """End the active processes of the manager; topologies keep running."""
+    """End all processes of the manager on this host, also those that stand by; topologies keep running."""
     session, _ = opened(target, common)
     acting = {part: one for part in PARTS if (one := acting_of(session.state, part)) is not None}
-    if not acting:
+    if not acting and not guardians_of(session):
         raise exits.Failure(f"no manager is running in cluster {target.cluster}", exits.NOT_FOUND)
     for part, one in acting.items():
         if not _is_here(one):
             raise ClusterError(f"the {part} is running{where_of(one)}; stop it there")
-    for one in acting.values():
-        with suppress(ProcessLookupError):
-            os.kill(one.guardian if one.guardian > 1 else one.pid, signal.SIGTERM)
-    deadline = time.monotonic() + timeout_s
-    for part, one in acting.items():
-        while (now := acting_of(session.state, part)) is not None and now.id == one.id:
-            if time.monotonic() > deadline:
-                raise DeadlineError(f"the {part} has not ended within {timeout_s:g} s, because it is completing a step")
-            time.sleep(0.05)
+    deadline, asked = time.monotonic() + timeout_s, set[int]()
+    first = [one.guardian if one.guardian > 1 else one.pid for one in acting.values()]
+    while True:
+        others = guardians_of(session)
+        for pid in {*first, *(one.pid for one in others)} - asked:
+            asked.add(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        now = {part: acting_of(session.state, part) for part in PARTS}
+        left = [part for part, one in acting.items() if (new := now[part]) is not None and new.id == one.id]
+        left += [one.part for one in others]
+        if not left:
+            break
+        if time.monotonic() > deadline:
+            raise DeadlineError(f"the {left[0]} has not ended within {timeout_s:g} s, because it is completing a step")
+        time.sleep(0.1)
+    if (one := now[SYNCER]) is not None:
+        say(f"The manager on this host has ended; another manager is active{where_of(one)}")
+        return
     say("The manager has ended; topologies keep running, but changes of jobs have no effect")
 
 

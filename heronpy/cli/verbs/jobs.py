@@ -267,7 +267,7 @@ def manager_start_command(**flags: Any) -> None:
 @verb("stop", manager_command, topology=None, json=False)
 @timeout_flag(30.0, "Seconds that the manager may take to finish a step.")
 def manager_stop_command(**flags: Any) -> None:
-    """Stop the manager on this host; topologies keep running."""
+    """Stop all processes of the manager on this host, also those that stand by; topologies keep running."""
     from heronpy.cli.change.jobs import stop_manager
 
     stop_manager(**flags)
