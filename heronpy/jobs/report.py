@@ -52,8 +52,8 @@ def runs_text(running: Running) -> str:
     """Return which versions of the layers run while the last change is not in effect; "" if none runs."""
     if not running.failure or running.plan is not None or not running.topology_id or not started_of(running):
         return ""
-    versions = [f"{layer} v{running.versions[layer]}" for layer in LAYERS if running.versions.get(layer)]
-    return f"{' with '.join(reversed(versions)) or 'the version before the change'} runs"
+    versions = [f"{layer} v{running.versions[layer]}" for layer in LAYERS[1:] if running.versions.get(layer)]
+    return f"{' with '.join(versions) or 'the version before the change'} runs"
 
 
 def blamed(view: View, running: Running) -> list[str]:

@@ -289,13 +289,24 @@ def test_a_change_that_has_failed_says_what_runs_when_it_is_tried_again_and_how_
 ) -> None:
     before = tuple(desired_of(store, "Day", Running(""))[0].items())
     store.set("Day", "oncall", {"parallelism": {"work": 4}}, 0, "ann", "")
-    failed = Running("", "Day-1", before, {"provisioner": 1}, "WAITING", failure="no room", retry_at=time.time() + 90)
+    failed = Running(
+        "",
+        "Day-1",
+        before,
+        {"base": 3, "provisioner": 1, "oncall": 2},
+        "WAITING",
+        failure="no room",
+        retry_at=time.time() + 90,
+    )
     store.put_running("Day", replace(failed, tried=pairs_of(desired_of(store, "Day", failed)[0])), 0)
     undo = "undo the change: heron job unset local Day parallelism.work"
     told = heron("job", "set", "local", "Day", "parallelism.work=4")
-    assert told.code == FAILED and f"no room; provisioner v1 runs; {undo}; the manager tries again in 1m30s" in told.err
+    assert (
+        told.code == FAILED
+        and f"no room; provisioner v1 with oncall v2 runs; {undo}; the manager tries again in 1m30s" in told.err
+    )
     shown = heron("job", "show", "local", "Day").out
-    assert f"\n  no room\n  provisioner v1 runs\n  {undo}\n" in shown
+    assert f"\n  no room\n  provisioner v1 with oncall v2 runs\n  {undo}\n" in shown
 
     store.put_running("Day", replace(failed, state="QUARANTINED", tried=store.running("Day")[0].tried), 1)
     told = heron("job", "set", "local", "Day", "parallelism.work=4")
