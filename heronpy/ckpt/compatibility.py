@@ -93,6 +93,23 @@ def problems(
     return found
 
 
+def at_savepoint(metadata: checkpoint_pb2.Metadata, parallelism: Mapping[str, int]) -> checkpoint_pb2.Metadata:
+    """Return what a savepoint will contain that a topology with this parallelism takes after this checkpoint: its own
+    components, and no tuple in flight.
+    """
+    found = checkpoint_pb2.Metadata()
+    found.CopyFrom(metadata)
+    del found.tasks[:]
+    found.parallelism.clear()
+    found.parallelism.update(parallelism)
+    for task in metadata.tasks:
+        if task.component in parallelism:
+            task_then = found.tasks.add()
+            task_then.CopyFrom(task)
+            task_then.channel_tuples = 0
+    return found
+
+
 def starting_empty(metadata: checkpoint_pb2.Metadata, parallelism: Mapping[str, int]) -> list[str]:
     """Return the components of the topology that are not in the checkpoint."""
     known = set(metadata.parallelism) | {task.component for task in metadata.tasks}

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError, NoNodeError
+from heronpy.common.settings import JOBS_FILE
 from heronpy.common.units import format_bytes
 from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import Document, Leaves, Path, name_of
+from heronpy.jobs.documents import EMPTY, Document, Leaves, Path, name_of
 from heronpy.jobs.driver import TopologyDriver, topology_of, wish_of, wished_of
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import STOPPED
@@ -111,6 +112,13 @@ def _text(path: Path, value: object) -> str:
     return format_bytes(int(str(value))) if path[-1] == "ram" else str(value)
 
 
+def _more_room(why: str, view: View) -> str:
+    """What gives a job more room, if it lacks room for this reason."""
+    role = view.document.role
+    is_quota = role and f"jobs of role {role} may have" in why
+    return f"raise the quota of role '{role}' in {JOBS_FILE} of the cluster" if is_quota else "add slots to the pool"
+
+
 def _slots(pool: Pool) -> list[Amount]:
     """The sizes of the slots of a pool that are not drained."""
     return [Amount(pool.size.cpu, pool.size.ram_bytes)] * (pool.slots - len(pool.drained))
@@ -198,7 +206,7 @@ class Allotting:
                 shrunk = running.allotted.limits if running.allotted is not None else {}
                 self.check_tasks(job, after, more or [one for one in shrunk if ("parallelism", one) in new], more)
         elif never := self._never(job, after, new, pool):
-            raise RequestError(f"{what}: {never}; give it less, or add slots to the pool")
+            raise RequestError(f"{what}: {never}; give it less, or {_more_room(never, after)}")
 
     def _unfit(self, job: str, leaves: Leaves, pool: str) -> str:
         """Return why a job cannot be placed: its pool does not exist, or a container is larger than a slot."""
@@ -260,11 +268,11 @@ class Allotting:
                 lacks = self._lacks(job, view, wish | {path: middle}, pool, whole, claims)
                 low, high = (low, middle) if lacks else (middle, high)
             if low:
-                fits = f"set {'.'.join(path)}={low}, which fits, or add slots to the pool"
+                fits = f"set {'.'.join(path)}={low}, which fits, or {_more_room(why, view)}"
                 raise RequestError(f"job '{job}' would not run in pool '{pool}': {why}; {fits}")
         if why:
             raise RequestError(
-                f"job '{job}' would not run in pool '{pool}': {why}; change less, or add slots to the pool"
+                f"job '{job}' would not run in pool '{pool}': {why}; change less, or {_more_room(why, view)}"
             )
 
     def stopped_by(self, pool: str, smaller: Pool) -> list[str]:
@@ -347,13 +355,17 @@ def check_maximum(job: str, before: View | None, after: View) -> None:
 def check_fixed(store: Store, job: str, before: View | None, after: View) -> None:
     """Raise RequestError if a change, or a new job (without `before`), rescales a component that cannot be rescaled.
 
-    The scaler has seen which components these are. A component whose class keeps a plain State is known before that.
+    A maximum for such a component is refused as well. The scaler has seen which components these are, or their class
+    keeps a plain State.
     """
-    document = after.document
+    document, ran = after.document, dict((store.running(job)[0] or Running("")).leaves)
     for one, tasks, why, seen in _fixed(store, job, after):
         count, most = (two.get(one, tasks) for two in (document.parallelism, document.scale.max))
         old = before.document if before is not None else Document()
-        if seen and count != tasks and count != old.parallelism.get(one):
+        same = one in document.parallelism and old.definition == document.definition and document.restore != EMPTY
+        # The step that checks another program compares it with the checkpoint.
+        runs = tasks if seen else ran.get(("parallelism", one), count) if same else count
+        if count not in (runs, old.parallelism.get(one)):
             raise RequestError(f"job '{job}' cannot have parallelism.{one}={count}: {why}")
         if most > (tasks if seen else count) and most != old.scale.max.get(one):
             raise RequestError(f"job '{job}' cannot have scale.max.{one}={most}: {why}")

@@ -58,7 +58,7 @@ Name = Annotated[
 ]
 Flag = Annotated[bool, Meta(description="true or false")]
 Run = Annotated[Literal["running", "paused", "stopped"], Meta(description="running, paused or stopped")]
-Restore = Annotated[Literal["latest", "empty"], Meta(description="latest or empty")]
+Restore = Annotated[Literal["latest", "allow_dropped", "empty"], Meta(description="latest, allow_dropped or empty")]
 Mode = Annotated[Literal["act", "advise", "off"], Meta(description="act, advise or off")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="the digest of a stored definition")]
 Text = Annotated[str, Meta(max_length=4096)]
@@ -103,7 +103,13 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
 
     definition: Annotated[Digest, Meta(title="the program; 'heron job deploy' sets it")] = ""
     run: Annotated[Run, Meta(title="what the topology does")] = "running"
-    restore: Annotated[Restore, Meta(title="the state from which the topology starts after it has died")] = "latest"
+    restore: Annotated[
+        Restore,
+        Meta(
+            title="the state from which the topology starts: of its latest checkpoint, of that without components that"
+            " are gone, or none"
+        ),
+    ] = "latest"
     parallelism: dict[str, Annotated[Count, Meta(title="number of tasks of the component")]] = {}
     resources: dict[str, Resources] = {}
     concurrency: dict[
@@ -120,6 +126,9 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     privileged: Annotated[Flag, Meta(title="whether the job takes precedence over all other jobs")] = False
 
 
+#: Values of `restore` besides `latest`.
+ALLOW_DROPPED: Final = "allow_dropped"
+EMPTY: Final = "empty"
 #: Maps whose keys are names of components.
 _BY_COMPONENT: Final = frozenset(
     {("parallelism",), ("resources",), ("concurrency",), ("component_config",), ("scale", "max"), ("scale", "min")}

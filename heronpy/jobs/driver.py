@@ -11,7 +11,8 @@ import math
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -42,16 +43,16 @@ from heronpy.common.topology_keys import (
     TOPOLOGY_COMPONENT_PARALLELISM,
     TOPOLOGY_COMPONENT_RAM,
 )
-from heronpy.common.units import parse_bytes
+from heronpy.common.units import counted, parse_bytes
 from heronpy.jobs import plans
 from heronpy.jobs.differ import Difference
-from heronpy.jobs.documents import Leaves, Path, Value
+from heronpy.jobs.documents import ALLOW_DROPPED, EMPTY, Leaves, Path, Value
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.store import PLAIN, Definition, Store, View
 from heronpy.jobs.syncer import Running, StepError
 from heronpy.launching import importing, in_pool, submission
-from heronpy.launching.model import Kept, Planned
+from heronpy.launching.model import Kept, Planned, Restore, Warn, unheard
 from heronpy.launching.restoring import LATEST, choose
 from heronpy.packing import pack
 from heronpy.packing.demand import padding_of, requests_of
@@ -62,6 +63,7 @@ from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
 from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
+from heronpy.views.exception_groups import short_line
 
 log = logging.getLogger("heronpy.jobs")
 
@@ -259,8 +261,15 @@ class TopologyDriver:
             return 0.0, " ".join((said or status.cause or f"topology '{name}' has failed").split())[:500]
         crashing = next((task for task in status.tasks if calm.starts[task.task_id] >= STARTS_MAX), None)
         if crashing is not None:
-            return 0.0, f"{task_name(crashing)} has started {calm.starts[crashing.task_id] + 1} times"
+            starts = f"{task_name(crashing)} has started {calm.starts[crashing.task_id] + 1} times"
+            return 0.0, ended_text(status, self._raised(session, name)) or starts
         return now - calm.since, ""
+
+    def _raised(self, session: Session, name: str) -> list[control_pb2.ExceptionReport]:
+        """Return the exceptions of a topology's user code; none if its master does not answer."""
+        with suppress(HeronError):
+            return list(session.ask(name, control_pb2.GetExceptions(), POLL_S).exceptions)
+        return []
 
     # ---- performing -------------------------------------------------------------------------
 
@@ -295,16 +304,11 @@ class TopologyDriver:
         if planned.pool:
             in_pool.check(session, planned, submission.requests(planned))
         importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
-        if reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
-            return
-        record = session.record(job)
-        counts = _counts(session.packing_plan(job)) if record is not None else None
-        # If the numbers of tasks change, only a savepoint may fit, and no savepoint exists yet.
-        if counts in (None, {part.name: part.parallelism for part in planned.logical.definitions}):
-            try:
-                choose(planned, LATEST, False)
-            except NotThereError:
-                return
+        record, restore = session.record(job), str(dict(step.leaves).get(("restore",), LATEST))
+        if record is None:
+            _chosen(planned, restore)
+        else:  # it is stopped with a savepoint
+            _chosen(planned, restore, record.topology_id, _counts(session.packing_plan(job)))
 
     def _start(self, job: str, step: plans.Start) -> None:
         session, planned, kept = self.prepared(job, dict(step.leaves), step.topology_id)
@@ -313,8 +317,7 @@ class TopologyDriver:
             if is_alive(session, record):
                 return
             remove(session, job, topology_id=step.topology_id)
-        if step.restore == LATEST and reliability_mode(planned.topology) == EFFECTIVELY_ONCE:
-            _restore(planned, step.savepoint_of)
+        planned.restore = _chosen(planned, step.restore, step.savepoint_of, warn=log.warning)
         if planned.pool:
             submission.start_in_pool(session, planned, kept, time.time(), log.warning)
             return
@@ -458,6 +461,45 @@ class TopologyDriver:
         return session, planned, kept
 
 
+#: Ends of a task that are no fault of the task.
+_NO_FAULT: Final = frozenset(
+    {
+        control_pb2.EXIT_NONE,
+        control_pb2.EXIT_OK,
+        control_pb2.EXIT_FINISHED,
+        control_pb2.EXIT_PREEMPTED,
+        control_pb2.EXIT_REWOUND,
+        control_pb2.EXIT_MOVED,
+        control_pb2.EXIT_RESTARTED,
+    }
+)
+
+
+def ended_text(status: control_pb2.StatusReply, raised: Collection[control_pb2.ExceptionReport]) -> str:
+    """Return which task has failed, and why; "" if none is known to have failed.
+
+    A restore ends all tasks of a topology, so the number of starts does not tell which of them has failed.
+    """
+    ended = [
+        process
+        for executor in status.executors
+        for process in executor.processes
+        if process.task_id and process.restarts and process.exit not in _NO_FAULT
+    ]
+    one = max(ended, key=lambda process: process.restarts, default=None)
+    theirs = [report for report in raised if one is None or report.instance_id == one.name]
+    newest = max(theirs, key=lambda report: (report.count, report.last_at), default=None)
+    line = short_line(newest.traceback) if newest is not None and newest.traceback else ""
+    where = f" in {line}" if line else ""
+    if one is not None:
+        why = ": ".join(part for part in (one.exit_reason.replace("_", " "), one.exit_detail) if part)
+        return f"{one.name} has been restarted {counted(one.restarts, 'time')}, the last time after {why}{where}"
+    if newest is None:
+        return ""
+    text = f"{newest.type}: {next(iter(newest.message.splitlines()), '')}".rstrip(": ")
+    return f"{newest.instance_id or newest.process} has raised {text}{where}"
+
+
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
     """Whether a topology is running, is being submitted, or is restarted by its guardian or engine.
 
@@ -480,14 +522,16 @@ def _command(process: Any) -> list[str]:
         return []
 
 
-def _restore(planned: Planned, run: str) -> None:
-    """Restore the latest checkpoint of a run, otherwise the latest of any run of this name, otherwise start empty."""
+def _chosen(
+    planned: Planned, restore: str, run: str = "", stopping: Mapping[str, int] | None = None, warn: Warn = unheard
+) -> Restore | None:
+    """Return the latest checkpoint of a run, otherwise the latest of any run of this name; None to start empty."""
+    if restore == EMPTY or reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
+        return None
     for one in dict.fromkeys((run, "")):
-        try:
-            planned.restore = choose(planned, LATEST, False, log.warning, one)
-            return
-        except NotThereError:
-            continue
+        with suppress(NotThereError):
+            return choose(planned, LATEST, restore == ALLOW_DROPPED, warn, one, stopping)
+    return None
 
 
 def _counts(packing: plan_pb2.PackingPlan) -> dict[str, int]:

@@ -35,7 +35,7 @@ from heronpy.common.errors import (
     StateError,
     VersionMismatchError,
 )
-from heronpy.common.folders import heron_home, make_folders, open_private
+from heronpy.common.folders import absolute, heron_home, make_folders, open_private
 from heronpy.common.host import this_host
 from heronpy.common.settings import JOBS_FILE
 from heronpy.jobs import syncer
@@ -101,6 +101,31 @@ def start_part(session: Session, part: str, properties: Iterable[str]) -> subpro
             part_command(session, part, properties), env=child_environment({}), cwd=folder,
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
+
+
+class Guardian(NamedTuple):
+    """The first process of a part of a manager on this host; it restarts the part."""
+
+    pid: int
+    part: str
+
+
+def guardians_of(session: Session) -> list[Guardian]:
+    """Return the guardians of all parts of the cluster's manager on this host, also of those that stand by."""
+    import psutil  # imported here, because only a stop needs it
+
+    found: dict[int, tuple[int, str]] = {}
+    usual = part_command(session, "", ())[1:7]
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            argv = process.cmdline()
+            if argv[1:7] != usual or process.status() == psutil.STATUS_ZOMBIE or process.uids().real != os.getuid():
+                continue
+            environ = process.environ()
+            home = environ.get("HERON_HOME") or Path(environ.get("HOME", "~"), ".herondata")
+            if absolute(home) == heron_home():
+                found[process.pid] = process.ppid(), argv[7]
+    return [Guardian(pid, part) for pid, (above, part) in found.items() if found.get(above, (0, ""))[1] != part]
 
 
 class Acting(Struct, frozen=True):

@@ -164,6 +164,8 @@ def become(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], s
 def gone_back(layer: Layer, to: int, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
     """Return the layer as it was in version `to`, without entries that have ended since then."""
     later = [change for change in history if change.version > to]
+    if layer.version < 2:
+        raise ConfigError(f"layer {layer.name} has no earlier version, so there is nothing to revert")
     if not 0 < to < layer.version or [one.version for one in later] != list(range(to + 1, layer.version + 1)):
         oldest = max(1, min((change.version for change in history), default=layer.version) - 1)
         raise ConfigError(

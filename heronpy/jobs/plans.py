@@ -88,7 +88,7 @@ class Start(_Step, frozen=True, tag=True):
     topology_id: str
     leaves: Pairs
     restore: str
-    """`latest` or `empty`."""
+    """`latest`, `allow_dropped` or `empty`."""
     savepoint_of: str = ""
     """Restore the savepoint with which this topology was stopped, even if newer checkpoints exist."""
     unless: str = ""

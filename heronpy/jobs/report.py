@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from heronpy.clusters.errors import NotThereError
 from heronpy.common.errors import HeronError
 from heronpy.common.units import format_duration
-from heronpy.jobs.documents import goal_of, name_of, nested
+from heronpy.jobs.documents import LAYERS, goal_of, name_of, nested
 from heronpy.jobs.manager import desired_of, minutes_of
 from heronpy.jobs.merge import Found, pins_of
 from heronpy.jobs.plans import Plan
-from heronpy.jobs.store import Store
+from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running
 from heronpy.scaling.capacity import BACK_S
 from heronpy.scaling.estimate import shown_lag
@@ -46,6 +46,26 @@ def why_less(running: Running) -> str:
         return allotted.why if allotted is not None else ""
     left_s = allotted.fits_since + BACK_S - time.time()
     return allotted.why + (f", in {format_duration(round(left_s))}" if left_s > 0 else "")
+
+
+def runs_text(running: Running) -> str:
+    """Return which versions of the layers run while the last change is not in effect; "" if none runs."""
+    if not running.failure or running.plan is not None or not running.topology_id or not started_of(running):
+        return ""
+    versions = [f"{layer} v{running.versions[layer]}" for layer in LAYERS[1:] if running.versions.get(layer)]
+    return f"{' with '.join(versions) or 'the version before the change'} runs"
+
+
+def blamed(view: View, running: Running) -> list[str]:
+    """Return the keys of layer oncall that are not in effect because a change of them has failed."""
+    committed = dict(running.leaves)
+    if not running.failure or committed.get(("definition",)) != view.document.definition:
+        return []  # the program may be the cause
+    return [
+        name_of(path)
+        for path, found in sorted(view.found.items())
+        if found.layer == "oncall" and committed.get(path) != found.value
+    ]
 
 
 def row(store: Store, name: str) -> dict[str, Any]:
@@ -81,6 +101,8 @@ def shown(store: Store, job: str) -> dict[str, Any]:
         "topology_id": running.topology_id,
         "plan": plan_text(running.plan) if running.plan is not None else None,
         "failure": running.failure,
+        "runs": runs_text(running),
+        "blamed": blamed(view, running),
         "drift_s": round(running.drifted_s, 1),
         "started": started,
         "restarted": running.restarted,

@@ -16,12 +16,14 @@ from msgspec.structs import replace
 
 from heronpy.common.backoff import backoff_s
 from heronpy.jobs.documents import FORMAT, Leaves
-from heronpy.jobs.plans import Commit, Pairs, Plan, Prove, Seen, Step, pairs_of, plan_of
+from heronpy.jobs.plans import Commit, Pairs, Plan, Prove, Seen, Step, Stop, pairs_of, plan_of
 from heronpy.scaling.capacity import Allotted
 
 RETRY_S: Final = 30.0
 RETRY_MAX_S: Final = 3600.0
 TRIES_MAX: Final = 5
+#: Pause before a version that ran before is started once more, after its start has failed.
+AGAIN_S: Final = 300.0
 #: Seconds after which a start fails if the topology has not run without trouble.
 PROVE_MAX_S: Final = 600.0
 
@@ -149,11 +151,19 @@ def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Run
 
 
 def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
-    """Return the job after the running step has failed: completed steps are undone, and a failed undo is retried."""
+    """Return the job after the running step has failed: completed steps are undone, and a failed undo is retried.
+
+    A version that has failed after its start, and for which another was stopped, is given up: each retry would stop the
+    other version again.
+    """
     plan = running.plan
     assert plan is not None
     if not plan.undoing:
+        stopped = any(isinstance(step, Stop) and step.again is not None for step in plan.steps[: plan.at])
+        fatal |= stopped and isinstance(plan.step, Prove)
         tries = TRIES_MAX if fatal else running.tries + 1
+        if plan.target != running.tried:
+            failure = f"{running.failure.partition(_NOT_EITHER)[0]}{_NOT_EITHER}{failure}"
         return replace(running, plan=plan.undone(now), state="UNDOING", tries=tries, failure=failure)
     if fatal or plan.tries + 1 >= TRIES_MAX:
         text = f"{running.failure}, and the change could not be undone: {failure}"
@@ -175,27 +185,46 @@ def released(running: Running) -> Running:
     return replace(running, tries=0, retry_at=0.0, state="WAITING")
 
 
+#: In the failure of a job, before the failure of the version that ran before.
+_NOT_EITHER: Final = "; the version before does not start either: "
+
+
 def _begun(
     running: Running, desired: Leaves, versions: Mapping[str, int], seen: Seen, now: float, fresh_id: str
 ) -> Running:
     wanted = pairs_of(desired)
     if running.tried != wanted:
         running = replace(running, tried=wanted, tries=0, retry_at=0.0, failure="")
-    if running.tries >= TRIES_MAX or waits(running, now):
+    if waits(running, now):
         return running
+    if running.tries >= TRIES_MAX:
+        return _kept_up(running, seen, now, fresh_id)
     if seen.alive and seen.topology_id != running.topology_id:
         text = f"topology {seen.topology_id} has the name of the job but does not belong to it"
         text += "; kill that topology and release the job"
-        return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text, drift_since=_since(running, now))
+        running = replace(running, topology_id="", drift_since=_since(running, now))
+        return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text)
     plan = plan_of(desired, dict(versions), dict(running.leaves), seen, now, fresh_id)
     if plan is not None:
         return replace(running, plan=plan, state="SYNCING", drift_since=_since(running, now))
     return _settled(running, seen, now)
 
 
+def _kept_up(running: Running, seen: Seen, now: float, fresh_id: str) -> Running:
+    """Return a job that is given up: the version that ran before is started again if it has ended."""
+    before = dict(running.leaves)
+    runs = all(leaves.get(("run",), "stopped") != "stopped" for leaves in (before, dict(running.tried)))
+    if not runs or seen.alive or seen.finished:
+        return running
+    plan = plan_of(before, dict(running.versions), before, seen, now, fresh_id)
+    return replace(running, plan=plan, state="SYNCING")
+
+
 def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
     """Return the job at the end of a plan: the plan is committed, or the previous state is restored."""
     running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0)
+    if plan.target != running.tried:  # the version before was started again
+        return replace(running, state="QUARANTINED", retry_at=now + AGAIN_S if plan.undoing else 0.0)
     if not plan.undoing:
         return _settled(replace(running, leaves=plan.target, versions=plan.versions), seen, now)
     if running.tries >= TRIES_MAX:

@@ -7,6 +7,8 @@ URL of a damaged checkpoint is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from heronpy.api.api_constants import TOPOLOGY_STATEFUL_START_CLEAN
 from heronpy.ckpt import catalogue, compatibility
 from heronpy.ckpt.catalogue import Found
@@ -25,10 +27,18 @@ from heronpy.storage.stores import replica_of
 LATEST = "latest"
 
 
-def choose(planned: Planned, wanted: str, allow_dropped: bool, warn: Warn = unheard, run: str = "") -> Restore | None:
+def choose(
+    planned: Planned,
+    wanted: str,
+    allow_dropped: bool,
+    warn: Warn = unheard,
+    run: str = "",
+    stopping: Mapping[str, int] | None = None,
+) -> Restore | None:
     """Return the checkpoint to start from; None means to start empty. Raises an error if neither is possible.
 
-    With `run`, only checkpoints of the topology with this id count as the latest.
+    With `run`, only checkpoints of the topology with this id count as the latest. With `stopping`, the parallelism of a
+    running topology, the savepoint that this topology will take must fit, judged by its checkpoint.
     """
     topology, settings = planned.topology, settings_for(planned.resolved, CheckpointSettings)
     _refuse_conflicts(topology)
@@ -41,7 +51,8 @@ def choose(planned: Planned, wanted: str, allow_dropped: bool, warn: Warn = unhe
     assert found.metadata is not None  # intact, so it could be read
     check_trusted(found.location)
     parallelism = {component.name: component.parallelism for component in planned.logical.definitions}
-    wrong = compatibility.problems(found.metadata, parallelism, settings.key_groups, allow_dropped)
+    known = found.metadata if stopping is None else compatibility.at_savepoint(found.metadata, stopping)
+    wrong = compatibility.problems(known, parallelism, settings.key_groups, allow_dropped)
     if wrong:
         raise TopologyError("\n".join(wrong))
     fresh = compatibility.starting_empty(found.metadata, parallelism)

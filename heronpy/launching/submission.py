@@ -359,8 +359,11 @@ def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_
     return outcome.remains
 
 
-def refuse_taken(session: Session, name: str) -> None:
-    """Raise NodeExistsError if a topology of that name exists. The caller holds the operations lock."""
+def refuse_taken(session: Session, name: str, instead: str = "") -> None:
+    """Raise NodeExistsError if a topology of that name exists. The caller holds the operations lock.
+
+    `instead` ends the sentence about a topology that is running.
+    """
     record = session.record(name)
     if record is None:
         return
@@ -379,7 +382,7 @@ def refuse_taken(session: Session, name: str) -> None:
             f"topology '{name}' in cluster {cluster} has {how} but is not removed; {again}, which keeps its checkpoints"
         )
     raise NodeExistsError(
-        f"topology '{name}' is already running in cluster {cluster}; kill it first or choose another name"
+        f"topology '{name}' is already running in cluster {cluster}; kill it first or choose another name{instead}"
     )
 
 

@@ -265,11 +265,13 @@ def without_reasons(found: Any) -> Any:
         return [without_reasons(one) for one in found if not (isinstance(one, dict) and _is_setting(one.get("path")))]
     if not isinstance(found, dict):
         return found
-    shown = {}
+    shown: dict[str, Any] = {}
     for key, value in found.items():
         if key in ("document", "origin"):
             value = {name: one for name, one in value.items() if name.partition(".")[0] not in SETTINGS}
-        if key in _REASONS and value:
+        if key == "blamed":
+            shown[key] = [name for name in value if name.partition(".")[0] not in SETTINGS]
+        elif key in _REASONS and value:
             shown[key] = [UNSEEN for _ in value] if isinstance(value, list | tuple) else UNSEEN
         else:
             shown[key] = without_reasons(value)

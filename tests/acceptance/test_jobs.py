@@ -96,6 +96,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
 
     heron("job", "set", "local", "Counts", "parallelism.split=3", "--for", "2h", "--why", "backfill").ok()
     assert tasks(heron)["split"] == 3 and job(heron)["topology_id"] == first
+    heron("submit", "local", EXAMPLE, *words(out)[1:]).refused(FAILED, "heron job deploy local Counts PROGRAM")
     for verb in (("kill",), ("stop", "--drain"), ("deactivate",), ("update", "--runtime-config", "a:b")):
         heron(verb[0], "local", "Counts", *verb[1:]).refused(FAILED, "is controlled by its job", "heron job ")
 
@@ -116,7 +117,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
     assert job(heron)["topology_id"] == second
     heron("job", "revert", "local", "Counts").ok()
     crashing = program(tmp_path, "crashing.py", 'self.turns = config["counts.times"]', "self.turns = 1 // 0")
-    heron("job", "deploy", "local", "Counts", crashing, *words(out)).refused(FAILED, "WAITING", "Zero")
+    heron("job", "deploy", "local", "Counts", crashing, *words(out)).refused(FAILED, "QUARANTINED", "Zero", " runs; ")
     heron("job", "revert", "local", "Counts").ok()
     third = in_state(heron, "IN_SYNC", second)["topology_id"]
     assert third.endswith("-back") and tasks(heron)["split"] == 3
@@ -138,7 +139,9 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     heron, out = jobs, tmp_path / "out"
     heron("job", "show", "local", "Counts").refused(FAILED, "there is no job 'Counts'")
     heron("submit", "local", EXAMPLE, *words(out)[1:]).ok()
-    heron("job", "create", "local", EXAMPLE, *words(out)).refused(EXISTS, "already running")
+    heron("job", "create", "local", EXAMPLE, *words(out)).refused(
+        EXISTS, "already running", "heron job adopt local Counts"
+    )
     assert heron("job", "list", "local", "--json").json() == []
     heron.kill("Counts")
     heron("job", "create", "local", EXAMPLE, *words(out)).ok()
@@ -172,7 +175,7 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path
     assert job(heron)["topology_id"] == running
     heron("manager", "start", "local").refused(EXISTS, "a manager is already running")
     heron("manager", "stop", "local").ok()
-    heron("manager", "stop", "local").refused(NOT_FOUND, "no manager runs")
+    heron("manager", "stop", "local").refused(NOT_FOUND, "no manager is running")
     heron("job", "set", "local", "Counts", "run=stopped", "--detach").ok()
     heron("manager", "stop", "local").ok()
     assert "The manager of local is running" in heron("job", "stop", "local", "Counts").ok().out, (

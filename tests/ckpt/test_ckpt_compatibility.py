@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.ckpt.compatibility import component_states, problems, starting_empty
+from heronpy.ckpt.compatibility import at_savepoint, component_states, problems, starting_empty
 from heronpy.proto import checkpoint_pb2
 
 GROUPS = 64
@@ -49,6 +49,15 @@ def test_state_of_a_component_that_is_gone_is_dropped_only_when_allowed() -> Non
     [text] = problems(saved, {"word": 1}, GROUPS)
     assert "'count'" in text and "--allow-dropped-state" in text
     assert problems(saved, {"word": 1}, GROUPS, allow_dropped=True) == []
+
+
+def test_a_savepoint_to_come_has_the_components_of_now_and_no_tuple_in_flight() -> None:
+    saved = metadata(word=(1, "plain"), count=(2, "keyed channel"), gone=(1, "keyed"))
+    then = at_savepoint(saved, {"word": 2, "count": 3, "new": 1})
+    assert problems(then, {"word": 2, "count": 4}, GROUPS) == []
+    [text] = problems(then, {"word": 2, "cuont": 3}, GROUPS)
+    assert "'count'" in text
+    assert len(problems(saved, {"word": 2, "count": 4}, GROUPS)) == 3, "the checkpoint itself is left as it is"
 
 
 def test_key_groups_must_be_the_same() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from heronpy.common.host import this_host
 from heronpy.jobs.documents import leaves_of
@@ -223,6 +224,38 @@ def test_the_unit_is_a_process_of_the_manager_in_the_foreground(heron: Heron, st
             process.kill()
 
 
+def test_a_stop_ends_also_the_managers_that_stand_by_or_are_being_restarted(
+    heron: Heron, state: StateManager, tmp_path: Path
+) -> None:
+    told = heron("manager", "start", "local", "--unit")
+    command = next(line.removeprefix("ExecStart=") for line in told.out.splitlines() if line.startswith("ExecStart="))
+
+    def start(part: str, home: Path | None = None) -> subprocess.Popen[bytes]:
+        argv = [part if word == "%i" else word for word in shlex.split(command)]
+        env = {**os.environ, **({"HERON_HOME": str(home)} if home else {})}
+        return subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    first, other = start("syncer"), start("syncer", tmp_path / "other")
+    try:
+        acting = wait_for(lambda: acting_of(state), 30.0, "the manager that acts")
+        os.kill(acting.pid, signal.SIGKILL)  # its guardian starts another one
+        processes = [first, start("syncer"), start("scaler")]
+        try:
+            told = heron("manager", "stop", "local")
+            assert told.code == 0 and "The manager has ended; topologies keep" in told.out, told.err
+            assert [one.poll() is None for one in (*processes, other)] == [False, False, False, True]
+            assert acting_of(state) is None
+            assert "no manager is running" in heron("manager", "stop", "local").err
+        finally:
+            for one in processes:
+                one.kill()
+                one.wait(30)
+    finally:
+        for one in (first, other):
+            one.kill()
+            one.wait(30)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -251,6 +284,48 @@ def test_a_refusal_names_the_fix(
     assert refused.code == code and said in refused.err, refused.err
 
 
+def test_a_change_that_has_failed_says_what_runs_when_it_is_tried_again_and_how_to_undo_it(
+    heron: Heron, store: Store
+) -> None:
+    before = tuple(desired_of(store, "Day", Running(""))[0].items())
+    store.set("Day", "oncall", {"parallelism": {"work": 4}}, 0, "ann", "")
+    failed = Running(
+        "",
+        "Day-1",
+        before,
+        {"base": 3, "provisioner": 1, "oncall": 2},
+        "WAITING",
+        failure="no room",
+        retry_at=time.time() + 90,
+    )
+    store.put_running("Day", replace(failed, tried=pairs_of(desired_of(store, "Day", failed)[0])), 0)
+    undo = "undo the change: heron job unset local Day parallelism.work"
+    told = heron("job", "set", "local", "Day", "parallelism.work=4")
+    assert (
+        told.code == FAILED
+        and f"no room; provisioner v1 with oncall v2 runs; {undo}; the manager tries again in 1m30s" in told.err
+    )
+    shown = heron("job", "show", "local", "Day").out
+    assert f"\n  no room\n  provisioner v1 with oncall v2 runs\n  {undo}\n" in shown
+
+    store.put_running("Day", replace(failed, state="QUARANTINED", tried=store.running("Day")[0].tried), 1)
+    told = heron("job", "set", "local", "Day", "parallelism.work=4")
+    assert f"; {undo}; try it again: heron job release local Day" in told.err
+
+
+def test_a_revert_after_failed_changes_goes_to_the_version_that_ran_last(heron: Heron, store: Store) -> None:
+    for number in range(3):
+        store.set("Day", "provisioner", {"priority": number}, number + 1, "ann", "")
+    running = Running("", "Day-1", (), {"provisioner": 2}, "QUARANTINED", failure="it crashes")
+    store.put_running("Day", running, 0)
+    told = heron("job", "revert", "local", "Day", "--detach")
+    assert told.code == 0 and "job Day: provisioner v2 ran last and is restored\njob Day: provisioner v5" in told.out
+    assert store.get("Day").document.priority == 0
+    store.put_running("Day", replace(running, failure=""), 1)
+    assert heron("job", "revert", "local", "Day", "--detach").code == 0
+    assert store.get("Day").document.priority == 2, "the previous version"
+
+
 def test_a_released_job_is_not_called_done_before_the_manager_has_retried_it(heron: Heron, store: Store) -> None:
     tried = pairs_of(desired_of(store, "Day", Running(""))[0])
     store.put_running("Day", Running("", "", (), {}, "WAITING", tried=tried, retry_at=time.time() + 50), 0)
@@ -274,3 +349,17 @@ def test_a_program_that_is_broken_or_of_another_topology_is_not_deployed(
     refused = heron("job", "deploy", "local", "Day", "other.py")
     assert refused.code in (FAILED, USAGE) and said in refused.err
     assert store.get("Day").versions == before
+
+
+def test_state_may_be_dropped_by_the_deploy_that_says_so_and_by_no_later_one(
+    heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "day.py", TOPOLOGY.replace("class Other", "class Day"))
+    restores = []
+    for flags in ((), ("--allow-dropped-state",), (), ()):
+        told = heron("job", "deploy", "local", "Day", "day.py", "--detach", *flags)
+        assert told.code == 0, told.err
+        found = store.get("Day").found.get(("restore",))
+        restores.append(found and found.value)
+    assert restores == [None, "allow_dropped", "latest", "latest"]

@@ -19,6 +19,7 @@ from heronpy.jobs.manager import SOON_S, Syncing
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.report import row, shown
 from heronpy.jobs.store import Scaled, Store, View
+from heronpy.jobs.syncer import Running
 from heronpy.pools.nodes import read_pool
 from heronpy.scaling.capacity import BACK_S, Allotted, Amount
 from heronpy.scaling.figures import Figures, Observation
@@ -253,6 +254,20 @@ def test_a_new_job_waits_for_room_unless_the_pool_can_never_have_it(cluster: Clu
     assert "Never" not in store.names()
 
 
+def test_a_quota_that_is_too_small_is_to_be_raised(cluster: Cluster) -> None:
+    cluster.make("Second", 2, role="ads", scale={})
+    cluster.round()
+    allotting = Allotting(cluster.store, cluster.state, cluster.needs)
+    allotting.quotas = {"ads": Amount(3, 1e9)}
+    store = Store(cluster.state, Clock(cluster.now), allotting.check_change)
+    digest, raise_it = store.get("Second").document.definition, r"raise the quota of role 'ads' in jobs.yaml of the"
+    with pytest.raises(RequestError, match=rf"set parallelism.work=3, which fits, or {raise_it}"):
+        store.set("Second", "oncall", {"parallelism": {"work": 4}}, 0, "me", "")
+    layer = {"definition": digest, "parallelism": {"work": 4}, "place": {"pool": "small"}, "role": "ads"}
+    with pytest.raises(RequestError, match=rf"give it less, or {raise_it}"):
+        store.create("Never", {"provisioner": layer}, "me", "")
+
+
 def test_the_jobs_that_a_smaller_pool_would_stop_are_named(cluster: Cluster) -> None:
     cluster.make("Day", 4, scale={})
     cluster.make("Night", 3, priority=50)
@@ -301,3 +316,21 @@ def test_a_new_job_gets_no_maximum_for_a_component_whose_state_belongs_to_single
     make(read=1, work=8)
     with pytest.raises(RequestError, match=r"job 'Day' cannot have scale\.max\.read=2: the State of read belongs to"):
         store.set("Day", "oncall", {"scale": {"max": {"read": 2}}}, 0, "me", "")
+
+
+def test_a_state_of_single_tasks_keeps_their_number_also_before_the_scaler_has_seen_it() -> None:
+    store = Store(MemoryStateManager(MemoryStore()), check=lambda *change: check_fixed(store, *change))
+    digest, other = (store.define(definition_of("work", plain=["read"], package=name)) for name in "ab")
+    layer = {"definition": digest, "parallelism": {"read": 3}}
+    store.create("Day", {"provisioner": layer}, "me", "")
+    store.set("Day", "provisioner", {"parallelism": {"read": 2}}, 1, "me", "it has never run")
+    ran = {("definition",): digest, ("parallelism", "read"): 2, ("parallelism", "work"): 1}
+    store.put_running("Day", Running("", "Day-1", tuple(ran.items()), {}, "IN_SYNC"), 0)
+    for wrong in ({"parallelism": {"read": 4, "work": 2}}, {"scale": {"max": {"read": 4}}}):
+        with pytest.raises(
+            RequestError, match=r"job 'Day' cannot have .*\.read=4: the State of read belongs to individual"
+        ):
+            store.set("Day", "oncall", wrong, 0, "me", "")
+    store.set("Day", "oncall", {"parallelism": {"read": 2, "work": 4}}, 0, "me", "")
+    store.set("Day", "oncall", {"restore": "empty", "parallelism": {"read": 4}}, 1, "me", "without its state")
+    store.set("Day", "provisioner", {"definition": other, "parallelism": {"read": 5}}, 2, "me", "deployed")

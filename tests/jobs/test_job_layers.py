@@ -199,6 +199,8 @@ def test_a_version_that_the_history_no_longer_reaches_is_refused() -> None:
         put(layer, {CALL: 3}, 0, history[1:], said("bob"))
     with pytest.raises(ConfigError, match="layer oncall has version 2, not 7; read the layer again"):
         put(layer, {CALL: 3}, 7, history, said("bob"))
+    with pytest.raises(ConfigError, match="layer oncall has no earlier version, so there is nothing to revert"):
+        gone_back(written(("ann", {WORK: 20}))[0], 77, 1, (), said("bob"))
     with pytest.raises(ConfigError, match="version 2 of layer oncall is not in the history; give one from 1 to 1"):
         gone_back(layer, 2, 2, history, said("bob"))
 

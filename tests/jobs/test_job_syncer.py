@@ -16,6 +16,7 @@ from heronpy.jobs.differ import EFFECT_OF, Effect
 from heronpy.jobs.documents import Document, Leaves
 from heronpy.jobs.plans import STOPPED, Check, End, Prove, Resize, Seen, Start, Step, Stop, Update, plan_of
 from heronpy.jobs.syncer import (
+    AGAIN_S,
     PROVE_MAX_S,
     TRIES_MAX,
     Running,
@@ -68,6 +69,8 @@ class World:
         self.leaves: Leaves = {}
         self.broken: set[str] = set()
         """Definitions whose topology crashes."""
+        self.full = False
+        """Whether no program can be unpacked."""
         self.running_s = 60.0
         self.performed: list[str] = []
         self.restarted: dict[str, int] = {}
@@ -87,6 +90,8 @@ class World:
     def perform(self, step: Step, part: bool = False) -> dict[str, int]:
         """Perform a step, or only its first half."""
         self.performed.append(type(step).__name__)
+        if self.full and isinstance(step, Check):
+            raise StepError("the disk is full")
         if isinstance(step, Start):
             assert not self.alive or step.topology_id == self.id, "two topologies of a name"
             self.id, self.leaves = step.topology_id, dict(step.leaves)
@@ -318,12 +323,45 @@ class TestABrokenDeploy:
         syncing.world.broken.add("b" * 64)
         assert list(steps_of(syncing, V2)) == ["Check", "Stop", "Start", "End", "Start"]
         assert syncing.world.what() == expected(DAY) and syncing.running.topology_id == syncing.world.id != old
-        assert syncing.running.failure == "'work' crashes" and syncing.running.state == "WAITING"
+        assert syncing.running.failure == "'work' crashes"
 
-    def test_it_is_tried_five_times_with_growing_pauses_and_then_only_after_a_change(self) -> None:
+    def test_it_is_not_tried_again_because_each_retry_would_stop_the_old_version(self) -> None:
         syncing = synced(DAY)
         syncing.world.broken.add("b" * 64)
         syncing.desired = V2
+        assert syncing.sync().state == "QUARANTINED" and dict(syncing.running.leaves) == DAY
+        syncing.now += 1e6
+        assert not syncing.turn()
+        syncing.world.broken.clear()
+        syncing.keep(released(syncing.running))
+        assert syncing.sync().state == "IN_SYNC" and syncing.world.what() == expected(V2)
+
+    def test_the_old_version_is_kept_running_while_the_new_one_is_given_up(self) -> None:
+        syncing = synced(DAY)
+        syncing.world.broken.add("b" * 64)
+        syncing.desired = V2
+        given_up = syncing.sync()
+        syncing.world.alive = False
+        assert list(steps_of(syncing, V2)) == ["End", "Start"] and syncing.world.what() == expected(DAY)
+        kept = syncing.running
+        assert (kept.state, kept.failure, kept.tried) == ("QUARANTINED", given_up.failure, given_up.tried)
+
+        syncing.world.alive = False
+        syncing.world.broken.add("a" * 64)
+        assert list(steps_of(syncing, V2)) == ["End", "Start", "End"] and not syncing.turn()
+        failure = "'work' crashes; the version before does not start either: 'work' crashes"
+        assert (syncing.running.state, syncing.running.failure) == ("QUARANTINED", failure)
+        syncing.now += AGAIN_S
+        assert list(steps_of(syncing, V2)) == ["Start", "End"] and syncing.running.failure == failure
+        syncing.now += AGAIN_S
+        syncing.world.broken.clear()
+        assert list(steps_of(syncing, V2)) == ["Start"] and syncing.world.what() == expected(DAY)
+        assert list(steps_of(syncing, V2 | {("run",): "stopped"})) == ["Stop"] and syncing.running.state == "STOPPED"
+
+    def test_a_plan_that_fails_earlier_is_tried_five_times_with_growing_pauses(self) -> None:
+        syncing = synced(DAY)
+        syncing.desired = V2
+        syncing.world.full = True
         syncing.world.performed.clear()
         pauses = []
         while syncing.sync().state == "WAITING":
@@ -337,13 +375,14 @@ class TestABrokenDeploy:
         syncing.keep(released(syncing.running))
         syncing.sync()
         assert syncing.world.performed.count("Check") == TRIES_MAX + 1 and syncing.running.state == "WAITING"
+        syncing.world.full = False
         syncing.desired = MORE
         assert syncing.sync().state == "IN_SYNC" and syncing.running.tries == 0 and syncing.running.failure == ""
         assert syncing.running.drift_since is None and syncing.running.drifted_s == 450 + 1e6
 
     def test_a_clock_that_is_set_back_makes_no_pause_longer(self) -> None:
         syncing = synced(DAY)
-        syncing.world.broken.add("b" * 64)
+        syncing.world.full = True
         syncing.desired = V2
         assert syncing.sync().state == "WAITING" and not syncing.turn()
         syncing.now -= 1e6
@@ -403,7 +442,8 @@ class TestABrokenDeploy:
         assert syncing.running.state == "QUARANTINED" and syncing.look() is None
         assert syncing.running.failure == "'work' crashes, and the change could not be undone: the host is away"
         syncing.keep(released(syncing.running))
-        assert syncing.sync().state == "WAITING" and syncing.world.what() == expected(DAY)
+        syncing.sync()
+        assert syncing.world.what() == expected(DAY)
 
 
 def test_a_topology_that_is_not_the_jobs_is_left_alone() -> None:

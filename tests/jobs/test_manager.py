@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.errors import ClusterError, NotThereError
 from heronpy.clusters.stopping import EFFECTIVELY_ONCE
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import (
@@ -26,7 +26,7 @@ from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
 from heronpy.jobs.base import read_base
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
-from heronpy.jobs.driver import TopologyDriver, _seen_leaves, own_leaves, topology_of
+from heronpy.jobs.driver import TopologyDriver, _seen_leaves, ended_text, own_leaves, topology_of
 from heronpy.jobs.manager import LOOK_S, Syncing
 from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
 from heronpy.jobs.syncer import StepError, released
@@ -222,6 +222,33 @@ def test_a_program_that_no_longer_fits_the_newest_checkpoint_is_not_tried_again(
     assert raised.value.fatal
 
 
+def test_a_check_judges_the_savepoint_that_the_running_topology_will_take(
+    state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the new program has other components, and if the topology has no checkpoint of its own yet."""
+    driver, topology = TopologyDriver(Target("local"), Common(), state), topology_of(definition_of("werk"))
+    set_key(topology.topology_config, TOPOLOGY_RELIABILITY_MODE, EFFECTIVELY_ONCE)
+    planned = SimpleNamespace(pool="", topology=topology, logical=LogicalPlan.from_topology(topology))
+    old = pack(topology_of(definition_of("work")), PackingSettings())
+    session = SimpleNamespace(record=lambda job: SimpleNamespace(topology_id="Day1"), packing_plan=lambda job: old)
+    asked = []
+
+    def choose(_planned: Any, _latest: str, dropped: bool, _warn: Any, run: str, counts: Any) -> None:
+        asked.append((dropped, run, counts))
+        if run:
+            raise NotThereError("the topology has no checkpoint")
+
+    monkeypatch.setattr(driver, "prepared", lambda *_: (session, planned, None))
+    monkeypatch.setattr("heronpy.jobs.driver.submission.kept_here", lambda kept: kept)
+    monkeypatch.setattr("heronpy.jobs.driver.submission.submitted_of", lambda *_: None)
+    monkeypatch.setattr("heronpy.jobs.driver.importing.check", lambda *_: None)
+    monkeypatch.setattr("heronpy.jobs.driver.choose", choose)
+    for restore in ("latest", "allow_dropped", "empty"):
+        driver.perform("Day", Check(((("restore",), restore),)))
+    counts = {"read": 1, "work": 1}
+    assert asked == [(dropped, run, counts) for dropped in (False, True) for run in ("Day1", "")]
+
+
 def test_an_engine_that_is_away_in_the_middle_of_a_plan_is_asked_again_and_nothing_is_half_done(
     state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +290,30 @@ def test_a_program_that_does_not_unpack_or_import_is_named(tmp_path: Path) -> No
         with pytest.raises(PackageError, match=f"^the program cannot be imported: .*{said}") as raised:
             importing.check(submitted, topology)
         assert "\n" not in str(raised.value)
+
+
+def test_the_task_that_has_failed_is_named_and_not_one_that_was_put_back_with_it() -> None:
+    status, detail = control_pb2.StatusReply(), "ZeroDivisionError: division by zero"
+    processes = status.executors.add(container=1).processes
+    processes.add(name="container_1_read_1", task_id=1, restarts=9, exit=control_pb2.EXIT_REWOUND)
+    line = '  File "/program/crash.py", line 32, in process\n'
+    raised = [
+        control_pb2.ExceptionReport(
+            instance_id="container_1_call_3", type="OSError", message="away\nfor long", count=2
+        ),
+        control_pb2.ExceptionReport(
+            instance_id="container_1_work_2", type="ZeroDivisionError", count=1, traceback=line
+        ),
+    ]
+    assert ended_text(status, []) == ""
+    assert ended_text(status, raised) == "container_1_call_3 has raised OSError: away"
+    processes.add(
+        name="container_1_work_2", task_id=2, restarts=6, exit=control_pb2.EXIT_USER_EXCEPTION,
+        exit_reason="user_exception", exit_detail=detail,
+    )  # fmt: skip
+    said = f"container_1_work_2 has been restarted 6 times, the last time after user exception: {detail}"
+    assert ended_text(status, []) == said
+    assert ended_text(status, raised) == f"{said} in process (crash.py:32)"
 
 
 def test_what_no_layer_sets_is_as_the_program_says() -> None:

@@ -132,7 +132,9 @@ def test_the_token_view_sees_numbers_and_neither_settings_nor_reasons(asking: As
     }
     store.set("Day", "oncall", given, 0, "ada", "s3cret")
     store.decided("Day", "scaler", "work", "skewed by s3cret")
-    store.put_running("Day", Running("", state="WAITING", failure="s3cret"), 0)
+    leaves = ((("definition",), store.get("Day").document.definition),)
+    store.put_running("Day", Running("", leaves=leaves, state="WAITING", failure="s3cret"), 0)
+    assert "settings.heron.checkpoint.interval_s" in asking.get(DAY)["blamed"]
     view = {"Authorization": f"Bearer {Tokens(asking.folder).create(Scope.VIEW)}"}
     for path in ("/api/v1/jobs", "/api/v1/jobs?job=Day", DAY):
         assert "s3cret" in asking.ask("GET", path).text
@@ -140,6 +142,7 @@ def test_the_token_view_sees_numbers_and_neither_settings_nor_reasons(asking: As
         assert seen.status_code == 200 and "s3cret" not in seen.text and "interval" not in seen.text
     found = asking.get(DAY, headers=view)
     assert found["document"]["parallelism"]["work"] == 6 and found["origin"]["parallelism.work"]["who"] == "ada"
+    assert found["blamed"] == ["parallelism.work"]
     assert found["failure"] == found["decisions"][0]["text"] == "the token 'all' shows the reason"
     answer = asking.ask("POST", DAY + "/release", json={}, headers={"X-Heron": "1", "If-Match": "2", **view})
     assert answer.status_code == 403

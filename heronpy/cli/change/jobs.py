@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -31,12 +31,13 @@ from heronpy.jobs.manager import (
     acting_of,
     desired_of,
     folder_of,
+    guardians_of,
     minutes_of,
     part_command,
     start_part,
 )
 from heronpy.jobs.plans import PROVED_S, Prove, pairs_of
-from heronpy.jobs.report import plan_text, row, shown, state_of, why_less
+from heronpy.jobs.report import blamed, plan_text, row, runs_text, shown, state_of, why_less
 from heronpy.jobs.store import Store, View
 from heronpy.jobs.syncer import Running, waits
 from heronpy.launching.environment import child_environment
@@ -53,6 +54,8 @@ START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
 CHANGES_SHOWN: Final = 5
+#: More keys are not named in the command that undoes them.
+UNSET_MAX: Final = 3
 #: The scaler measures once a minute; `show` prints the age of figures that are older than this.
 STALE_S: Final = 180.0
 
@@ -94,9 +97,11 @@ def revert(layer: str, to: int | None, why: str, **flags: Any) -> None:
     """Restore an earlier version of a layer."""
 
     def reverted(store: Store, job: str, seen: int) -> View:
-        if to is None and seen < 2:
-            raise RequestError(f"layer {layer} of job '{job}' has no earlier version")
-        back = seen - 1 if to is None else to
+        running, _ = store.running(job)
+        ran = running.versions.get(layer, 0) if running is not None and running.failure else 0
+        back = to or (ran if 0 < ran < seen else seen - 1)
+        if back not in (to, seen - 1):
+            say(f"job {job}: {layer} v{back} ran last and is restored")
         return store.revert(job, layer, back, seen, writer(), why)
 
     _change(reverted, layer, **flags)
@@ -183,7 +188,7 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
     begun, told = time.monotonic(), ""
     while True:
         running, _ = store.running(job)
-        done, text = _outcome(store, job, running, proved)
+        done, text = _outcome(store, job, running, proved, session.target)
         if running is not None and running.plan is not None and (said := plan_text(running.plan)) != told:
             told = said
             say(f"job {job}: {said}")
@@ -200,7 +205,7 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
         time.sleep(LOOK_S)
 
 
-def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> tuple[bool, str]:
+def _outcome(store: Store, job: str, running: Running | None, proved: bool, target: Target) -> tuple[bool, str]:
     if running is None:
         return False, "the manager has not read the job yet"
     mine = running.tried == pairs_of(desired_of(store, job, running)[0])
@@ -208,7 +213,11 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool) -> t
         return False, plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
     # A WAITING job that a user has released is retried at once.
     if running.state == "QUARANTINED" or (running.state == "WAITING" and waits(running, time.time())):
-        after = "" if running.state == "QUARANTINED" else "; the manager tries again"
+        again = "; try it again: heron job release" + f" {target} {job}"
+        if running.state == "WAITING":
+            again = f"; the manager tries again in {format_duration(round(running.retry_at - time.time()))}"
+        runs, undo = runs_text(running), unset_text(blamed(store.get(job), running), target, job)
+        after = "".join(f"; {text}" for text in (runs, undo) if text) + again
         raise ClusterError(f"job '{job}' is {running.state}: {running.failure}{after}")
     if running.plan is None:
         state, less, allotted = state_of(running), why_less(running), running.allotted
@@ -251,7 +260,7 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
     before: Any = None
     while True:
         found = shown(store, job)
-        now: Any = msgspec.json.encode(found) if as_json else lines_of(found, origin)
+        now: Any = msgspec.json.encode(found) if as_json else lines_of(found, target, origin)
         if as_json and now != before:
             print_json(found)
         elif not as_json:
@@ -264,13 +273,20 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
         time.sleep(WATCH_S)
 
 
-def lines_of(found: Mapping[str, Any], origin: bool = False) -> list[str]:
+def unset_text(keys: Collection[str], target: Target, job: str) -> str:
+    """The command that undoes keys that are not in effect; "" if there are none or many."""
+    return f"undo the change: heron job unset {target} {job} {' '.join(keys)}" if 0 < len(keys) <= UNSET_MAX else ""
+
+
+def lines_of(found: Mapping[str, Any], target: Target, origin: bool = False) -> list[str]:
     """The lines of `heron job show` for a job."""
     plan = f", {found['plan']}" if found["plan"] else ""
     layers = ", ".join(f"{name} v{found['versions'][name]}" for name in LAYERS if found["versions"][name])
     lines = [f"job {found['job']} is {found['state']}{plan}; {layers}"]
     if found["failure"]:
         lines.append(f"  {found['failure']}")
+    texts = found["runs"], unset_text(found["blamed"], target, found["job"])
+    lines += [f"  {text}" for text in texts if text]
     if found["capacity"]:
         lines.append(f"  {found['capacity']}")
     origins: Mapping[str, Any] = found["origin"]
@@ -384,23 +400,33 @@ WantedBy=default.target"""
 
 
 def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
-    """End the active processes of the manager; topologies keep running."""
+    """End all processes of the manager on this host, also those that stand by; topologies keep running."""
     session, _ = opened(target, common)
     acting = {part: one for part in PARTS if (one := acting_of(session.state, part)) is not None}
-    if not acting:
+    if not acting and not guardians_of(session):
         raise exits.Failure(f"no manager is running in cluster {target.cluster}", exits.NOT_FOUND)
     for part, one in acting.items():
         if not _is_here(one):
             raise ClusterError(f"the {part} is running{where_of(one)}; stop it there")
-    for one in acting.values():
-        with suppress(ProcessLookupError):
-            os.kill(one.guardian if one.guardian > 1 else one.pid, signal.SIGTERM)
-    deadline = time.monotonic() + timeout_s
-    for part, one in acting.items():
-        while (now := acting_of(session.state, part)) is not None and now.id == one.id:
-            if time.monotonic() > deadline:
-                raise DeadlineError(f"the {part} has not ended within {timeout_s:g} s, because it is completing a step")
-            time.sleep(0.05)
+    deadline, asked = time.monotonic() + timeout_s, set[int]()
+    first = [one.guardian if one.guardian > 1 else one.pid for one in acting.values()]
+    while True:
+        others = guardians_of(session)
+        for pid in {*first, *(one.pid for one in others)} - asked:
+            asked.add(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        now = {part: acting_of(session.state, part) for part in PARTS}
+        left = [part for part, one in acting.items() if (new := now[part]) is not None and new.id == one.id]
+        left += [one.part for one in others]
+        if not left:
+            break
+        if time.monotonic() > deadline:
+            raise DeadlineError(f"the {left[0]} has not ended within {timeout_s:g} s, because it is completing a step")
+        time.sleep(0.1)
+    if (one := now[SYNCER]) is not None:
+        say(f"The manager on this host has ended; another manager is active{where_of(one)}")
+        return
     say("The manager has ended; topologies keep running, but changes of jobs have no effect")
 
 

@@ -304,7 +304,7 @@ def _start(session: Session, options: SubmitOptions, loaded: Loaded, begun_at: f
                 f"{flag} is for clusters with an engine, and {session.target.cluster} has none; leave it out",
                 exits.USAGE,
             )
-    session.refuse_job(planned.topology.name, f"start {session.target} {planned.topology.name}")
+    session.refuse_job(planned.topology.name, f"deploy {session.target} {planned.topology.name} PROGRAM")
     say(f"Launching topology: '{planned.topology.name}'")
     return planned, submission.start(session, planned, loaded, options.foreground, begun_at, warn)
 

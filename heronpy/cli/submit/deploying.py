@@ -19,9 +19,11 @@ from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import ConfigError, NodeExistsError
 from heronpy.common.units import parse_duration_s
 from heronpy.jobs import adopting
+from heronpy.jobs.documents import ALLOW_DROPPED
 from heronpy.jobs.driver import definition_of
 from heronpy.jobs.store import Definition, Store
 from heronpy.launching import submission
+from heronpy.launching.restoring import LATEST
 from heronpy.proto import topology_pb2
 from heronpy.statemgr import paths
 
@@ -53,7 +55,7 @@ def create(
         )
     # The lock excludes other submits of a topology of this name.
     with session.operation(name):
-        submission.refuse_taken(session, name)
+        submission.refuse_taken(session, name, f", or make a job of it: heron job adopt {target} {name}")
         layer = _layer(store, topology, definition, common)
         layer["scale"] = {**layer["scale"], **promised.pop("scale", {})}
         store.create(name, {"provisioner": {**layer, **promised}}, writer(), why or "created")
@@ -97,6 +99,7 @@ def deploy(
     job: str,
     program: str,
     words: tuple[str, ...],
+    allow_dropped_state: bool,
     why: str,
     detach: bool,
     timeout_s: float,
@@ -107,6 +110,11 @@ def deploy(
     view = store.get(job)
     topology, definition = _defined(session, program, words, timeout_s, job)
     layer = _layer(store, topology, definition, common)
+    before = view.found.get(("restore",))
+    if allow_dropped_state:
+        layer["restore"] = ALLOW_DROPPED
+    elif before is not None and before.layer == "provisioner" and before.value == ALLOW_DROPPED:
+        layer["restore"] = LATEST  # it was for another program
     after = store.set(job, "provisioner", layer, view.versions["provisioner"], writer(), why or f"deployed {program}")
     changed = after.versions != view.versions
     version = f"provisioner v{after.versions['provisioner']}"

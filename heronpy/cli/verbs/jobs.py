@@ -72,13 +72,15 @@ def adopt_command(**flags: Any) -> None:
 
 @_verb("deploy", context_settings=_UNKNOWN)
 @_program
+@click.option("--allow-dropped-state", is_flag=True, help="Drop the state of components that the new program lacks.")
 @_why
 @_waits
 def deploy_command(**flags: Any) -> None:
     """Give a job another program: the topology is stopped with a savepoint, and started again from it.
 
-    A program that cannot be imported is refused while the old one runs. If the new program fails within 30 s after its
-    start, the topology is stopped, and the old program runs again from the savepoint.
+    A program that cannot be imported, or that the state does not fit, is refused while the old one runs. If the new
+    program fails within 30 s after its start, the topology is stopped, and the old program runs again from the
+    savepoint.
     """
     from heronpy.cli.submit.deploying import deploy
 
@@ -214,7 +216,12 @@ def start_command(**flags: Any) -> None:
 
 @_verb("revert")
 @click.option("--as", "layer", default="provisioner", show_default=True, metavar="LAYER", help="The layer to change.")
-@click.option("--to", type=click.IntRange(min=1), metavar="VERSION", help="Version to restore; default: the previous.")
+@click.option(
+    "--to",
+    type=click.IntRange(min=1),
+    metavar="VERSION",
+    help="Version to restore; default: the previous, or after a failed change the one that ran last.",
+)
 @_why
 @_waits
 def revert_command(**flags: Any) -> None:
@@ -260,7 +267,7 @@ def manager_start_command(**flags: Any) -> None:
 @verb("stop", manager_command, topology=None, json=False)
 @timeout_flag(30.0, "Seconds that the manager may take to finish a step.")
 def manager_stop_command(**flags: Any) -> None:
-    """Stop the manager on this host; topologies keep running."""
+    """Stop all processes of the manager on this host, also those that stand by; topologies keep running."""
     from heronpy.cli.change.jobs import stop_manager
 
     stop_manager(**flags)
