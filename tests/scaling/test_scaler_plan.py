@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import pytest
@@ -69,6 +70,22 @@ def test_more_tasks_are_wanted_for_two_minutes_and_say_why() -> None:
     (changed,) = job.looks(1, FEW)
     assert job.work["tasks"] == 5 == changed.after
     assert changed.text == "work 3 -> 5 tasks: 2,700/s arrive; a task does 947/s, and should be 70 % busy"
+
+
+def test_a_reason_has_the_backlog_of_the_sources_and_computes_to_its_target() -> None:
+    job = Job()
+    job.looks(3, FEW, backlog=2e6)
+    (changed,) = job.of(Changed)
+    n = changed.figures
+    assert changed.after == 6 == ceil((n["asked"] + n["waits"] / n["drain_s"]) / (n["each"] * 0.7))
+    assert changed.text == (
+        "work 3 -> 6 tasks: 2,700/s arrive, 2,005,400 tuples wait and should be processed within 30m00s;"
+        " a task does 947/s, and should be 70 % busy"
+    )
+    few = Job(replace(GOAL, max={"work": 5}))
+    few.looks(3, FEW, backlog=2e6)
+    assert few.of(Changed)[0].text.endswith("; 6 would be needed, and scale.max.work is 5")
+    assert not few.of(Alerted), "five tasks are enough for what arrives"
 
 
 def test_a_full_machine_is_no_reason_against_tasks_that_wait_for_something_else() -> None:
