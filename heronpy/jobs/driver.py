@@ -315,6 +315,9 @@ class TopologyDriver:
             remove(session, job, topology_id=step.topology_id)
         if step.restore == LATEST and reliability_mode(planned.topology) == EFFECTIVELY_ONCE:
             _restore(planned, step.savepoint_of)
+            if planned.restore is not None:
+                text = f"the topology starts from checkpoint {planned.restore.checkpoint}"
+                self._store.decided(job, "manager", "", text)
         if planned.pool:
             submission.start_in_pool(session, planned, kept, time.time(), log.warning)
             return

@@ -238,9 +238,12 @@ class Syncing:
             log.info("job %s is %s%s", job, new.state, f": {new.failure}" if new.failure else "")
         if new.allotted is not None and (old.allotted is None or new.allotted.state != old.allotted.state):
             log.info("job %s is %s in its pool%s", job, new.allotted.state, f": {new.allotted.why}".rstrip(": "))
-        if new.failure and new.failure != old.failure:
+        said = new.failure[:500] if new.failure != old.failure else ""
+        if syncer.has_died(new) and not syncer.has_died(old):
+            said = syncer.DIED
+        if said:
             with suppress(HeronError):
-                self._store.decided(job, "manager", "", new.failure[:500])
+                self._store.decided(job, "manager", "", said)
         version = self._store.put_running(job, new, version)
         self._alert(of_running(job, old, new, time.time()))
         return version

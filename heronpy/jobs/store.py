@@ -307,6 +307,10 @@ class Store:
         self._tell(name)
         return found
 
+    def wake(self, name: str) -> None:
+        """Let the syncer look at a job at once."""
+        self._tell(name)
+
     def news(self, since: int) -> tuple[int, list[str] | None]:
         """Return the number of the last change, and the jobs changed since the caller's number, or None after too many
         changes.

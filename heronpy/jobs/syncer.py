@@ -16,12 +16,13 @@ from msgspec.structs import replace
 
 from heronpy.common.backoff import backoff_s
 from heronpy.jobs.documents import FORMAT, Leaves
-from heronpy.jobs.plans import Commit, Pairs, Plan, Prove, Seen, Step, pairs_of, plan_of
+from heronpy.jobs.plans import Check, Commit, Pairs, Plan, Prove, Seen, Start, Step, Stop, pairs_of, plan_of
 from heronpy.scaling.capacity import Allotted
 
 RETRY_S: Final = 30.0
 RETRY_MAX_S: Final = 3600.0
 TRIES_MAX: Final = 5
+DIED: Final = "the topology died; it is started again"
 #: Seconds after which a start fails if the topology has not run without trouble.
 PROVE_MAX_S: Final = 600.0
 
@@ -53,7 +54,7 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     allotted: Allotted | None = None
     """The allotment in the job's pool; None if the job is in no pool or does not run."""
     restarted: int = 0
-    """Number of running tasks that had to restart."""
+    """Number of running tasks that had to restart, also after the topology died."""
     restarts_avoidable: int = 0
     """The part of `restarted` whose own specification did not change."""
     format: int = FORMAT
@@ -189,8 +190,19 @@ def _begun(
         return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text, drift_since=_since(running, now))
     plan = plan_of(desired, dict(versions), dict(running.leaves), seen, now, fresh_id)
     if plan is not None:
-        return replace(running, plan=plan, state="SYNCING", drift_since=_since(running, now))
+        running = replace(running, plan=plan, state="SYNCING", drift_since=_since(running, now))
+        tasks = sum(int(str(n)) for path, n in running.leaves if path[0] == "parallelism")
+        return replace(running, restarted=running.restarted + tasks) if has_died(running) else running
     return _settled(running, seen, now)
+
+
+def has_died(running: Running) -> bool:
+    """Whether a plan starts the topology again because the topology has died."""
+    plan = running.plan
+    if plan is None or plan.undoing or dict(running.leaves).get(("run",), "stopped") == "stopped":
+        return False
+    steps = {type(step) for step in plan.steps}
+    return Start in steps and not steps & {Stop, Check}
 
 
 def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:

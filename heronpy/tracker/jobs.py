@@ -243,7 +243,7 @@ def _row(store: Store, name: str) -> dict[str, Any]:
             "tasks": sum(int(str(value)) for path, value in wanted.items() if path[0] == "parallelism"),
             "lag_s": shown_lag(look, scaled.state.kept_up_at) if look is not None else None,
             "slo_lag_s": wanted.get(("slo", "lag_s")),
-            "slo_kept": scaled.state.slo.share,
+            "slo_kept": scaled.state.slo.share if wanted.get(("slo", "lag_s")) else None,
             "decided": {"at": decisions[-1].at, "text": decisions[-1].text} if decisions else None,
         }
     return found

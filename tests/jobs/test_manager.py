@@ -29,6 +29,8 @@ from heronpy.jobs.documents import Leaves
 from heronpy.jobs.driver import TopologyDriver, _seen_leaves, own_leaves, topology_of
 from heronpy.jobs.manager import LOOK_S, Syncing
 from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
+from heronpy.jobs.report import shown
+from heronpy.jobs.store import Scaled
 from heronpy.jobs.syncer import StepError, released
 from heronpy.launching import importing
 from heronpy.packing import pack, resize
@@ -36,6 +38,8 @@ from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.scaling.capacity import Amount
+from heronpy.scaling.figures import Figures, Observation
+from heronpy.scaling.plan import State
 from heronpy.statemgr import paths
 from tests.jobs.job_worlds import definition_of, make_job
 from tests.jobs.test_job_syncer import World
@@ -76,6 +80,23 @@ def test_a_job_becomes_what_it_says_and_ends_when_it_is_deleted(state: MemorySta
     state.delete(paths.job("Day"))
     assert syncing.sync("Day") is None
     assert not driver.world.alive and store.known() == []
+
+
+def test_a_topology_that_died_leaves_a_line_and_is_counted(state: MemoryStateManager) -> None:
+    store, driver = make_job(state, given={"parallelism": {"work": 10}}), Driver()
+    syncing = Syncing(store, driver, "m1")
+    syncing.sync("Day")
+    assert not store.log("Day").decisions
+    look = Observation(topology="Day", at=1000.0, components=(Figures(name="work", is_spout=False, tasks=10),))
+    store.put_scaled("Day", Scaled(store.scaled("Day")[0].created, State(), look), 0)
+    assert list(shown(store, "Day")["scaler"]["components"]) == ["work"]
+    driver.world.alive, lines = False, list[Any]()
+    driver.meanwhile = lambda: lines.append(shown(store, "Day")["scaler"]["components"])
+    syncing.sync("Day")
+    assert [(one.who, one.text) for one in store.log("Day").decisions] == [
+        ("manager", "the topology died; it is started again")
+    ]
+    assert shown(store, "Day")["restarted"] == 12 and lines == [{}, {}], "figures of what has died are not shown"
 
 
 def test_a_manager_that_was_replaced_meanwhile_writes_nothing(state: MemoryStateManager) -> None:

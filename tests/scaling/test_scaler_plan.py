@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.patterns import lowered
 from heronpy.scaling.plan import Outcome, State, decide, withdrawn
 from heronpy.scaling.reading import observation_of
+from heronpy.scaling.replaying import Minute, timeline_of
 from heronpy.scaling.slo import Attainment, observed
 from heronpy.views.findings import Finding, Verdict
 from tests.support.views import component_load, load_answer
@@ -227,6 +229,17 @@ def test_a_lag_is_no_longer_than_since_there_was_none() -> None:
     other = Job(busy=0.5, processed=0.0)
     other.looks(8, backlog=1e6)
     assert other.of(Alerted)[0].text == "Day stands still while tuples wait, but no component is full"
+
+
+def test_the_lag_of_a_chart_is_that_of_the_command() -> None:
+    job, kept = Job(busy=0.5), list[bytes]()
+    for rate, backlog in ((2700.0, 0.0), (20.0, 1e6)):
+        before = job.state
+        job.work |= {"processed": rate}
+        job.look(backlog=backlog)
+        kept.append(msgspec.json.encode(Minute(job.newest, GOAL, TIMES.day_s, before)))
+    lag = next(one.values for one in timeline_of(kept, 5.0).series if one.metric == "lag_s")
+    assert lag == [0.0, TIMES.look_s + 5] and lag[1] == shown_lag(job.newest, job.state.kept_up_at)
 
 
 def test_a_change_that_nobody_made_is_barred_and_one_that_was_refused_is_forgotten() -> None:

@@ -53,8 +53,6 @@ START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
 CHANGES_SHOWN: Final = 5
-#: The scaler looks once a minute; `show` says how old older figures are.
-STALE_S: Final = 180.0
 
 
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
@@ -241,13 +239,18 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
         return
     columns = ("job", "state", "plan", "drift_s", "why")
     print_table(columns, [[row[name] for name in columns] for row in rows], right=("drift_s",))
+    _warn_without_manager(session)
+
+
+def _warn_without_manager(session: Session) -> None:
     if acting_of(session.state) is None:
-        warn(f"no manager runs, so changes of jobs have no effect; start a manager: heron manager start {target}")
+        start = f"heron manager start {session.target}"
+        warn(f"no manager runs, so changes of jobs have no effect; start a manager: {start}")
 
 
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
     """Print the intended and actual state of a job; with `watch`, also changes until Ctrl-C."""
-    _, store = opened(target, common)
+    session, store = opened(target, common)
     before: Any = None
     while True:
         found = shown(store, job)
@@ -258,6 +261,8 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
             at = "" if before is None else f"{time.strftime('%H:%M:%S')} "
             for line in now if before is None else (one for one in now if one not in before):
                 say(at + line)
+        if before is None and not as_json:
+            _warn_without_manager(session)
         if not watch:
             return
         before = now
@@ -281,8 +286,9 @@ def lines_of(found: Mapping[str, Any], origin: bool = False) -> list[str]:
         fewer = f"{runs} of " if runs < count else ""
         more = f" ({runs} run)" if runs > count else ""
         lines.append(f"  {component}  {fewer}{counted(count, 'task')}{more}{by}{figures}")
-    if scaler["at"] is not None and (age_s := time.time() - scaler["at"]) > STALE_S:
-        lines.append(f"  these figures are {format_duration(age_s // 60 * 60)} old")
+    if scaler["at"] is not None and scaler["is_old"]:
+        age_s = time.time() - scaler["at"]
+        lines.append(f"  these figures are {format_duration(age_s // 60 * 60 or age_s // 5 * 5)} old")
     for text in promise_texts(scaler):
         lines.append(f"  {text}")
     for name, one in origins.items():

@@ -98,6 +98,7 @@ export function Job({ place, alone }) {
   return html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} />
       ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { to: 'release', version: job.version, body: {}, says: 'Failed steps are retried at once.' }) : ''}${stop}</span>`}>
     ${unkept([job])}${[job.plan, job.failure, job.capacity, ...scaler.alerts].map((text, number) => text && html`<p key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p>`)}
+    ${scaler.at !== null && scaler.is_old && html`<p class="flow warn" role="status">The figures are from <${When} at=${scaler.at} />.</p>`}
     ${facts.length > 0 && html`<${Facts} items=${facts} />`}
     <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" />
     ${pinned.length > 0 && html`<h3>set by people</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again.' })}</li>`)}</ul>`}
