@@ -8,6 +8,7 @@ manager to keep running. Unfinished work is in the state manager, so another pro
 from __future__ import annotations
 
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -208,7 +209,9 @@ class Syncing:
             return PROVE_LOOK_S
         if syncer.waits(running, now := time.time()):
             return max(LOOK_S, running.retry_at - now)
-        return SOON_S if allotted is not None and allotted.fits_since is not None else None
+        pause_s = SOON_S if allotted is not None and allotted.fits_since is not None else math.inf
+        pause_s = min(pause_s, max(0.0, wish.ends_at - time.time()))
+        return pause_s if pause_s < math.inf else None
 
     def _take(self, job: str) -> tuple[Running, int]:
         """Read the state of a job, and record this process as its syncer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,7 +42,7 @@ from heronpy.scaling.capacity import Amount
 from heronpy.scaling.figures import Figures, Observation
 from heronpy.scaling.plan import State
 from heronpy.statemgr import paths
-from tests.jobs.job_worlds import definition_of, make_job
+from tests.jobs.job_worlds import Clock, definition_of, make_job
 from tests.jobs.test_job_syncer import World
 from tests.support.launch import launch_spec
 from tests.support.memory_state import MemoryStateManager, MemoryStore
@@ -97,6 +98,13 @@ def test_a_topology_that_died_leaves_a_line_and_is_counted(state: MemoryStateMan
         ("manager", "the topology died; it is started again")
     ]
     assert shown(store, "Day")["restarted"] == 12 and lines == [{}, {}], "figures of what has died are not shown"
+
+
+def test_a_job_is_looked_at_when_a_temporary_change_ends(state: MemoryStateManager) -> None:
+    store, driver = make_job(state, Clock(time.time())), Driver()
+    store.set("Day", "oncall", {"parallelism": {"work": 12}}, 0, "ann", "", for_s=10)
+    pause_s = Syncing(store, driver, "m1").sync("Day")
+    assert pause_s is not None and 0 < pause_s <= 10
 
 
 def test_a_manager_that_was_replaced_meanwhile_writes_nothing(state: MemoryStateManager) -> None:

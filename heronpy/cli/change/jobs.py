@@ -53,6 +53,8 @@ START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
 CHANGES_SHOWN: Final = 5
+KEYS_SHOWN: Final = 4
+VALUE_CHARS_MAX: Final = 60
 
 
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
@@ -153,7 +155,9 @@ def release(target: Target, job: str, detach: bool, timeout_s: float, common: Co
     """Retry changes that the manager has given up."""
     session, store = opened(target, common)
     if not store.release(job):
-        say(f"job {job} is not waiting for anything; nothing changed")
+        running = store.running(job)[0]
+        room = why_less(running) if running is not None else ""
+        say(f"job {job} is {f'waiting for room: {room}' if room else 'not waiting for anything'}; nothing changed")
         return
     say(f"job {job} is released")
     ensure_manager(session)
@@ -298,13 +302,77 @@ def lines_of(found: Mapping[str, Any], origin: bool = False) -> list[str]:
     earlier = len(found["changes"]) - CHANGES_SHOWN
     if earlier > 0:
         lines.append(f"  {counted(earlier, 'earlier change')}, with their versions: heron job show --json")
-    for one in found["changes"][-CHANGES_SHOWN:]:
-        keys = sorted({".".join(entry["path"]) for entry in (*one["before"], *one["after"])})
-        stamp = one["stamp"]
-        lines.append(f"  {moment(stamp['at'])}  {one['layer']} v{one['version']}, {', '.join(keys)}  {stamp['why']}")
-    for one in found["decisions"][-DECISIONS_SHOWN:]:
-        lines.append(f"  {moment(one['at'])}  {one['who']}: {one['text']}")
-    return lines
+    return lines + [f"  {moment(at)}  {text}" for at, text in history_of(found, time.time())]
+
+
+def history_of(found: Mapping[str, Any], now: float) -> list[tuple[float, str]]:
+    """The last changes, ends of temporary changes, and decisions, by time.
+
+    A decision that is the reason of a change is left out, and a repeated decision is said once.
+    """
+    changes = found["changes"]
+    lines = [(one["stamp"]["at"], _change_text(one)) for one in changes[-CHANGES_SHOWN:]]
+    first = min((at for at, _ in lines), default=0.0)
+    lines += [(at, text) for at, text in _ends(changes, now) if at >= first]
+    why = [one["stamp"]["why"] for one in changes if one["layer"] == "scaler"]
+    said: list[tuple[float, str, int]] = []
+    for one in sorted(found["decisions"], key=lambda one: float(one["at"])):
+        text = f"{one['who']}: {one['text']}"
+        if any(one["text"] in reason for reason in why):
+            continue
+        times = said.pop()[2] + 1 if said and said[-1][1] == text else 1
+        said.append((one["at"], text, times))
+    lines += [(at, text + (f" ({times} times)" if times > 1 else "")) for at, text, times in said[-DECISIONS_SHOWN:]]
+    return sorted(lines, key=lambda line: line[0])
+
+
+def _change_text(change: Mapping[str, Any]) -> str:
+    """`oncall v2, ann: parallelism.work: 3 -> 4 until 21:30  backfill`"""
+    stamp = change["stamp"]
+    old = {tuple(one["path"]): one for one in change["before"] if not _has_ended(one, stamp["at"])}
+    new = {tuple(one["path"]): one for one in change["after"]}
+    keys = [
+        f"{'.'.join(path)}: {_shown(old.get(path))} -> {_shown(new.get(path))}"
+        for path in sorted(old.keys() | new.keys())
+    ]
+    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
+    why = f"  {stamp['why']}" if stamp["why"] else ""
+    return f"{change['layer']} v{change['version']}, {stamp['who']}: {', '.join(keys[:KEYS_SHOWN])}{more}{why}"
+
+
+def _ends(changes: Iterable[Mapping[str, Any]], now: float) -> list[tuple[float, str]]:
+    """The ends of temporary values that no later change has replaced before."""
+    open_ends: dict[tuple[str, ...], tuple[float, str]] = {}
+    ends = []
+    for change in changes:
+        for one in (*change["before"], *change["after"]):
+            end = open_ends.pop((change["layer"], *one["path"]), None)
+            ends += [end] if end is not None and end[0] <= change["stamp"]["at"] else []
+        for one in change["after"]:
+            if one["stamp"]["until"] is not None:
+                text = f"{change['layer']}: {'.'.join(one['path'])}: {_value(one)} -> not set  its time is over"
+                open_ends[change["layer"], *one["path"]] = one["stamp"]["until"], text
+    return [*ends, *(end for end in open_ends.values() if end[0] <= now)]
+
+
+def _has_ended(entry: Mapping[str, Any], at: float) -> bool:
+    until = entry["stamp"]["until"]
+    return until is not None and until <= at
+
+
+def _value(entry: Mapping[str, Any]) -> str:
+    value = entry["value"]
+    text = format_bytes(value) if entry["path"][-1] == "ram" and isinstance(value, int) else str(value)
+    if list(entry["path"]) == ["definition"]:
+        text = text[:12]
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}..."
+
+
+def _shown(entry: Mapping[str, Any] | None) -> str:
+    if entry is None:
+        return "not set"
+    until = entry["stamp"]["until"]
+    return _value(entry) + (f" until {moment(until)}" if until is not None else "")
 
 
 def figures_text(one: Mapping[str, Any]) -> str:
