@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from heronpy.clusters.errors import NotThereError
 from heronpy.common.errors import HeronError
 from heronpy.common.units import format_duration
-from heronpy.jobs.documents import goal_of, name_of, nested
+from heronpy.jobs.documents import Document, goal_of, name_of, nested
 from heronpy.jobs.manager import desired_of, minutes_of
 from heronpy.jobs.merge import Found, pins_of
 from heronpy.jobs.plans import Plan, Start
@@ -110,6 +110,11 @@ def _starts(running: Running) -> bool:
     return plan is not None and (has_died(running) or any(isinstance(one, Start) for one in plan.steps[: plan.at + 1]))
 
 
+def is_old(at: float, document: Document) -> bool:
+    """Whether figures of this time are old, because the scaler has not looked since."""
+    return time.time() - at > OLD_LOOKS * Times.of(document.scale.day_s).look_s
+
+
 def _origin(found: Found) -> dict[str, Any]:
     stamp = msgspec.to_builtins(found.entry.stamp)
     return {"layer": found.layer, "version": found.entry.version, "value": found.value, **stamp}
@@ -125,7 +130,7 @@ def evidence(store: Store, job: str) -> dict[str, Any]:
     evidences = explained(state, look, goal_of(document), Times.of(document.scale.day_s)) if look is not None else []
     return {
         "at": look.at if look is not None else None,
-        "is_old": look is not None and time.time() - look.at > OLD_LOOKS * Times.of(document.scale.day_s).look_s,
+        "is_old": look is not None and is_old(look.at, document),
         "components": {one.component: msgspec.to_builtins(one) for one in evidences},
         "lag_s": shown_lag(look, state.kept_up_at) if look is not None else None,
         "slo_kept": state.slo.share if document.slo.lag_s else None,

@@ -138,6 +138,15 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
                     del moves[one]
 
 
+def is_pressing(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterable[int], size: Size) -> bool:
+    """Whether a slot is overloaded, or has no load beside a slot with several loaded shards."""
+    known = Loads(slots, size)
+    for shard, slot in owners.items():
+        known.give(shard, loads[shard], slot)
+    counts = [len(shards) for shards in known.shards.values()]
+    return len(counts) > 1 and (max(known.shares.values()) > 1 or (min(counts) == 0 and max(counts) > 1))
+
+
 def best_step(known: Loads, hot: int, cold: int) -> tuple[int | None, int | None]:
     """Return the shard to move from the hottest slot to the coldest, and the shard to move back, if any."""
     best = known.shares[hot] - _ROUNDING

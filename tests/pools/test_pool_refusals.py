@@ -182,6 +182,14 @@ def test_a_task_that_is_larger_than_a_slot_is_told_the_largest_value_that_fits()
         assert (said(tasks) == "") == fits
 
 
+def test_a_drain_names_the_slots_that_it_overloads() -> None:
+    slots = [{"slot": 1, "load": 2.05}, {"slot": 2, "load": 0.0}, {"slot": 3, "load": 1.1}]
+    assert verbs.overloaded(slots, "small") == (
+        "slot 1 is 205% full, slot 3 is 110% full; give pool 'small' another slot, or its jobs fewer tasks"
+    )
+    assert verbs.overloaded(slots[1:2], "small") == ""
+
+
 def test_a_slot_needs_memory_for_a_task() -> None:
     with pytest.raises(
         RequestError, match="a slot cannot have 4B of memory; give at least 256MB, with a unit, such as"

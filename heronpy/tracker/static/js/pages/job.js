@@ -36,7 +36,7 @@ const JOBS = [
   { title: 'job', by: (row) => row.job, cell: (row) => html`<a href=${address(row)}>${row.job}</a><span class="where">${row.cluster}</span>` },
   { title: 'state', by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.plan && html`<span class="where">${row.plan}</span>`}` },
   { title: 'tasks', num: true, help: 'running of wanted', by: (row) => row.running, cell: (row) => of(row.running, row.tasks) },
-  { title: 'lag', num: true, by: (row) => row.lag_s, cell: (row) => lagOf(row.lag_s, row.slo_lag_s) },
+  { title: 'lag', num: true, by: (row) => row.lag_s, cell: (row) => html`${lagOf(row.lag_s, row.slo_lag_s)}${row.old_at && html`<span class="where"><${When} at=${row.old_at} /></span>`}` },
   figure('kept', 'slo_kept', kept, 'share of the time in which the lag was within the promise'),
   { title: 'last decision', cell: ({ why, decided }) => html`<span class="words" title=${decided?.text ?? why}>${why && why !== decided?.text && html`<b>${why}</b> `}${decided && html`<${When} at=${decided.at} /> ${decided.text}`}</span>` },
 ];
