@@ -22,17 +22,20 @@ from heronpy.common.errors import (
     StateError,
     TopologyError,
 )
+from heronpy.common.folders import make_folders
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
+from heronpy.jobs.alerting import Alerts
 from heronpy.jobs.base import read_base
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.driver import TopologyDriver, _seen_leaves, own_leaves, topology_of
-from heronpy.jobs.manager import LOOK_S, Syncing
+from heronpy.jobs.manager import LOOK_S, Syncing, folder_of
 from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
 from heronpy.jobs.report import shown
+from heronpy.jobs.scaler import Scaler
 from heronpy.jobs.store import Scaled
-from heronpy.jobs.syncer import StepError, released
+from heronpy.jobs.syncer import Running, StepError, released
 from heronpy.launching import importing
 from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
@@ -105,6 +108,29 @@ def test_a_job_is_looked_at_when_a_temporary_change_ends(state: MemoryStateManag
     store.set("Day", "oncall", {"parallelism": {"work": 12}}, 0, "ann", "", for_s=10)
     pause_s = Syncing(store, driver, "m1").sync("Day")
     assert pause_s is not None and 0 < pause_s <= 10
+
+
+def test_a_topology_that_does_not_answer_has_no_figures_and_the_syncer_looks_at_it(
+    state: MemoryStateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any) -> None:
+        raise ClusterError("no process of topology 'Day' is running")
+
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setattr("heronpy.jobs.scaler.look", gone)
+    make_folders(folder_of("local"))
+    store = make_job(state)
+    store.put_running(
+        "Day", Running("", "Day-1", ((("parallelism", "work"), 10), (("run",), "running")), state="IN_SYNC"), 0
+    )
+    session: Any = SimpleNamespace(target=Target("local"))
+    scaler = Scaler(session, store, Alerts("local"))
+    before, _ = store.news(0)
+    assert scaler.scale("Day") == 60.0
+    scaler.close()
+    assert store.news(before)[1] == ["Day"]
+    found = shown(store, "Day")["scaler"]
+    assert found["components"] == {} and found["lag_s"] is None and found["at"] is not None
 
 
 def test_a_manager_that_was_replaced_meanwhile_writes_nothing(state: MemoryStateManager) -> None:
