@@ -13,18 +13,20 @@ from msgspec.structs import replace
 from heronpy.cli.change import jobs
 from heronpy.cli.output import moment
 from heronpy.common.folders import make_folders
+from heronpy.common.host import this_host
 from heronpy.jobs.manager import folder_of, minutes_of
 from heronpy.jobs.plans import pairs_of
 from heronpy.jobs.store import Scaled, Store
 from heronpy.jobs.syncer import Running
 from heronpy.loadtest.jobs.model import START_S, Model
 from heronpy.loadtest.jobs.scenarios import HOUR, Scene
+from heronpy.proto import plan_pb2
 from heronpy.scaling.capacity import Allotted
 from heronpy.scaling.figures import Goal, Times
 from heronpy.scaling.history import History, remove_history
 from heronpy.scaling.plan import State
 from heronpy.scaling.replaying import Minute
-from heronpy.statemgr import open_state
+from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
 from tests.jobs.job_worlds import Clock, make_job
 from tests.scaling.scenes import parts
@@ -218,6 +220,23 @@ def test_a_job_without_a_promise_says_how_to_make_one_and_a_job_without_a_manage
     assert heron("job", "release", "local", "Day").out == (
         "job Day is waiting for room: it needs at least 2 cores; nothing changed\n"
     )
+    state.close()
+
+
+def test_figures_of_a_topology_that_has_just_died_are_not_shown(
+    heron: Heron, scene: Scene, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = open_state("local", str(home / "state" / "local"))
+    record = plan_pb2.ExecutionState(topology="Day", topology_id="Day-1", cluster="local", host=this_host().to_text())
+    state.create(paths.execution_state("Day"), record.SerializeToString())
+    store = Store(state)
+    started = {("run",): "running", ("parallelism", "work"): 1}
+    store.put_running("Day", Running("", "Day-1", pairs_of(started), {}, "IN_SYNC"), store.running("Day")[1])
+    for alive in (True, False):
+        monkeypatch.setattr(jobs, "is_alive", lambda *_, alive=alive: alive)
+        lines = heron("job", "show", "local", "Day").out.splitlines()
+        assert any(", one task " in line for line in lines) == alive == any("figures" in line for line in lines)
+        assert ("  its topology is not running; the manager starts it again" in lines) != alive
     state.close()
 
 

@@ -17,13 +17,14 @@ from heronpy.cli.output import moment, print_json, print_table, say, warn, warni
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target, caller
-from heronpy.common.errors import ConfigError, DeadlineError
+from heronpy.common.errors import ConfigError, DeadlineError, HeronError
 from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.allotting import store_of
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import LAYERS, Path, check_by_hand, name_of, nested
+from heronpy.jobs.driver import is_alive
 from heronpy.jobs.manager import (
     PARTS,
     SYNCER,
@@ -53,6 +54,7 @@ START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
 CHANGES_SHOWN: Final = 5
+DEAD: Final = "its topology is not running; the manager starts it again"
 KEYS_SHOWN: Final = 4
 VALUE_CHARS_MAX: Final = 60
 
@@ -246,6 +248,18 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
     _warn_without_manager(session)
 
 
+def _as_it_lives(session: Session, found: dict[str, Any]) -> dict[str, Any]:
+    """A job without figures if its topology has died and the manager has not noticed it yet."""
+    if not found["started"] or found["state"] != "IN_SYNC":
+        return found
+    with suppress(HeronError):  # unknown
+        record = session.record(found["job"])
+        if record is not None and not is_alive(session, record):
+            scaler = found["scaler"] | {"at": None, "components": {}, "lag_s": None}
+            return found | {"started": {}, "failure": found["failure"] or DEAD, "scaler": scaler}
+    return found
+
+
 def _warn_without_manager(session: Session) -> None:
     if acting_of(session.state) is None:
         start = f"heron manager start {session.target}"
@@ -257,7 +271,7 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
     session, store = opened(target, common)
     before: Any = None
     while True:
-        found = shown(store, job)
+        found = _as_it_lives(session, shown(store, job))
         now: Any = msgspec.json.encode(found) if as_json else lines_of(found, origin)
         if as_json and now != before:
             print_json(found)
