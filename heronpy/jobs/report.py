@@ -17,12 +17,12 @@ from heronpy.jobs.documents import Document, goal_of, name_of, nested
 from heronpy.jobs.manager import desired_of, minutes_of
 from heronpy.jobs.merge import Found, pins_of
 from heronpy.jobs.plans import Plan, Start
-from heronpy.jobs.store import Store
+from heronpy.jobs.store import Scaled, Store
 from heronpy.jobs.syncer import Running, has_died
 from heronpy.scaling.capacity import BACK_S
 from heronpy.scaling.estimate import shown_lag
 from heronpy.scaling.explaining import explained
-from heronpy.scaling.figures import Times
+from heronpy.scaling.figures import Observation, Times
 from heronpy.scaling.history import History
 from heronpy.scaling.patterns import DAYS
 
@@ -110,6 +110,12 @@ def _starts(running: Running) -> bool:
     return plan is not None and (has_died(running) or any(isinstance(one, Start) for one in plan.steps[: plan.at + 1]))
 
 
+def look_of(scaled: Scaled, running: Running | None) -> Observation | None:
+    """The last figures of the topology that runs; None if the scaler has not looked at it since its start."""
+    look = scaled.look
+    return look if look is not None and (running is None or look.at >= running.started_at) else None
+
+
 def is_old(at: float, document: Document) -> bool:
     """Whether figures of this time are old, because the scaler has not looked since."""
     return time.time() - at > OLD_LOOKS * Times.of(document.scale.day_s).look_s
@@ -123,7 +129,8 @@ def _origin(found: Found) -> dict[str, Any]:
 def evidence(store: Store, job: str) -> dict[str, Any]:
     """Return the scaler's last figures and conclusion for each component."""
     view, scaled = store.get(job), store.scaled(job)[0]
-    document, state, look, pins = view.document, scaled.state, scaled.look, pins_of(view.found)
+    document, state, pins = view.document, scaled.state, pins_of(view.found)
+    look = look_of(scaled, store.running(job)[0])
     if look is not None:  # a pin may have been set or have ended since the look
         components = (replace(one, pinned=pins.get(one.name, "")) for one in look.components)
         look = replace(look, components=tuple(components))

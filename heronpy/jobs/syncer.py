@@ -53,6 +53,8 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds in which the job differed from its desired state, without the time since `drift_since`."""
     allotted: Allotted | None = None
     """The allotment in the job's pool; None if the job is in no pool or does not run."""
+    started_at: float = 0.0
+    """When the manager has started a topology last."""
     restarted: int = 0
     """Number of running tasks that had to restart, also after the topology died."""
     restarts_avoidable: int = 0
@@ -144,6 +146,7 @@ def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Run
     return replace(
         running,
         plan=replace(plan, at=plan.at + 1, since=now, tries=0),
+        started_at=now if isinstance(plan.step, Start) else running.started_at,
         restarted=running.restarted + sum(restarted.values()),
         restarts_avoidable=running.restarts_avoidable + avoidable,
     )

@@ -229,7 +229,7 @@ def _shown(session: Session, name: str) -> dict[str, Any]:
 def _row(store: Store, name: str) -> dict[str, Any]:
     """A job in a list, also one that cannot be read."""
     from heronpy.jobs.manager import desired_of
-    from heronpy.jobs.report import is_old, row, started_of
+    from heronpy.jobs.report import is_old, look_of, row, started_of
     from heronpy.jobs.syncer import Running
     from heronpy.scaling.estimate import shown_lag
 
@@ -238,7 +238,7 @@ def _row(store: Store, name: str) -> dict[str, Any]:
         running = store.running(name)[0] or Running("")
         wanted, _ = desired_of(store, name, running)
         scaled, decisions = store.scaled(name)[0], store.log(name).decisions
-        look = scaled.look if started_of(running) else None
+        look = look_of(scaled, running) if started_of(running) else None
         found |= {
             "tasks": sum(int(str(value)) for path, value in wanted.items() if path[0] == "parallelism"),
             "old_at": look.at if look is not None and is_old(look.at, store.get(name).document) else None,

@@ -91,7 +91,7 @@ def test_a_topology_that_died_leaves_a_line_and_is_counted(state: MemoryStateMan
     syncing = Syncing(store, driver, "m1")
     syncing.sync("Day")
     assert not store.log("Day").decisions
-    look = Observation(topology="Day", at=1000.0, components=(Figures(name="work", is_spout=False, tasks=10),))
+    look = Observation(topology="Day", at=time.time(), components=(Figures(name="work", is_spout=False, tasks=10),))
     store.put_scaled("Day", Scaled(store.scaled("Day")[0].created, State(), look), 0)
     assert list(shown(store, "Day")["scaler"]["components"]) == ["work"]
     driver.world.alive, lines = False, list[Any]()
@@ -100,7 +100,9 @@ def test_a_topology_that_died_leaves_a_line_and_is_counted(state: MemoryStateMan
     assert [(one.who, one.text) for one in store.log("Day").decisions] == [
         ("manager", "the topology died; it is started again")
     ]
-    assert shown(store, "Day")["restarted"] == 12 and lines == [{}, {}], "figures of what has died are not shown"
+    found = shown(store, "Day")
+    assert found["restarted"] == 12 and lines == [{}, {}], "figures of what has died are not shown"
+    assert (found["state"], found["scaler"]["at"]) == ("IN_SYNC", None), "nor are they shown after the start"
 
 
 def test_a_job_is_looked_at_when_a_temporary_change_ends(state: MemoryStateManager) -> None:
