@@ -140,11 +140,16 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
 
 def is_pressing(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterable[int], size: Size) -> bool:
     """Whether a slot is overloaded, or has no load beside a slot with several loaded shards."""
-    known = Loads(slots, size)
+    counts = dict.fromkeys(slots, 0)
+    cpu, ram_bytes = dict.fromkeys(counts, 0.0), dict.fromkeys(counts, 0)
     for shard, slot in owners.items():
-        known.give(shard, loads[shard], slot)
-    counts = [len(shards) for shards in known.shards.values()]
-    return len(counts) > 1 and (max(known.shares.values()) > 1 or (min(counts) == 0 and max(counts) > 1))
+        counts[slot] += 1
+        cpu[slot] += loads[shard].cpu
+        ram_bytes[slot] += loads[shard].ram_bytes
+    if len(counts) < 2:
+        return False
+    is_over = max(cpu.values()) > size.cpu * (1 + _ROUNDING) or max(ram_bytes.values()) > size.ram_bytes
+    return is_over or (min(counts.values()) == 0 and max(counts.values()) > 1)
 
 
 def best_step(known: Loads, hot: int, cold: int) -> tuple[int | None, int | None]:
