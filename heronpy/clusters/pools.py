@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -22,6 +22,8 @@ from heronpy.pools.shards import SHARDS_PER_SLOT, SLOTS_MAX, Pool, Size, Spec, l
 from heronpy.proto import plan_pb2
 from heronpy.statemgr import paths
 
+POOLS_SHOWN: Final = 5
+
 
 def names(session: Session) -> list[str]:
     """The pools of the cluster."""
@@ -32,7 +34,9 @@ def record_of(session: Session, name: str) -> plan_pb2.ExecutionState:
     """The execution state of a pool; NotThereError if there is no such pool."""
     record = session.record(name)
     if record is None or record.program != SLOT:
-        hint = suggestion(name, names(session), f"; create it: heron pool create {session.target.cluster} {name}")
+        known = names(session)
+        some = ", ".join(known[:POOLS_SHOWN]) + (f" and {len(known) - POOLS_SHOWN} more" * (len(known) > POOLS_SHOWN))
+        hint = suggestion(name, known, f"; its pools are {some}" if known else "; it has no pools")
         raise NotThereError(f"cluster {session.target.cluster} has no pool '{name}'{hint}")
     return record
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from heronpy.jobs.syncer import Running
+from heronpy.jobs.syncer import DIED, Running, has_died
 from heronpy.launching.environment import child_environment
 from heronpy.scaling.decisions import Alerted, Cleared, Decision
 
@@ -53,7 +53,7 @@ def of_running(job: str, old: Running, new: Running, now: float) -> list[Alert]:
 
 
 def _causes(running: Running) -> dict[str, str]:
-    found = {}
+    found = {"died": DIED} if has_died(running) else {}
     if running.failure:
         given_up = "given up until the job is changed or released: " if running.state == "QUARANTINED" else ""
         found["plan failed"] = given_up + running.failure

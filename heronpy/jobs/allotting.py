@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from heronpy.clusters.errors import RequestError
 from heronpy.clusters.session import Session
 from heronpy.common.errors import HeronError, NoNodeError
 from heronpy.common.settings import JOBS_FILE
-from heronpy.common.units import format_bytes
+from heronpy.common.units import counted, format_bytes
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import EMPTY, Document, Leaves, Path, name_of
 from heronpy.jobs.driver import TopologyDriver, topology_of, wish_of, wished_of
@@ -337,19 +338,38 @@ def jobs_of(store: Store, pool: str) -> list[str]:
     return found
 
 
-def check_maximum(job: str, before: View | None, after: View) -> None:
-    """Raise RequestError if a change gives a component more tasks than its maximum."""
+def check_maximum(job: str, before: View | None, after: View, own: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Raise RequestError if a change gives a component more tasks than its maximum, or a minimum without a maximum.
+
+    `own` has the tasks of the program's components.
+    """
 
     def counts(view: View, one: str) -> tuple[int, int | None]:
-        return view.document.parallelism.get(one, 0), view.document.scale.max.get(one)
+        return view.document.parallelism.get(one, own.get(one, 0)), view.document.scale.max.get(one)
 
+    for one, least in after.document.scale.min.items():
+        if one not in after.document.scale.max and (before is None or before.document.scale.min.get(one) != least):
+            raise RequestError(
+                f"job '{job}' would have scale.min.{one}={least} without a maximum, which has no effect; set"
+                f" scale.max.{one} too"
+            )
     for one in after.document.scale.max:
         count, most = counts(after, one)
+        is_own = one not in after.document.parallelism
+        if most is not None and count > most and is_own and (before is None or counts(before, one) != (count, most)):
+            raise RequestError(
+                f"job '{job}' would have scale.max.{one}={most}, but the program has {counted(count, 'task')} of {one};"
+                f" set at least scale.max.{one}={count}, or parallelism.{one}={most} too"
+            )
         if most is not None and count > most and (before is None or counts(before, one) != (count, most)):
             raise RequestError(
                 f"job '{job}' would have parallelism.{one}={count}, but scale.max.{one} is {most}; set at most {most}"
                 f" tasks, or scale.max.{one} too"
             )
+
+
+def _program(store: Store, view: View) -> LogicalPlan:
+    return LogicalPlan.from_topology(topology_of(store.definition(view.document.definition)))
 
 
 def check_fixed(store: Store, job: str, before: View | None, after: View) -> None:
@@ -401,7 +421,8 @@ def store_of(session: Session) -> Store:
     """Return the store for changes by people: a change raises RequestError if the job's pool has no room for it."""
 
     def check(job: str, before: View | None, after: View) -> None:
-        check_maximum(job, before, after)
+        own = {one.name: one.parallelism for one in _program(store, after).definitions}
+        check_maximum(job, before, after, own)
         check_fixed(store, job, before, after)
         if after.document.place.pool:
             allotting_of(session, store).check_change(job, before, after)

@@ -11,7 +11,7 @@ import math
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -43,7 +43,8 @@ from heronpy.common.topology_keys import (
     TOPOLOGY_COMPONENT_PARALLELISM,
     TOPOLOGY_COMPONENT_RAM,
 )
-from heronpy.common.units import counted, parse_bytes
+from heronpy.common.units import MB, counted, parse_bytes
+from heronpy.engines.contract import NodeSize
 from heronpy.jobs import plans
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import ALLOW_DROPPED, EMPTY, Leaves, Path, Value
@@ -55,7 +56,7 @@ from heronpy.launching import importing, in_pool, submission
 from heronpy.launching.model import Kept, Planned, Restore, Warn, unheard
 from heronpy.launching.restoring import LATEST, choose
 from heronpy.packing import pack
-from heronpy.packing.demand import padding_of, requests_of
+from heronpy.packing.demand import ResourceRequest, padding_of, requests_of, size_text
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, auto_typed, config_of, reliability_mode, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.packing_plan import tasks_by_component
@@ -318,6 +319,9 @@ class TopologyDriver:
                 return
             remove(session, job, topology_id=step.topology_id)
         planned.restore = _chosen(planned, step.restore, step.savepoint_of, warn=log.warning)
+        if planned.restore is not None:
+            text = f"the topology starts from checkpoint {planned.restore.checkpoint}"
+            self._store.decided(job, "manager", "", text)
         if planned.pool:
             submission.start_in_pool(session, planned, kept, time.time(), log.warning)
             return
@@ -405,7 +409,7 @@ class TopologyDriver:
         session, planned, _ = self.prepared(job, leaves, "")
         settings, requests = settings_for(planned.resolved, PackingSettings), submission.requests(planned)
         if problem := size_problem(requests, slot_sizes(session, planned.pool)):
-            raise RequestError(problem)
+            raise RequestError(too_large(planned, requests, slot_sizes(session, planned.pool), settings) or problem)
         factor = 1 + padding_of(config_of(planned.topology), settings)[0] / 100
         tasks = [task for container in planned.packing_plan.containers for task in container.instances]
         each = {
@@ -520,6 +524,34 @@ def _command(process: Any) -> list[str]:
         return list(process.cmdline())
     except Exception:  # the scheduler has ended in the meantime
         return []
+
+
+def too_large(
+    planned: Planned,
+    requests: Mapping[int, ResourceRequest],
+    sizes: Sequence[NodeSize],
+    settings: PackingSettings,
+) -> str:
+    """Say which task is larger than a slot even if it is alone in its container, with the largest value that fits."""
+    factor = 1 + padding_of(config_of(planned.topology), settings)[0] / 100
+    for container in planned.packing_plan.containers:
+        (task, *others), asked = container.instances, requests[container.id]
+        if others or not size_problem({container.id: asked}, sizes):
+            continue
+        size = max(sizes, key=lambda one: (one.ram_bytes, one.cpu))
+        ram = task.resource.ram_bytes or settings.instance_ram_bytes
+        cpu = task.resource.cpu or settings.instance_cpu
+        ram_fits = int(ram + (size.ram_bytes - asked.ram_bytes) / factor) // MB
+        cpu_fits = int((cpu + (size.cpu - asked.cpu) / factor) * 100) / 100
+        if min(ram_fits, cpu_fits) <= 0:
+            continue
+        values = [f"resources.{task.component}.ram={ram_fits}MB"] if asked.ram_bytes > size.ram_bytes else []
+        values += [f"resources.{task.component}.cpu={cpu_fits:g}"] if asked.cpu > size.cpu else []
+        return (
+            f"a task of {task.component} is larger than a slot of {size.where}, which has"
+            f" {size_text(size.cpu, size.ram_bytes, None)}; set at most {' and '.join(values)}"
+        )
+    return ""
 
 
 def _chosen(

@@ -8,6 +8,7 @@ manager to keep running. Unfinished work is in the state manager, so another pro
 from __future__ import annotations
 
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -234,7 +235,9 @@ class Syncing:
             return PROVE_LOOK_S
         if syncer.waits(running, now := time.time()):
             return max(LOOK_S, running.retry_at - now)
-        return SOON_S if allotted is not None and allotted.fits_since is not None else None
+        pause_s = SOON_S if allotted is not None and allotted.fits_since is not None else math.inf
+        pause_s = min(pause_s, max(0.0, wish.ends_at - time.time()))
+        return pause_s if pause_s < math.inf else None
 
     def _take(self, job: str) -> tuple[Running, int]:
         """Read the state of a job, and record this process as its syncer."""
@@ -264,9 +267,12 @@ class Syncing:
             log.info("job %s is %s%s", job, new.state, f": {new.failure}" if new.failure else "")
         if new.allotted is not None and (old.allotted is None or new.allotted.state != old.allotted.state):
             log.info("job %s is %s in its pool%s", job, new.allotted.state, f": {new.allotted.why}".rstrip(": "))
-        if new.failure and new.failure != old.failure:
+        said = new.failure[:500] if new.failure != old.failure else ""
+        if syncer.has_died(new) and not syncer.has_died(old):
+            said = syncer.DIED
+        if said:
             with suppress(HeronError):
-                self._store.decided(job, "manager", "", new.failure[:500])
+                self._store.decided(job, "manager", "", said)
         version = self._store.put_running(job, new, version)
         self._alert(of_running(job, old, new, time.time()))
         return version

@@ -22,6 +22,7 @@ from heronpy.jobs.documents import (
     Document,
     Leaves,
     Path,
+    Scale,
     Value,
     component_of,
     document_of,
@@ -210,6 +211,18 @@ def left_at(change: Change, at: float) -> Change:
     paths = {entry.path for entry in left}
     gone = {entry.path: entry for entry in (*change.before, *change.after) if entry.path not in paths}
     return replace(change, before=tuple(gone.values()), after=left)
+
+
+def followed(scaler: Layer, change: Change, scale: Scale, stamp: Stamp) -> Layer:
+    """Return layer scaler with the numbers of tasks that a change of layer oncall unsets, from which it continues."""
+    kept = {entry.path for entry in change.after}
+    numbers: Leaves = {
+        entry.path: max(scale.min.get(entry.path[1], 1), min(cast(int, entry.value), scale.max[entry.path[1]]))
+        for entry in change.before
+        if entry.path[0] == "parallelism" and entry.path not in kept and entry.holds(stamp.at)
+        if entry.path[1] in scale.max and scale.mode == "act"
+    }
+    return put(scaler, numbers, scaler.version, (), stamp)
 
 
 def check_change(change: Change, merged: Document, components: Mapping[str, bool]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -13,18 +13,21 @@ from msgspec.structs import replace
 from heronpy.clusters.errors import NotThereError
 from heronpy.common.errors import HeronError
 from heronpy.common.units import format_duration
-from heronpy.jobs.documents import LAYERS, goal_of, name_of, nested
+from heronpy.jobs.documents import LAYERS, Document, goal_of, name_of, nested
 from heronpy.jobs.manager import desired_of, minutes_of
 from heronpy.jobs.merge import Found, pins_of
-from heronpy.jobs.plans import Plan
-from heronpy.jobs.store import Store, View
-from heronpy.jobs.syncer import Running
+from heronpy.jobs.plans import Plan, Start
+from heronpy.jobs.store import Scaled, Store, View
+from heronpy.jobs.syncer import Running, has_died
 from heronpy.scaling.capacity import BACK_S
 from heronpy.scaling.estimate import shown_lag
 from heronpy.scaling.explaining import explained
-from heronpy.scaling.figures import Times
+from heronpy.scaling.figures import Observation, Times
 from heronpy.scaling.history import History
 from heronpy.scaling.patterns import DAYS
+
+#: Figures are old if so many looks were missed.
+OLD_LOOKS: Final = 3
 
 
 def plan_text(plan: Plan) -> str:
@@ -92,7 +95,7 @@ def shown(store: Store, job: str) -> dict[str, Any]:
     running = store.running(job)[0] or Running("")
     desired, _ = desired_of(store, job, running)
     started, scaler = started_of(running), evidence(store, job)
-    if not started:  # the last figures are those of a topology that has ended
+    if not started or _starts(running):  # the last figures are those of a topology that has ended
         scaler |= {"at": None, "components": {}, "lag_s": None}
     return {
         "job": job,
@@ -124,6 +127,22 @@ def started_of(running: Running) -> dict[str, int]:
     return {} if stopped else {path[1]: int(str(n)) for path, n in leaves.items() if path[0] == "parallelism"}
 
 
+def _starts(running: Running) -> bool:
+    plan = running.plan
+    return plan is not None and (has_died(running) or any(isinstance(one, Start) for one in plan.steps[: plan.at + 1]))
+
+
+def look_of(scaled: Scaled, running: Running | None) -> Observation | None:
+    """The last figures of the topology that runs; None if the scaler has not looked at it since its start."""
+    look = scaled.look
+    return look if look is not None and (running is None or look.at >= running.started_at) else None
+
+
+def is_old(at: float, document: Document) -> bool:
+    """Whether figures of this time are old, because the scaler has not looked since."""
+    return time.time() - at > OLD_LOOKS * Times.of(document.scale.day_s).look_s
+
+
 def _origin(found: Found) -> dict[str, Any]:
     stamp = msgspec.to_builtins(found.entry.stamp)
     return {"layer": found.layer, "version": found.entry.version, "value": found.value, **stamp}
@@ -132,16 +151,18 @@ def _origin(found: Found) -> dict[str, Any]:
 def evidence(store: Store, job: str) -> dict[str, Any]:
     """Return the scaler's last figures and conclusion for each component."""
     view, scaled = store.get(job), store.scaled(job)[0]
-    document, state, look, pins = view.document, scaled.state, scaled.look, pins_of(view.found)
+    document, state, pins = view.document, scaled.state, pins_of(view.found)
+    look = look_of(scaled, store.running(job)[0])
     if look is not None:  # a pin may have been set or have ended since the look
         components = (replace(one, pinned=pins.get(one.name, "")) for one in look.components)
         look = replace(look, components=tuple(components))
     evidences = explained(state, look, goal_of(document), Times.of(document.scale.day_s)) if look is not None else []
     return {
         "at": look.at if look is not None else None,
+        "is_old": look is not None and is_old(look.at, document),
         "components": {one.component: msgspec.to_builtins(one) for one in evidences},
         "lag_s": shown_lag(look, state.kept_up_at) if look is not None else None,
-        "slo_kept": state.slo.share,
+        "slo_kept": state.slo.share if document.slo.lag_s else None,
         "slo_broken": msgspec.to_builtins(state.slo.intervals),
         "alerts": [one.text for one in state.alerts.values()],
     }

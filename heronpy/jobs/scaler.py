@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from heronpy.clusters.errors import ClusterError
 from heronpy.clusters.examining import look
 from heronpy.clusters.session import Session
 from heronpy.common import exit_codes
@@ -101,7 +102,9 @@ class Scaler:
         asynchronous, program = self._store.asynchronous(view), view.document.definition
         try:
             signals, findings = look(self._session, job, times.window_s, ASK_S, TIMES.of_day(view.document.scale.day_s))
-        except DeadlineError:
+        except (DeadlineError, ClusterError) as error:
+            if isinstance(error, ClusterError):
+                self._store.wake(job)  # the topology may have died
             return observation_of(job, None, (), asynchronous, pinned, None, {}, now, program)
         room = min(signals.machine_memory.values(), default=None)
         past: dict[str, Past] = {}

@@ -56,6 +56,8 @@ WHO_CHARS_MAX: Final = 100
 WHY_CHARS_MAX: Final = 500
 #: Number of keys that a sentence names.
 KEYS_SHOWN: Final = 3
+#: Longest time in days for which a change remains in effect.
+FOR_DAYS_MAX: Final = 10_000
 #: Number of programs whose components are remembered.
 KNOWN_MAX: Final = 256
 #: Field of `Definition.submitted`: the components that keep a plain State.
@@ -308,6 +310,10 @@ class Store:
         self._tell(name)
         return found
 
+    def wake(self, name: str) -> None:
+        """Let the syncer look at a job at once."""
+        self._tell(name)
+
     def news(self, since: int) -> tuple[int, list[str] | None]:
         """Return the number of the last change, and the jobs changed since the caller's number, or None after too many
         changes.
@@ -365,6 +371,14 @@ class Store:
                 return job
             after = replace(job, layers=job.layers | {layer: new}, last=(merge.change_of(old, new, stamp),))
             views.append(self._view(name, after, stamp.at, after.last))
+            if layer == "oncall":
+                scaler, scale = job.layers.get("scaler", Layer("scaler")), views[-1].document.scale
+                follows = replace(stamp, why="continues from what runs", until=None)
+                follower = merge.followed(scaler, after.last[0], scale, follows)
+                if follower is not scaler:
+                    last = (*after.last, merge.change_of(scaler, follower, follows))
+                    after = replace(after, layers=after.layers | {"scaler": follower}, last=last)
+                    views.append(self._view(name, after, stamp.at, last))
             if self._check is not None:
                 self._check(name, self._view(name, job, stamp.at), views[-1])
             if layer != "scaler":  # its values are limited by the current values of the others
@@ -464,8 +478,11 @@ class Store:
                 raise ConfigError(f"the {what} of a change must be one line of at most {most} characters; shorten it")
         if not who:
             raise ConfigError("the author of a change has no name; give a name")
-        if for_s is not None and not 0 < for_s <= 1e9:
-            raise ConfigError(f"a change cannot remain in effect for {for_s:g} s; give a time above 0, such as 2h")
+        if for_s is not None and not 0 < for_s <= FOR_DAYS_MAX * 86_400:
+            raise ConfigError(
+                f"a change cannot remain in effect for {for_s:g} s; give a time above 0 and at most {FOR_DAYS_MAX}d,"
+                " such as 2h"
+            )
         now = self._clock()
         return Stamp(who, why, now, None if for_s is None else now + for_s)
 

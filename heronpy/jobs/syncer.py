@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from heronpy.common.backoff import backoff_s
 from heronpy.jobs.documents import FORMAT, Leaves
-from heronpy.jobs.plans import Commit, Pairs, Plan, Prove, Seen, Step, Stop, pairs_of, plan_of
+from heronpy.jobs.plans import Check, Commit, Pairs, Plan, Prove, Seen, Start, Step, Stop, pairs_of, plan_of
 from heronpy.scaling.capacity import Allotted
 
 RETRY_S: Final = 30.0
@@ -24,6 +24,7 @@ RETRY_MAX_S: Final = 3600.0
 TRIES_MAX: Final = 5
 #: Pause before a version that ran before is started once more, after its start has failed.
 AGAIN_S: Final = 300.0
+DIED: Final = "the topology died; it is started again"
 #: Seconds after which a start fails if the topology has not run without trouble.
 PROVE_MAX_S: Final = 600.0
 
@@ -54,8 +55,10 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds in which the job differed from its desired state, without the time since `drift_since`."""
     allotted: Allotted | None = None
     """The allotment in the job's pool; None if the job is in no pool or does not run."""
+    started_at: float = 0.0
+    """When the manager has started a topology last."""
     restarted: int = 0
-    """Number of running tasks that had to restart."""
+    """Number of running tasks that had to restart, also after the topology died."""
     restarts_avoidable: int = 0
     """The part of `restarted` whose own specification did not change."""
     format: int = FORMAT
@@ -145,6 +148,7 @@ def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Run
     return replace(
         running,
         plan=replace(plan, at=plan.at + 1, since=now, tries=0),
+        started_at=now if isinstance(plan.step, Start) else running.started_at,
         restarted=running.restarted + sum(restarted.values()),
         restarts_avoidable=running.restarts_avoidable + avoidable,
     )
@@ -206,7 +210,9 @@ def _begun(
         return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text)
     plan = plan_of(desired, dict(versions), dict(running.leaves), seen, now, fresh_id)
     if plan is not None:
-        return replace(running, plan=plan, state="SYNCING", drift_since=_since(running, now))
+        running = replace(running, plan=plan, state="SYNCING", drift_since=_since(running, now))
+        tasks = sum(int(str(n)) for path, n in running.leaves if path[0] == "parallelism")
+        return replace(running, restarted=running.restarted + tasks) if has_died(running) else running
     return _settled(running, seen, now)
 
 
@@ -218,6 +224,15 @@ def _kept_up(running: Running, seen: Seen, now: float, fresh_id: str) -> Running
         return running
     plan = plan_of(before, dict(running.versions), before, seen, now, fresh_id)
     return replace(running, plan=plan, state="SYNCING")
+
+
+def has_died(running: Running) -> bool:
+    """Whether a plan starts the topology again because the topology has died."""
+    plan = running.plan
+    if plan is None or plan.undoing or dict(running.leaves).get(("run",), "stopped") == "stopped":
+        return False
+    steps = {type(step) for step in plan.steps}
+    return Start in steps and not steps & {Stop, Check}
 
 
 def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:

@@ -138,6 +138,20 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
                     del moves[one]
 
 
+def is_pressing(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterable[int], size: Size) -> bool:
+    """Whether a slot is overloaded, or has no load beside a slot with several loaded shards."""
+    counts = dict.fromkeys(slots, 0)
+    cpu, ram_bytes = dict.fromkeys(counts, 0.0), dict.fromkeys(counts, 0)
+    for shard, slot in owners.items():
+        counts[slot] += 1
+        cpu[slot] += loads[shard].cpu
+        ram_bytes[slot] += loads[shard].ram_bytes
+    if len(counts) < 2:
+        return False
+    is_over = max(cpu.values()) > size.cpu * (1 + _ROUNDING) or max(ram_bytes.values()) > size.ram_bytes
+    return is_over or (min(counts.values()) == 0 and max(counts.values()) > 1)
+
+
 def best_step(known: Loads, hot: int, cold: int) -> tuple[int | None, int | None]:
     """Return the shard to move from the hottest slot to the coldest, and the shard to move back, if any."""
     best = known.shares[hot] - _ROUNDING

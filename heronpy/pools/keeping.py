@@ -15,13 +15,15 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from heronpy.pools.balance import Loads, balance, is_uneven, level_counts
+from heronpy.pools.balance import Loads, balance, is_pressing, is_uneven, level_counts
 from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size
 
 #: Seconds in which an active slot must carry out a map; otherwise the engine ends the slot.
 OBEY_S: Final = 60.0
 #: Seconds between two rounds of balancing.
 BALANCE_S: Final = 600.0
+#: Seconds between two rounds while a slot is overloaded, or empty beside a slot with several loaded shards.
+SOON_S: Final = 30.0
 #: If the keeper makes no decision for this many seconds, it was paused, and the silence of slots proves nothing.
 OWN_STALL_S: Final = 5.0
 
@@ -94,6 +96,7 @@ class Keeper:
         #: Slot and epoch to the last answered map number, and the time of the slot's last progress.
         self._owes: dict[tuple[int, int], tuple[int, float]] = {}
         self._balanced_at: float | None = None
+        self._looked_at: float | None = None
         self._last_now: float | None = None
         #: Shard that must move with its running containers, to its owner and its next slot.
         self._leaving: dict[int, tuple[Owner, int]] = {}
@@ -231,15 +234,25 @@ class Keeper:
             moves = level_counts(counts, empty)
         if self._balanced_at is None:
             self._balanced_at = now
-        if now - self._balanced_at >= self._balance_s and not new and not any(owners[shard].to for shard in loads):
+        stays = {} if new or not self._looks(now) else _staying(owners, loads, live)
+        is_due = now - self._balanced_at >= self._balance_s
+        moving = bool(stays) and any(owners[shard].to for shard in loads)
+        if stays and not moving and (is_due or is_pressing(stays, loads, live, pool.size)):
             self._balanced_at = now
-            found = balance(_staying(owners, loads, live), loads, live, pool.size)
+            found = balance(stays, loads, live, pool.size)
             notes += [found.why] if found.why not in ("", self._unlevel) else []
             self._unlevel = found.why
             moves |= found.moves
         for shard, slot in moves.items():
             if owners[shard].slot != slot:
                 owners[shard] = replace(owners[shard], number=number, to=slot)
+
+    def _looks(self, now: float) -> bool:
+        """Whether to look at the loads again."""
+        if self._looked_at is not None and 0 <= now - self._looked_at < min(SOON_S, self._balance_s):
+            return False
+        self._looked_at = now
+        return True
 
     def _late(
         self, groups: Mapping[tuple[int, int], _Group], slots: Mapping[int, SlotView], now: float, paused: bool

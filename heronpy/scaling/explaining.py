@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from heronpy.common.units import format_duration
 from heronpy.scaling import estimate, patterns
+from heronpy.scaling.decisions import Alert
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.plan import State
 
@@ -36,13 +37,14 @@ def explained(state: State, look: Observation, goal: Goal, times: Times) -> list
     """Return the evidence for each component, in the order of the topology."""
     asked, drain_s = estimate.asked_for(look, _known(state, look)), times.drain_s(goal)
     wanted = estimate.with_backlog(asked, look, _known(state, look), drain_s) if asked is not None else {}
+    stopped = _stops_scaling(state, times) is not None  # a backlog is then no reason for more tasks
     found = []
     for one in look.components:
         known, past = state.known.get(one.name, estimate.Known()), look.past.get(one.name, Past())
         ahead = past.ahead if patterns.is_usual(past) else None
         needed = None
         if known.per_thread and one.name in wanted:
-            rate = max(wanted[one.name], ahead or 0.0)
+            rate = max((asked if stopped and asked is not None else wanted)[one.name], ahead or 0.0)
             needed = estimate.tasks_for(rate, known.per_thread, one.concurrency)
         found.append(
             Evidence(
@@ -56,6 +58,11 @@ def explained(state: State, look: Observation, goal: Goal, times: Times) -> list
 
 def _known(state: State, look: Observation) -> dict[str, estimate.Known]:
     return {one.name: state.known.get(one.name, estimate.Known()) for one in look.components}
+
+
+def _stops_scaling(state: State, times: Times) -> Alert | None:
+    """Return the open alert that suspends scaling, if there is one."""
+    return next((one for one in state.alerts.values() if one.vetoes and state.at - one.seen < times.clear_s), None)
 
 
 def _verdict(
@@ -79,8 +86,7 @@ def _verdict(
         return f"not scaled: {one.kept}", None, None
     if bar is not None and state.at < bar.until:
         return "no further changes: the last change had no effect", None, bar.until
-    lately = [alert for alert in state.alerts.values() if state.at - alert.seen < times.window_s]
-    wrong = next((alert for alert in lately if alert.vetoes), None)
+    wrong = _stops_scaling(state, times)
     if wrong is not None:
         return f"not scaled while this alert is open: {wrong.cause}", wrong.since, None
     if needed is None:

@@ -176,7 +176,8 @@ class _Round:
         self.usual_s = {one.name: self._usual_s(one) for one in look.components}
         self.trouble = [one for one in look.findings if self._vetoes(one)]
         self.alerts = {key: self._kept(one) for key, one in state.alerts.items()}
-        open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.window_s]
+        # After its cause is gone, a backlog is worked off, which looks like a load that needs more tasks.
+        open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.clear_s]
         self.vetoed = bool(self.trouble or open_still)
         self.known = {one.name: self._learned(one) for one in look.components}
         self.asked = estimate.asked_for(look, self.known)
@@ -206,7 +207,7 @@ class _Round:
                 self._grow(pressed, self.asked)
                 if not self.trials:
                     self._shrink(spare, self.asked)
-        self._alert(pressed)
+        self._alert()
         return self._outcome()
 
     # ---- findings -------------------------------------------------------------------------
@@ -334,32 +335,45 @@ class _Round:
             waits = self._of(Verdict.DEPENDENCY, one.name)
             to_try = waits is not None and one.usual_s is None
             rate = max(rates[one.name], ahead or 0.0)
-            key, before, after = "parallelism", one.tasks, estimate.tasks_for(rate, known.per_thread, one.concurrency)
+            key, before = "parallelism", one.tasks
             if one.asynchronous and one.concurrency < CONCURRENCY_MAX:
                 key, before = "concurrency", one.concurrency
-                after = estimate.concurrency_for(rate, known.per_thread, one.tasks)
+            after = self._needed(one, key, rate)
             if to_try:
                 after = max(before + 1, min(after, 2 * before)) if one.name in self.helped else before + 1
             if after <= before:
                 continue
             figures = {"before": before, "after": after, "asked": asked[one.name], "wanted": rate, "drain_s": drain_s,
                        "each": known.per_thread * (one.concurrency if key == "parallelism" else 1)}  # fmt: skip
-            figures |= {"waits": one.backlog} if one.backlog else {}
             figures |= {"ahead": ahead} if ahead is not None else {}
+            steady = max(asked[one.name], ahead or 0.0)
+            if self._needed(one, key, steady) < after:  # the backlog is a reason, also that of the sources
+                figures["waits"] = (rates[one.name] - asked[one.name]) * drain_s
             if not self._may_change(one, one.name in pressed, f"needs {after} {_unit(key)}"):
                 continue
             if key == "parallelism" and self.goal.clamped(one.name, after) < after:
                 after, most = self.goal.clamped(one.name, after), self.goal.max[one.name]
-                text = f"{one.name} needs {figures['after']} tasks, and scale.max.{one.name} is {most}; raise the limit"
-                self.found += [Alert(one.name, "maximum", text)] if one.name in pressed else []
+                needed = self._needed(one, key, steady)
+                text = f"{one.name} needs {needed} tasks, and scale.max.{one.name} is {most}; raise the limit"
+                # A backlog needs more tasks for a short time only.
+                self.found += [Alert(one.name, "maximum", text)] if one.name in pressed and needed > most else []
                 if after <= before:
                     continue
             text = size_text(one.name, key, figures | {"after": after}, self.times)
+            if figures["after"] > after:
+                text += f"; {figures['after']:.0f} would be needed, and scale.max.{one.name} is {after}"
             if to_try:
                 step = _MORE if one.name in self.helped else "one task is added"
                 what = "the tasks wait for something other than a CPU, and their usual waiting time is not known yet"
                 text = f"{one.name} {before} -> {after} {_unit(key)}: {what}; {step}"
             self._change(one, key, before, after, figures | {"after": after}, text)
+
+    def _needed(self, one: Figures, key: str, rate: float) -> int:
+        """Return the number of tasks, or of simultaneous calls, that a component needs for a rate."""
+        per_thread = self.known[one.name].per_thread
+        if key == "parallelism":
+            return estimate.tasks_for(rate, per_thread, one.concurrency)
+        return estimate.concurrency_for(rate, per_thread, one.tasks)
 
     def _shrink(self, spare: list[str], asked: dict[str, float]) -> None:
         """Remove tasks that were not needed for a long time, if there is no problem or backlog and other days do not
@@ -518,7 +532,7 @@ class _Round:
             text = f"the throughput and the load of {names or 'the topology'} are not known, so no component is scaled"
             self.found.append(Alert(missing[0] if missing else "", "figures", text))
 
-    def _alert(self, pressed: list[str]) -> None:
+    def _alert(self) -> None:
         """Find the most urgent cause that scaling cannot solve, or else one of the scaler's own causes."""
         others = [one for one in self.look.findings if one.verdict not in CALM and not self._is_acted_on(one)]
         alerts = []
@@ -541,7 +555,8 @@ class _Round:
             waits_s = self.times.sure_s if later else 0.0
             alerts.append(Alert(component, one.verdict.value, text, vetoes, waits_s))
         self.found = alerts + self.found
-        alone = not self.found and not pressed and self.plan is None and not self.changing
+        wanted = any(key.startswith("wants:") for key in self.since)  # a component is full
+        alone = not self.found and not wanted and self.plan is None and not self.changing
         lasts = self._lasting("lag", [""] if self.broken else [], self.times.window_s)
         if alone and lasts and self.lag_s is not None and not self.vetoed:
             lag_s, name = estimate.shown_lag(self.look, self.kept_up_at) or 0.0, self.look.topology

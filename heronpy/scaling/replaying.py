@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from heronpy.scaling.decisions import Decision
-from heronpy.scaling.estimate import ENDLESS_S, Known, asked_for, lag_of
+from heronpy.scaling.estimate import ENDLESS_S, Known, asked_for, shown_lag
 from heronpy.scaling.figures import Goal, Observation, Times
 from heronpy.scaling.plan import State, decide
 from heronpy.views.past import Series, Timeline
@@ -27,7 +27,7 @@ def timeline_of(minutes: Iterable[bytes], promised_s: float | None) -> Timeline:
     """Convert recorded minutes to lines: tasks and demand of each component, lag and promised lag."""
     seen = [msgspec.json.decode(one, type=Minute) for one in minutes]
     looks, asked = [one.look for one in seen], [_asked(one) for one in seen]
-    lags = [lag_of(look) if look.components else None for look in looks]
+    lags = [shown_lag(one.look, (one.state or State()).kept_up_at) for one in seen]
     lag = [one if one is not None and one < ENDLESS_S else None for one in lags]
     series = [Series(component="", metric="lag_s", values=lag)]
     if promised_s is not None:

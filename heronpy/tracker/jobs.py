@@ -229,21 +229,22 @@ def _shown(session: Session, name: str) -> dict[str, Any]:
 def _row(store: Store, name: str) -> dict[str, Any]:
     """Return the row of a job in a list, even if the job cannot be read."""
     from heronpy.jobs.manager import desired_of
-    from heronpy.jobs.report import row, started_of
+    from heronpy.jobs.report import is_old, look_of, row, started_of
     from heronpy.jobs.syncer import Running
     from heronpy.scaling.estimate import shown_lag
 
-    found = row(store, name) | dict.fromkeys(("tasks", "lag_s", "slo_lag_s", "slo_kept", "decided"))
+    found = row(store, name) | dict.fromkeys(("tasks", "old_at", "lag_s", "slo_lag_s", "slo_kept", "decided"))
     with suppress(HeronError):
         running = store.running(name)[0] or Running("")
         wanted, _ = desired_of(store, name, running)
         scaled, decisions = store.scaled(name)[0], store.log(name).decisions
-        look = scaled.look if started_of(running) else None
+        look = look_of(scaled, running) if started_of(running) else None
         found |= {
             "tasks": sum(int(str(value)) for path, value in wanted.items() if path[0] == "parallelism"),
+            "old_at": look.at if look is not None and is_old(look.at, store.get(name).document) else None,
             "lag_s": shown_lag(look, scaled.state.kept_up_at) if look is not None else None,
             "slo_lag_s": wanted.get(("slo", "lag_s")),
-            "slo_kept": scaled.state.slo.share,
+            "slo_kept": scaled.state.slo.share if wanted.get(("slo", "lag_s")) else None,
             "decided": {"at": decisions[-1].at, "text": decisions[-1].text} if decisions else None,
         }
     return found

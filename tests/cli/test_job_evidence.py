@@ -11,22 +11,27 @@ import pytest
 from msgspec.structs import replace
 
 from heronpy.cli.change import jobs
+from heronpy.cli.output import moment
 from heronpy.common.folders import make_folders
+from heronpy.common.host import this_host
 from heronpy.jobs.manager import folder_of, minutes_of
 from heronpy.jobs.plans import pairs_of
 from heronpy.jobs.store import Scaled, Store
 from heronpy.jobs.syncer import Running
 from heronpy.loadtest.jobs.model import START_S, Model
 from heronpy.loadtest.jobs.scenarios import HOUR, Scene
+from heronpy.proto import plan_pb2
+from heronpy.scaling.capacity import Allotted
 from heronpy.scaling.figures import Goal, Times
 from heronpy.scaling.history import History, remove_history
 from heronpy.scaling.plan import State
 from heronpy.scaling.replaying import Minute
-from heronpy.statemgr import open_state
+from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
-from tests.jobs.job_worlds import make_job
+from tests.jobs.job_worlds import Clock, make_job
 from tests.scaling.scenes import parts
 from tests.support.command import FAILED, NOT_FOUND, USAGE
+from tests.support.memory_state import MemoryStateManager, MemoryStore
 
 GOAL = Goal(lag_s=5.0, max={"work": 24})
 
@@ -169,6 +174,70 @@ def test_tasks_that_do_not_run_earlier_changes_and_old_figures_are_said(heron: H
     state.close()
     assert "  work  0 of 1 task, from the program" in lines and not any("figures" in line for line in lines)
     assert not any(line.startswith("  lag ") for line in lines)
+
+
+def test_the_history_says_who_changed_what_from_which_value_to_which_and_why_once_and_by_time() -> None:
+    clock = Clock(1000.0)
+    store = make_job(MemoryStateManager(MemoryStore()), clock, given={"scale": {"max": {"work": 9}}})
+    clock.now = 2000.0
+    store.set("Day", "oncall", {"parallelism": {"work": 4}}, 0, "ann", "backfill", for_s=100)
+    store.set("Day", "scaler", {"parallelism": {"work": 6}}, 0, "scaler", "work 1 -> 6 tasks: 9/s arrive")
+    store.decided("Day", "scaler", "work", "work 1 -> 6 tasks: 9/s arrive")
+    for at in (2010.0, 2020.0, 2030.0):
+        clock.now = at
+        store.decided("Day", "manager", "", "it failed")
+    clock.now = 3000.0
+    store.set("Day", "oncall", {"resources": {"work": {"ram": "1GB"}}}, 1, "bob", "")
+    clock.now = 4000.0
+    store.unset("Day", "oncall", ["resources"], 2, "bob", "enough")
+    log = msgspec.to_builtins(store.log("Day"))
+    digest = store.get("Day").document.definition[:12]
+    until = moment(2100.0)
+    assert jobs.history_of(log, 4000.0) == [
+        (1000.0, f"provisioner v1, deploy: definition: not set -> {digest}, scale.max.work: not set -> 9  first"),
+        (2000.0, f"oncall v1, ann: parallelism.work: not set -> 4 until {until}  backfill"),
+        (2000.0, "scaler v1, scaler: parallelism.work: not set -> 6  work 1 -> 6 tasks: 9/s arrive"),
+        (2030.0, "manager: it failed (3 times)"),
+        (2100.0, "oncall: parallelism.work: 4 -> not set  its time is over"),
+        (3000.0, "oncall v2, bob: resources.work.ram: not set -> 1GB"),
+        (4000.0, "oncall v3, bob: resources.work.ram: 1GB -> not set  enough"),
+    ]
+    assert len(jobs.history_of(log, 2050.0)) == 7, "what was booked later has ended"
+
+
+def test_a_job_without_a_promise_says_how_to_make_one_and_a_job_without_a_manager_says_so(
+    heron: Heron, home: Path
+) -> None:
+    state = open_state("local", str(home / "state" / "local"))
+    store = make_job(state)
+    assert heron("job", "slo", "local", "Day").out == (
+        "job Day has no promise; give it one: heron job set local Day slo.lag_s=5\n"
+    )
+    told = heron("job", "show", "local", "Day")
+    assert "no manager runs, so changes of jobs have no effect; start a manager: heron manager start local" in told.err
+    waits = Running("", allotted=Allotted("PREEMPTED", why="it needs at least 2 cores"))
+    store.put_running("Day", waits, store.running("Day")[1])
+    assert heron("job", "release", "local", "Day").out == (
+        "job Day is waiting for room: it needs at least 2 cores; nothing changed\n"
+    )
+    state.close()
+
+
+def test_figures_of_a_topology_that_has_just_died_are_not_shown(
+    heron: Heron, scene: Scene, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = open_state("local", str(home / "state" / "local"))
+    record = plan_pb2.ExecutionState(topology="Day", topology_id="Day-1", cluster="local", host=this_host().to_text())
+    state.create(paths.execution_state("Day"), record.SerializeToString())
+    store = Store(state)
+    started = {("run",): "running", ("parallelism", "work"): 1}
+    store.put_running("Day", Running("", "Day-1", pairs_of(started), {}, "IN_SYNC"), store.running("Day")[1])
+    for alive in (True, False):
+        monkeypatch.setattr(jobs, "is_alive", lambda *_, alive=alive: alive)
+        lines = heron("job", "show", "local", "Day").out.splitlines()
+        assert any(", one task " in line for line in lines) == alive == any("figures" in line for line in lines)
+        assert ("  its topology is not running; the manager starts it again" in lines) != alive
+    state.close()
 
 
 def test_the_minutes_are_private(scene: Scene) -> None:

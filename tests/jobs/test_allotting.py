@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -281,6 +282,25 @@ def test_the_jobs_that_a_smaller_pool_would_stop_are_named(cluster: Cluster) -> 
     assert jobs_of(cluster.store, "small") == ["Day", "Night"]
     cluster.store.set("Night", "oncall", {"run": "stopped"}, 0, "me", "")
     assert jobs_of(cluster.store, "small") == ["Day"] and jobs_of(cluster.store, "other") == []
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [
+        ({"max": {"work": 1}}, r"scale\.max\.work=1, but the program has 2 tasks of work; set at least scale\.max\.work=2"),
+        ({"min": {"work": 9}}, r"scale\.min\.work=9 without a maximum, which has no effect; set scale\.max\.work too"),
+        ({"min": {"work": 2}, "max": {"work": 2}}, ""),
+    ],
+)  # fmt: skip
+def test_limits_that_do_not_fit_the_program_or_each_other_are_refused(scale: Any, said: str) -> None:
+    state = MemoryStateManager(MemoryStore())
+    make_job(state, given={})
+
+    def checked(job: str, before: View | None, after: View) -> None:
+        check_maximum(job, before, after, {"work": 2})
+
+    with pytest.raises(RequestError, match=said) if said else nullcontext():
+        Store(state, Clock(), checked).set("Day", "oncall", {"scale": scale}, 0, "ann", "")
 
 
 def test_a_component_that_cannot_be_rescaled_keeps_its_tasks() -> None:

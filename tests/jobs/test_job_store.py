@@ -120,8 +120,8 @@ class TestTheTwoOncalls:
         assert refusal.startswith("ConflictError")
         assert f"set to {mine} by {winner} in the meantime, but {loser} wants it set to {theirs}" in refusal
         store.unset("Day", "oncall", ["parallelism.work"], 1, winner, "the backfill is done")
-        assert work(store) == (15, "scaler")
-        store.unset("Day", "scaler", ["parallelism"], 1, "scaler", "")
+        assert work(store) == (mine, "scaler"), "it continues from what runs"
+        store.unset("Day", "scaler", ["parallelism"], 2, "scaler", "")
         assert work(store) == (10, "provisioner")
         state.close()
 
@@ -337,6 +337,24 @@ class TestOverridesWithAnEnd:
         clock.now += 3600
         assert work(store) == (10, "provisioner") and store.get("Day").document.scale.max == {"work": 40}
 
+    def test_a_pin_that_is_taken_out_leaves_its_number_to_the_scaler(self, store: Store) -> None:
+        store.set("Day", "scaler", tasks(16), 0, "scaler", "load")
+        store.set("Day", "oncall", tasks(2), 0, "ann", "fewer")
+        assert work(store) == (2, "oncall")
+        store.unset("Day", "oncall", ["parallelism.work"], 1, "ann", "")
+        assert work(store) == (2, "scaler")
+        assert [(one.layer, one.stamp.why) for one in store.log("Day").changes[-3:]] == [
+            ("oncall", "fewer"),
+            ("oncall", ""),
+            ("scaler", "continues from what runs"),
+        ]
+
+    def test_after_a_pin_with_an_end_the_number_from_before_applies(self, store: Store, clock: Clock) -> None:
+        store.set("Day", "scaler", tasks(16), 0, "scaler", "load")
+        store.set("Day", "oncall", tasks(30), 0, "ann", "backfill", for_s=10)
+        clock.now += 10
+        assert work(store) == (16, "scaler")
+
     def test_a_key_is_not_taken_out_if_the_rest_makes_no_sense(self, store: Store) -> None:
         store.set("Day", "oncall", {"scale": {"max": {"work": 80}, "min": {"work": 50}}}, 0, "ann", "")
         with pytest.raises(
@@ -345,9 +363,9 @@ class TestOverridesWithAnEnd:
             store.unset("Day", "oncall", ["scale.max.work"], 1, "ann", "")
         store.unset("Day", "oncall", ["scale"], 1, "ann", "")
 
-    @pytest.mark.parametrize("for_s", [0, -1, float("nan"), float("inf")])
+    @pytest.mark.parametrize("for_s", [0, -1, float("nan"), float("inf"), 3.6e14])
     def test_a_time_that_makes_no_sense_is_refused(self, store: Store, for_s: float) -> None:
-        with pytest.raises(ConfigError, match="give a time above 0, such as 2h"):
+        with pytest.raises(ConfigError, match="give a time above 0 and at most 10000d, such as 2h"):
             store.set("Day", "oncall", tasks(20), 0, "ann", "", for_s=for_s)
 
 

@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from heronpy.common.errors import VersionMismatchError
+from heronpy.jobs.alerting import of_running
 from heronpy.jobs.differ import EFFECT_OF, Effect
 from heronpy.jobs.documents import Document, Leaves
 from heronpy.jobs.plans import STOPPED, Check, End, Prove, Resize, Seen, Start, Step, Stop, Update, plan_of
@@ -23,6 +24,7 @@ from heronpy.jobs.syncer import (
     StepError,
     advance,
     failed,
+    has_died,
     released,
     succeeded,
     taken_over,
@@ -272,6 +274,26 @@ def test_what_died_is_started_again_without_a_check() -> None:
     syncing.world.alive = False
     assert list(steps_of(syncing, DAY)) == ["End", "Start"]
     assert syncing.world.what() == expected(DAY)
+    assert syncing.running.restarted == sum(n for path, n in DAY.items() if path[0] == "parallelism") > 0
+    syncing.world.alive = False
+    rested = syncing.running
+    syncing.look()
+    during = syncing.running
+    (opened,) = of_running("Day", rested, during, 0.0)
+    assert (opened.cause, opened.text, opened.over) == ("died", "the topology died; it is started again", False)
+    (over,) = of_running("Day", during, syncing.sync(), 0.0)
+    assert (over.cause, over.over) == ("died", True)
+
+
+def test_what_is_stopped_or_changed_by_people_has_not_died() -> None:
+    syncing = synced(DAY)
+    for desired in (DAY | {("run",): "stopped"}, DAY, V2):
+        syncing.desired = desired
+        for _ in range(10):
+            if not syncing.turn():
+                break
+            assert not has_died(syncing.running)
+    assert syncing.running.restarted == 0
 
 
 def test_what_dies_during_an_update_needs_no_undo_and_is_started_as_it_should_be() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,23 +22,30 @@ from heronpy.common.errors import (
     StateError,
     TopologyError,
 )
+from heronpy.common.folders import make_folders
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
+from heronpy.jobs.alerting import Alerts
 from heronpy.jobs.base import read_base
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.driver import TopologyDriver, _seen_leaves, ended_text, own_leaves, topology_of
-from heronpy.jobs.manager import LOOK_S, Syncing
+from heronpy.jobs.manager import LOOK_S, Syncing, folder_of
 from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
-from heronpy.jobs.syncer import StepError, released
+from heronpy.jobs.report import shown
+from heronpy.jobs.scaler import Scaler
+from heronpy.jobs.store import Scaled
+from heronpy.jobs.syncer import Running, StepError, released
 from heronpy.launching import importing
 from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.scaling.capacity import Amount
+from heronpy.scaling.figures import Figures, Observation
+from heronpy.scaling.plan import State
 from heronpy.statemgr import paths
-from tests.jobs.job_worlds import definition_of, make_job
+from tests.jobs.job_worlds import Clock, definition_of, make_job
 from tests.jobs.test_job_syncer import World
 from tests.support.launch import launch_spec
 from tests.support.memory_state import MemoryStateManager, MemoryStore
@@ -76,6 +84,55 @@ def test_a_job_becomes_what_it_says_and_ends_when_it_is_deleted(state: MemorySta
     state.delete(paths.job("Day"))
     assert syncing.sync("Day") is None
     assert not driver.world.alive and store.known() == []
+
+
+def test_a_topology_that_died_leaves_a_line_and_is_counted(state: MemoryStateManager) -> None:
+    store, driver = make_job(state, given={"parallelism": {"work": 10}}), Driver()
+    syncing = Syncing(store, driver, "m1")
+    syncing.sync("Day")
+    assert not store.log("Day").decisions
+    look = Observation(topology="Day", at=time.time(), components=(Figures(name="work", is_spout=False, tasks=10),))
+    store.put_scaled("Day", Scaled(store.scaled("Day")[0].created, State(), look), 0)
+    assert list(shown(store, "Day")["scaler"]["components"]) == ["work"]
+    driver.world.alive, lines = False, list[Any]()
+    driver.meanwhile = lambda: lines.append(shown(store, "Day")["scaler"]["components"])
+    syncing.sync("Day")
+    assert [(one.who, one.text) for one in store.log("Day").decisions] == [
+        ("manager", "the topology died; it is started again")
+    ]
+    found = shown(store, "Day")
+    assert found["restarted"] == 12 and lines == [{}, {}], "figures of what has died are not shown"
+    assert (found["state"], found["scaler"]["at"]) == ("IN_SYNC", None), "nor are they shown after the start"
+
+
+def test_a_job_is_looked_at_when_a_temporary_change_ends(state: MemoryStateManager) -> None:
+    store, driver = make_job(state, Clock(time.time())), Driver()
+    store.set("Day", "oncall", {"parallelism": {"work": 12}}, 0, "ann", "", for_s=10)
+    pause_s = Syncing(store, driver, "m1").sync("Day")
+    assert pause_s is not None and 0 < pause_s <= 10
+
+
+def test_a_topology_that_does_not_answer_has_no_figures_and_the_syncer_looks_at_it(
+    state: MemoryStateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any) -> None:
+        raise ClusterError("no process of topology 'Day' is running")
+
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setattr("heronpy.jobs.scaler.look", gone)
+    make_folders(folder_of("local"))
+    store = make_job(state)
+    store.put_running(
+        "Day", Running("", "Day-1", ((("parallelism", "work"), 10), (("run",), "running")), state="IN_SYNC"), 0
+    )
+    session: Any = SimpleNamespace(target=Target("local"))
+    scaler = Scaler(session, store, Alerts("local"))
+    before, _ = store.news(0)
+    assert scaler.scale("Day") == 60.0
+    scaler.close()
+    assert store.news(before)[1] == ["Day"]
+    found = shown(store, "Day")["scaler"]
+    assert found["components"] == {} and found["lag_s"] is None and found["at"] is not None
 
 
 def test_a_manager_that_was_replaced_meanwhile_writes_nothing(state: MemoryStateManager) -> None:

@@ -183,6 +183,29 @@ def test_a_slot_that_is_drained_or_beyond_the_size_gives_all_shards_in_order() -
         assert world.settles(5) and world.is_moved_from(3)
 
 
+@pytest.mark.parametrize(
+    ("cores", "rounds"),
+    [
+        pytest.param([1.0] * 4, [2], id="an empty slot beside a slot with several shards"),
+        pytest.param([2.0] * 4, [2], id="an overloaded slot"),
+        pytest.param([1.0], [], id="one shard cannot be spread"),
+    ],
+)
+def test_a_slot_that_was_lifted_or_lost_is_filled_within_a_minute(cores: list[float], rounds: list[int]) -> None:
+    pool, keeper = Pool(2, 8, Size(4.0, 8 << 30)), Keeper()
+    view = {slot: SlotView(1, 0, answer=Answer(1, 99)) for slot in (1, 2)}
+    known = Map(5, tuple(Owner(1 if shard < 4 else 2, 1, 2) for shard in range(8)))
+    loads = {shard: Size(one, 1 << 20) for shard, one in enumerate(cores)}
+    moved = list[int]()
+    for second in range(60):
+        found = keeper.decide(known, pool, view, loads, float(second)).map
+        if found is not None:
+            known = found
+            moved += [sum(owner.to == 2 for owner in known.owners[:4])] if any(one.to for one in known.owners) else []
+    assert moved == rounds
+    assert [owner.slot for owner in known.owners[:4]].count(2) == sum(rounds)
+
+
 def test_shards_of_new_topologies_go_to_the_slots_with_room_before_anybody_runs_them() -> None:
     pool, size = Pool(2, 8, Size(4.0, 8 << 30)), Size(1.0, 1 << 30)
     view = {slot: SlotView(1, 0, answer=Answer(1, 5)) for slot in (1, 2)}

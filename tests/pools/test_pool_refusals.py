@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,20 +11,25 @@ from typing import Any
 import pytest
 
 from heronpy.cli.change import pools as verbs
-from heronpy.clusters.errors import ClusterError, RequestError
+from heronpy.clusters.errors import ClusterError, NotThereError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import DeadlineError, HeronError, TopologyError
 from heronpy.common.host import Host, this_host
-from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
+from heronpy.common.setting_types import PackingSettings
+from heronpy.common.topology_keys import TOPOLOGY_COMPONENT_RAM, TOPOLOGY_RELIABILITY_MODE
+from heronpy.common.units import GB, MB
+from heronpy.engines.contract import NodeSize
+from heronpy.jobs import driver
 from heronpy.jobs.driver import TopologyDriver
 from heronpy.launching import in_pool
-from heronpy.packing.demand import ResourceRequest
+from heronpy.packing import pack
+from heronpy.packing.demand import ResourceRequest, requests_of
 from heronpy.plan.component_config import set_key
 from heronpy.plan.launch import SLOT
 from heronpy.pools.nodes import read_pool
 from heronpy.pools.shards import Size
-from heronpy.proto import plan_pb2
+from heronpy.proto import components_of, plan_pb2
 from heronpy.scaling.capacity import Amount
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
@@ -141,6 +147,45 @@ def test_a_pool_in_which_jobs_should_run_is_neither_deleted_nor_made_too_small_n
     verbs.drain(Target("local"), "small", 2, True, 0.0, Common())
     store.set("Day", "oncall", {"run": "stopped"}, 0, "me", "")
     verbs.resize(Target("local"), "small", 1, Common())
+
+
+@pytest.mark.parametrize("verb", [verbs.delete, lambda *given: verbs.resize(*given[:2], 3, given[2])])
+def test_a_pool_that_is_not_there_is_not_to_be_created_to_be_deleted(
+    state: StateManager, tmp_path: Path, verb: Any
+) -> None:
+    submitted(state, tmp_path, "small", this_host(), program=SLOT, engine="local")
+    with pytest.raises(NotThereError, match=r"^cluster local has no pool 'missing'; its pools are small$"):
+        verb(Target("local"), "missing", Common())
+
+
+def test_a_task_that_is_larger_than_a_slot_is_told_the_largest_value_that_fits() -> None:
+    topology, settings = word_count("Day"), PackingSettings()
+    part = next(iter(components_of(topology).values())).comp
+    set_key(part.config, TOPOLOGY_COMPONENT_RAM, str(8 * GB))
+    sizes = [NodeSize(4.0, 4 * GB, None, "pool 'small'")]
+
+    def said(containers: int) -> str:
+        packed = pack(topology, settings, containers)
+        planned: Any = SimpleNamespace(topology=topology, packing_plan=packed)
+        return driver.too_large(planned, requests_of(packed, topology, settings), sizes, settings)
+
+    assert said(1) == "", "more containers may help"
+    tasks = sum(len(one.instances) for one in pack(topology, settings).containers)
+    text = said(tasks)
+    assert text.startswith(f"a task of {part.name} is larger than a slot of pool 'small', which has 4 cores and 4GB of")
+    most = re.search(rf"set at most resources\.{part.name}\.ram=(\d+)MB$", text)
+    assert most is not None, text
+    for more_mb, fits in ((0, True), (8, False)):
+        set_key(part.config, TOPOLOGY_COMPONENT_RAM, str((int(most[1]) + more_mb) * MB))
+        assert (said(tasks) == "") == fits
+
+
+def test_a_drain_names_the_slots_that_it_overloads() -> None:
+    slots = [{"slot": 1, "load": 2.05}, {"slot": 2, "load": 0.0}, {"slot": 3, "load": 1.1}]
+    assert verbs.overloaded(slots, "small") == (
+        "slot 1 is 205% full, slot 3 is 110% full; give pool 'small' another slot, or its jobs fewer tasks"
+    )
+    assert verbs.overloaded(slots[1:2], "small") == ""
 
 
 def test_a_slot_needs_memory_for_a_task() -> None:

@@ -189,7 +189,9 @@ def test_no_total_falls_when_a_task_and_the_topology_master_die_together(heron: 
     """The master stands still while the spout is replaced, and its successor knows old counts of the first process."""
     heron.submit(PROGRAM, "heir", "--out", out)
     when_stored(out, 1000)
-    before = heron.when("heir", lambda status: component(status, "numbers")["emitted"] >= 900, "the count of 900 numbers")
+    before = heron.when(
+        "heir", lambda status: component(status, "numbers")["emitted"] >= 900, "the count of 900 numbers"
+    )
     master, spout = heron.pid("heir", "tmaster"), heron.pid("heir", "container_1_numbers_1")
     os.kill(master, signal.SIGSTOP)
     os.kill(spout, signal.SIGKILL)

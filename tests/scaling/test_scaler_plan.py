@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.patterns import lowered
 from heronpy.scaling.plan import Outcome, State, decide, withdrawn
 from heronpy.scaling.reading import observation_of
+from heronpy.scaling.replaying import Minute, timeline_of
 from heronpy.scaling.slo import Attainment, observed
 from heronpy.views.findings import Finding, Verdict
 from tests.support.views import component_load, load_answer
@@ -69,6 +72,22 @@ def test_more_tasks_are_wanted_for_two_minutes_and_say_why() -> None:
     (changed,) = job.looks(1, FEW)
     assert job.work["tasks"] == 5 == changed.after
     assert changed.text == "work 3 -> 5 tasks: 2,700/s arrive; a task does 947/s, and should be 70 % busy"
+
+
+def test_a_reason_has_the_backlog_of_the_sources_and_computes_to_its_target() -> None:
+    job = Job()
+    job.looks(3, FEW, backlog=2e6)
+    (changed,) = job.of(Changed)
+    n = changed.figures
+    assert changed.after == 6 == ceil((n["asked"] + n["waits"] / n["drain_s"]) / (n["each"] * 0.7))
+    assert changed.text == (
+        "work 3 -> 6 tasks: 2,700/s arrive, 2,005,400 tuples wait and should be processed within 30m00s;"
+        " a task does 947/s, and should be 70 % busy"
+    )
+    few = Job(replace(GOAL, max={"work": 5}))
+    few.looks(3, FEW, backlog=2e6)
+    assert few.of(Changed)[0].text.endswith("; 6 would be needed, and scale.max.work is 5")
+    assert not few.of(Alerted), "five tasks are enough for what arrives"
 
 
 def test_a_full_machine_is_no_reason_against_tasks_that_wait_for_something_else() -> None:
@@ -210,6 +229,17 @@ def test_a_lag_is_no_longer_than_since_there_was_none() -> None:
     other = Job(busy=0.5, processed=0.0)
     other.looks(8, backlog=1e6)
     assert other.of(Alerted)[0].text == "Day stands still while tuples wait, but no component is full"
+
+
+def test_the_lag_of_a_chart_is_that_of_the_command() -> None:
+    job, kept = Job(busy=0.5), list[bytes]()
+    for rate, backlog in ((2700.0, 0.0), (20.0, 1e6)):
+        before = job.state
+        job.work |= {"processed": rate}
+        job.look(backlog=backlog)
+        kept.append(msgspec.json.encode(Minute(job.newest, GOAL, TIMES.day_s, before)))
+    lag = next(one.values for one in timeline_of(kept, 5.0).series if one.metric == "lag_s")
+    assert lag == [0.0, TIMES.look_s + 5] and lag[1] == shown_lag(job.newest, job.state.kept_up_at)
 
 
 def test_a_change_that_nobody_made_is_barred_and_one_that_was_refused_is_forgotten() -> None:

@@ -11,12 +11,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from heronpy.loadtest.jobs.model import START_S, Fault, Model, Part
+from heronpy.health.times import TIMES as HEALTH_TIMES
+from heronpy.loadtest.jobs.model import START_S, Fault, Model, Part, run
 from heronpy.loadtest.jobs.scenarios import DAY, GOAL, HOUR, TIMES, Scene, daily, noise
 from heronpy.scaling import plan
-from heronpy.scaling.decisions import Judged
+from heronpy.scaling.decisions import Alerted, Changed, Cleared, Judged
 from heronpy.scaling.estimate import Known, lag_of
-from heronpy.scaling.figures import Goal, Observation
+from heronpy.scaling.explaining import explained
+from heronpy.scaling.figures import Goal, Observation, Times
 from heronpy.scaling.history import History
 from heronpy.scaling.plan import State
 from heronpy.views.findings import Verdict
@@ -170,6 +172,32 @@ def test_while_the_usual_wait_is_not_known_each_step_that_helps_doubles_the_task
     monkeypatch.setattr(plan, "HELPED", 9.0)
     scene = Scene(Model(parts({"computes": 0.05, "tasks": 1}, {"tasks": 6}), lambda _: 9000.0), 1)
     assert [(one.before, one.after) for _, one in scene.changes(up=True)] == [(1, 2)], scene.told()
+
+
+@pytest.mark.parametrize(("tasks", "has_baseline"), [(6, True), (6, False), (4, True)])
+def test_the_backlog_of_an_outage_is_no_reason_for_more_tasks(
+    monkeypatch: pytest.MonkeyPatch, tasks: int, has_baseline: bool
+) -> None:
+    """A dependency is slow for 84 s of a day of 20 minutes: one page, and no step while its alert is open."""
+    if not has_baseline:
+        monkeypatch.setattr(Model, "learn_usual", lambda self: None)
+    work = {"per_s": 870.0, "computes": 0.05, "tasks": tasks}
+    slow = Fault("dependency", "work", 300.0, 384.0, 41.0)
+    model = Model(parts(work), lambda _: 2488.0, (slow,), step_s=1.0, times=HEALTH_TIMES.of_day(1200.0))
+    said = [
+        (model.passed_s, outcome, look)
+        for look, outcome in run(model, Goal(lag_s=5.0, max={"work": 8}), Times.of(1200.0), 700.0)
+    ]
+    decisions = [(at, one) for at, outcome, _ in said for one in outcome.decisions]
+    assert [one.cause for _, one in decisions if isinstance(one, Alerted)] == ["dependency"], decisions
+    over = next(at for at, one in decisions if isinstance(one, Cleared))
+    assert not [one for _, one in decisions if isinstance(one, Changed) and one.after > one.before], decisions
+    needed = {
+        explained(outcome.state, look, Goal(max={"work": 8}), Times.of(1200.0))[1].needed
+        for at, outcome, look in said
+        if 330 < at < over
+    }
+    assert needed == {5}, "2,488/s by tasks of 870/s, however much waits"
 
 
 def catching_up() -> Scene:

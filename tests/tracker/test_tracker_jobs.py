@@ -17,6 +17,8 @@ from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size, Spec, 
 from heronpy.proto import plan_pb2
 from heronpy.scaling.capacity import Amount
 from heronpy.scaling.figures import Figures, Observation
+from heronpy.scaling.plan import State
+from heronpy.scaling.slo import Attainment
 from heronpy.statemgr import open_state, paths
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.tokens import Tokens
@@ -114,13 +116,16 @@ def test_a_release_needs_the_version_of_the_document(asking: Asking, store: Stor
 def test_a_stopped_job_has_no_lag_and_no_figures(asking: Asking, store: Store) -> None:
     work = Figures(name="work", is_spout=False, tasks=10, busy=0.5)
     look = Observation(topology="Day", at=1000.0, components=(work,), end_to_end_s=3.0)
-    store.put_scaled("Day", Scaled(store.get("Day").created, look=look), 0)
+    slo = State(slo=Attainment(measured_s=60.0))
+    store.put_scaled("Day", Scaled(store.get("Day").created, slo, look), 0)
     version = 0
     for run, lag_s, components in (("running", 3.0, ["work"]), ("stopped", None, [])):
         leaves = ((("parallelism", "work"), 10), (("run",), run))
         version = store.put_running("Day", Running("", "Day-1", leaves, state="IN_SYNC"), version)
         scaler = asking.get(DAY)["scaler"]
-        assert asking.get("/api/v1/jobs")[0]["lag_s"] == scaler["lag_s"] == lag_s
+        row = asking.get("/api/v1/jobs")[0]
+        assert row["lag_s"] == scaler["lag_s"] == lag_s and row["old_at"] == (1000.0 if components else None)
+        assert row["slo_kept"] is scaler["slo_kept"] is None, "it promises nothing"
         assert list(scaler["components"]) == components and (scaler["at"] is None) == (not components)
 
 

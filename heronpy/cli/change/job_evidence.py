@@ -74,8 +74,10 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
     if as_json:
         print_json(found)
         return
-    promised = f"a lag of at most {format_duration(found['lag_s'])}" if found["lag_s"] else "nothing; set slo.lag_s"
-    say(f"job {job} promises {promised}")
+    if not found["lag_s"]:
+        say(f"job {job} has no promise; give it one: heron job set {target} {job} slo.lag_s=5")
+        return
+    say(f"job {job} promises a lag of at most {format_duration(found['lag_s'])}")
     for one in [found["all"], *found["windows"]]:
         what = f"last {format_duration(one['window_s'])}" if one["window_s"] else "since the promise was made"
         kept = "nothing was measured" if one["kept"] is None else f"kept {one['kept'] * 100:.2f} % of the time"

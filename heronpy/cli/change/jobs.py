@@ -17,13 +17,14 @@ from heronpy.cli.output import moment, print_json, print_table, say, warn, warni
 from heronpy.clusters.errors import ClusterError, RequestError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target, caller
-from heronpy.common.errors import ConfigError, DeadlineError
+from heronpy.common.errors import ConfigError, DeadlineError, HeronError
 from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.allotting import store_of
 from heronpy.jobs.base import read_base
 from heronpy.jobs.documents import LAYERS, Path, check_by_hand, name_of, nested
+from heronpy.jobs.driver import is_alive
 from heronpy.jobs.manager import (
     PARTS,
     SYNCER,
@@ -56,8 +57,9 @@ WATCH_S: Final = 2.0
 CHANGES_SHOWN: Final = 5
 #: More keys are not named in the command that undoes them.
 UNSET_MAX: Final = 3
-#: The scaler measures once a minute; `show` prints the age of figures that are older than this.
-STALE_S: Final = 180.0
+DEAD: Final = "its topology is not running; the manager starts it again"
+KEYS_SHOWN: Final = 4
+VALUE_CHARS_MAX: Final = 60
 
 
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
@@ -160,7 +162,9 @@ def release(target: Target, job: str, detach: bool, timeout_s: float, common: Co
     """Retry changes that the manager has given up."""
     session, store = opened(target, common)
     if not store.release(job):
-        say(f"job {job} is not waiting for anything; nothing changed")
+        running = store.running(job)[0]
+        room = why_less(running) if running is not None else ""
+        say(f"job {job} is {f'waiting for room: {room}' if room else 'not waiting for anything'}; nothing changed")
         return
     say(f"job {job} is released")
     ensure_manager(session)
@@ -250,16 +254,33 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
         return
     columns = ("job", "state", "plan", "drift_s", "why")
     print_table(columns, [[row[name] for name in columns] for row in rows], right=("drift_s",))
+    _warn_without_manager(session)
+
+
+def _as_it_lives(session: Session, found: dict[str, Any]) -> dict[str, Any]:
+    """A job without figures if its topology has died and the manager has not noticed it yet."""
+    if not found["started"] or found["state"] != "IN_SYNC":
+        return found
+    with suppress(HeronError):  # unknown
+        record = session.record(found["job"])
+        if record is not None and not is_alive(session, record):
+            scaler = found["scaler"] | {"at": None, "components": {}, "lag_s": None}
+            return found | {"started": {}, "failure": found["failure"] or DEAD, "scaler": scaler}
+    return found
+
+
+def _warn_without_manager(session: Session) -> None:
     if acting_of(session.state) is None:
-        warn(f"no manager runs, so changes of jobs have no effect; start a manager: heron manager start {target}")
+        start = f"heron manager start {session.target}"
+        warn(f"no manager runs, so changes of jobs have no effect; start a manager: {start}")
 
 
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
     """Print the intended and actual state of a job; with `watch`, also changes until Ctrl-C."""
-    _, store = opened(target, common)
+    session, store = opened(target, common)
     before: Any = None
     while True:
-        found = shown(store, job)
+        found = _as_it_lives(session, shown(store, job))
         now: Any = msgspec.json.encode(found) if as_json else lines_of(found, target, origin)
         if as_json and now != before:
             print_json(found)
@@ -267,6 +288,8 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
             at = "" if before is None else f"{time.strftime('%H:%M:%S')} "
             for line in now if before is None else (one for one in now if one not in before):
                 say(at + line)
+        if before is None and not as_json:
+            _warn_without_manager(session)
         if not watch:
             return
         before = now
@@ -297,8 +320,9 @@ def lines_of(found: Mapping[str, Any], target: Target, origin: bool = False) -> 
         fewer = f"{runs} of " if runs < count else ""
         more = f" ({runs} run)" if runs > count else ""
         lines.append(f"  {component}  {fewer}{counted(count, 'task')}{more}{by}{figures}")
-    if scaler["at"] is not None and (age_s := time.time() - scaler["at"]) > STALE_S:
-        lines.append(f"  these figures are {format_duration(age_s // 60 * 60)} old")
+    if scaler["at"] is not None and scaler["is_old"]:
+        age_s = time.time() - scaler["at"]
+        lines.append(f"  these figures are {format_duration(age_s // 60 * 60 or age_s // 5 * 5)} old")
     for text in promise_texts(scaler):
         lines.append(f"  {text}")
     for name, one in origins.items():
@@ -308,13 +332,77 @@ def lines_of(found: Mapping[str, Any], target: Target, origin: bool = False) -> 
     earlier = len(found["changes"]) - CHANGES_SHOWN
     if earlier > 0:
         lines.append(f"  {counted(earlier, 'earlier change')}, with their versions: heron job show --json")
-    for one in found["changes"][-CHANGES_SHOWN:]:
-        keys = sorted({".".join(entry["path"]) for entry in (*one["before"], *one["after"])})
-        stamp = one["stamp"]
-        lines.append(f"  {moment(stamp['at'])}  {one['layer']} v{one['version']}, {', '.join(keys)}  {stamp['why']}")
-    for one in found["decisions"][-DECISIONS_SHOWN:]:
-        lines.append(f"  {moment(one['at'])}  {one['who']}: {one['text']}")
-    return lines
+    return lines + [f"  {moment(at)}  {text}" for at, text in history_of(found, time.time())]
+
+
+def history_of(found: Mapping[str, Any], now: float) -> list[tuple[float, str]]:
+    """The last changes, ends of temporary changes, and decisions, by time.
+
+    A decision that is the reason of a change is left out, and a repeated decision is said once.
+    """
+    changes = found["changes"]
+    lines = [(one["stamp"]["at"], _change_text(one)) for one in changes[-CHANGES_SHOWN:]]
+    first = min((at for at, _ in lines), default=0.0)
+    lines += [(at, text) for at, text in _ends(changes, now) if at >= first]
+    why = [one["stamp"]["why"] for one in changes if one["layer"] == "scaler"]
+    said: list[tuple[float, str, int]] = []
+    for one in sorted(found["decisions"], key=lambda one: float(one["at"])):
+        text = f"{one['who']}: {one['text']}"
+        if any(one["text"] in reason for reason in why):
+            continue
+        times = said.pop()[2] + 1 if said and said[-1][1] == text else 1
+        said.append((one["at"], text, times))
+    lines += [(at, text + (f" ({times} times)" if times > 1 else "")) for at, text, times in said[-DECISIONS_SHOWN:]]
+    return sorted(lines, key=lambda line: line[0])
+
+
+def _change_text(change: Mapping[str, Any]) -> str:
+    """`oncall v2, ann: parallelism.work: 3 -> 4 until 21:30  backfill`"""
+    stamp = change["stamp"]
+    old = {tuple(one["path"]): one for one in change["before"] if not _has_ended(one, stamp["at"])}
+    new = {tuple(one["path"]): one for one in change["after"]}
+    keys = [
+        f"{'.'.join(path)}: {_shown(old.get(path))} -> {_shown(new.get(path))}"
+        for path in sorted(old.keys() | new.keys())
+    ]
+    more = f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else ""
+    why = f"  {stamp['why']}" if stamp["why"] else ""
+    return f"{change['layer']} v{change['version']}, {stamp['who']}: {', '.join(keys[:KEYS_SHOWN])}{more}{why}"
+
+
+def _ends(changes: Iterable[Mapping[str, Any]], now: float) -> list[tuple[float, str]]:
+    """The ends of temporary values that no later change has replaced before."""
+    open_ends: dict[tuple[str, ...], tuple[float, str]] = {}
+    ends = []
+    for change in changes:
+        for one in (*change["before"], *change["after"]):
+            end = open_ends.pop((change["layer"], *one["path"]), None)
+            ends += [end] if end is not None and end[0] <= change["stamp"]["at"] else []
+        for one in change["after"]:
+            if one["stamp"]["until"] is not None:
+                text = f"{change['layer']}: {'.'.join(one['path'])}: {_value(one)} -> not set  its time is over"
+                open_ends[change["layer"], *one["path"]] = one["stamp"]["until"], text
+    return [*ends, *(end for end in open_ends.values() if end[0] <= now)]
+
+
+def _has_ended(entry: Mapping[str, Any], at: float) -> bool:
+    until = entry["stamp"]["until"]
+    return until is not None and until <= at
+
+
+def _value(entry: Mapping[str, Any]) -> str:
+    value = entry["value"]
+    text = format_bytes(value) if entry["path"][-1] == "ram" and isinstance(value, int) else str(value)
+    if list(entry["path"]) == ["definition"]:
+        text = text[:12]
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}..."
+
+
+def _shown(entry: Mapping[str, Any] | None) -> str:
+    if entry is None:
+        return "not set"
+    until = entry["stamp"]["until"]
+    return _value(entry) + (f" until {moment(until)}" if until is not None else "")
 
 
 def figures_text(one: Mapping[str, Any]) -> str:

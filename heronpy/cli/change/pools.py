@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -25,6 +26,7 @@ from heronpy.pools.shards import Size
 
 LOOK_S: Final = 0.2
 JOBS_SHOWN: Final = 5
+SLOTS_SHOWN: Final = 5
 #: A slot with less memory has no room for its own process and one task.
 SLOT_RAM_MIN: Final = 256 * MB
 
@@ -116,10 +118,21 @@ def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, co
                 f"Slot {slot} of pool '{pool}' is empty and gets no containers; heron pool drain"
                 f" {target} {pool} {slot} --lift gives it containers again"
             )
+            if text := overloaded(pools.shown(session, pool)["slots"], pool):
+                warn(text)
             return
         if time.monotonic() > deadline:
             raise DeadlineError(f"slot {slot} of pool '{pool}' is not empty yet; its containers are still being moved")
         time.sleep(LOOK_S)
+
+
+def overloaded(slots: Iterable[Mapping[str, Any]], pool: str) -> str:
+    """Say which slots have more load than they can carry; "" if none has."""
+    full = [f"slot {one['slot']} is {one['load']:.0%} full" for one in slots if one["load"] > 1]
+    some = ", ".join(full[:SLOTS_SHOWN]) + (
+        f" and {len(full) - SLOTS_SHOWN} more are overloaded" * (len(full) > SLOTS_SHOWN)
+    )
+    return f"{some}; give pool '{pool}' another slot, or its jobs fewer tasks" if full else ""
 
 
 def delete(target: Target, pool: str, common: Common) -> None:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from heronpy.health.diagnose import diagnose
 from heronpy.health.signals import HostSignals, Signals, TaskSignals
 from heronpy.health.times import TIMES
+from heronpy.health.times import Times as HealthTimes
 from heronpy.proto import control_pb2
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.plan import Outcome, State, decide
@@ -103,10 +104,12 @@ class Model:
         rescale_s: float = 2.0,
         step_s: float = 10.0,
         reports_backlog: bool = True,
+        times: HealthTimes = TIMES,
     ) -> None:
         self.parts = {part.name: part for part in parts}
         self.offered, self.faults, self.noise = offered, faults, noise
         self.rescale_s, self.step_s, self.reports_backlog = rescale_s, step_s, reports_backlog
+        self.times = times
         self.now = START_S
         self.backlog = {part.name: 0.0 for part in parts if not part.inputs}
         #: Tuple-seconds of waiting in the sources, and the rescaled values.
@@ -115,7 +118,7 @@ class Model:
         self.findings: list[Finding] = []
         self._paused_s = 0.0
         self._changed_at: float | None = None
-        self._steps: deque[_Step] = deque(maxlen=round(TIMES.window_s / step_s))
+        self._steps: deque[_Step] = deque(maxlen=round(times.window_s / step_s))
         self._minutes: dict[str, dict[str, list[float | None]]] = {}
         self._usual: dict[str, float] = {}
 
@@ -293,7 +296,7 @@ class Model:
     def _signals(self) -> Signals:
         """Return the signals that `heronpy.health` diagnoses."""
         found = Signals("Model", control_pb2.LIFE_RUNNING, "", sum(step.for_s for step in self._steps) or 1.0)
-        found.asked_s, found.age_s = TIMES.window_s, self.passed_s
+        found.times, found.asked_s, found.age_s = self.times, self.times.window_s, self.passed_s
         found.held = sum(step.held for step in self._steps) / len(self._steps) if self._steps else 0.0
         found.keyed = [part.name for part in self.parts.values() if part.keyed]
         last = self._steps[-1] if self._steps else None
@@ -335,11 +338,11 @@ class Model:
         """Add the reports of processes and machines about the faults."""
         for one in self.faults:
             ago_s = self.passed_s - one.since_s
-            if ago_s < 0 or self.passed_s >= one.until_s + TIMES.window_s:
+            if ago_s < 0 or self.passed_s >= one.until_s + self.times.window_s:
                 continue
             if one.kind == "crash loop":
                 found.restarted[f"{one.part}-0"] = (
-                    max(1, int(min(ago_s, TIMES.window_s) / 20)),
+                    max(1, int(min(ago_s, self.times.window_s) / 20)),
                     "ValueError: no number",
                 )
             elif one.kind == "poison":

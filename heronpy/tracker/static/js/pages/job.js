@@ -36,7 +36,7 @@ const JOBS = [
   { title: 'job', by: (row) => row.job, cell: (row) => html`<a href=${address(row)}>${row.job}</a><span class="where">${row.cluster}</span>` },
   { title: 'state', by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.plan && html`<span class="where">${row.plan}</span>`}` },
   { title: 'tasks', num: true, help: 'running of wanted', by: (row) => row.running, cell: (row) => of(row.running, row.tasks) },
-  { title: 'lag', num: true, by: (row) => row.lag_s, cell: (row) => lagOf(row.lag_s, row.slo_lag_s) },
+  { title: 'lag', num: true, by: (row) => row.lag_s, cell: (row) => html`${lagOf(row.lag_s, row.slo_lag_s)}${row.old_at && html`<span class="where"><${When} at=${row.old_at} /></span>`}` },
   figure('kept', 'slo_kept', kept, 'share of the time in which the lag was within the promise'),
   { title: 'last decision', cell: ({ why, decided }) => html`<span class="words" title=${decided?.text ?? why}>${why && why !== decided?.text && html`<b>${why}</b> `}${decided && html`<${When} at=${decided.at} /> ${decided.text}`}</span>` },
 ];
@@ -98,9 +98,10 @@ export function Job({ place, alone }) {
   return html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} />
       ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { to: 'release', version: job.version, body: {}, says: 'Failed steps are retried at once.' }) : ''}${stop}</span>`}>
     ${unkept([job])}${[job.plan, job.failure, job.capacity, ...scaler.alerts].map((text, number) => text && html`<p key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p>`)}
+    ${scaler.at !== null && scaler.is_old && html`<p class="flow warn" role="status">The figures are from <${When} at=${scaler.at} />.</p>`}
     ${facts.length > 0 && html`<${Facts} items=${facts} />`}
     <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" />
-    ${pinned.length > 0 && html`<h3>set by people</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again.' })}</li>`)}</ul>`}
+    ${pinned.length > 0 && html`<h3>set by people</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again; the scaler continues from the number of tasks that runs.' })}</li>`)}</ul>`}
     <${Later}><${Minutes} job=${job} /><//>
     <h3>last decisions and changes</h3>
     <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, ...text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
