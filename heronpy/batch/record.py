@@ -62,6 +62,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     ledger: str = ""
     #: Settings of `heron.instance` that components override.
     component_settings: dict[str, dict[str, Any]] = {}
+    #: The program and its arguments.
+    argv: tuple[str, ...] = ()
 
     @property
     def run(self) -> str:

@@ -30,7 +30,7 @@ from heronpy.connectors.spark.requirements import check_master, check_spark, spa
 from heronpy.ingest.keys import has_only_units, until_now
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.launching import submission
-from heronpy.launching.batch_places import check_input, check_output, refuse_other_input
+from heronpy.launching.batch_places import check_input, check_output, refuse_again, refuse_other_input
 from heronpy.launching.model import Loaded, Warn, unheard
 from heronpy.launching.old_runs import forget
 from heronpy.launching.on_engine import SQLITE, file_problems, store_problems
@@ -131,6 +131,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
         before = newest.record if newest is not None else None
         if newest is not None and before is not None and not (before.has_ended or before.like or flags.like):
             refuse_other_input(before.run, newest.topology, topology, stages, flags.resume)
+        if before is not None and before.has_ended and not flags.hold:
+            refuse_again(runs, topology, loaded.argv)
         continues = goes_on(before, Wanted(code, flags.resume, flags.fresh, flags.like, flags.hold))
         if newest is not None and before is not None and continues:
             run = newest
@@ -138,7 +140,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
         else:
             if not flags.like:
                 check_input(topology, stages)
-            run = runs.begin(replace(_new_record(session, topology, resolved, code, flags), ledger=ledger), topology)
+            record = _new_record(session, topology, resolved, code, flags)
+            run = runs.begin(replace(record, ledger=ledger, argv=tuple(loaded.argv)), topology)
         try:
             made = run_topology(topology, str(run.folder), workers, worker, not flags.hold)
             yield Begun(replace(loaded, topology=made), run, stages, workers, continues, why)

@@ -85,6 +85,8 @@ def test_history_as_a_batch_and_then_live_is_one_count(heron: Heron, logs: Path,
     assert f"{len(expected)} keys; to continue as a stream: heron submit local" in said
     rows = rows_of(out)
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
+    again = "give --fresh to run it again, or --restore latest instead of --mode batch to continue it as a stream"
+    batch(heron, logs, out, "follow=1").refused(USAGE, "run visits/1 has finished and has published its output", again)
     progress = heron("progress", "local", "visits", "--json").json()
     assert [stage["state"] for stage in progress["stages"]] == ["finished"] * 2
     assert progress["state"] == "FINISHED" and progress["stages"][0]["done"] >= 6
@@ -197,7 +199,7 @@ def test_an_empty_input_has_an_empty_result_and_an_old_run_goes_with_its_savepoi
 ) -> None:
     (logs / "a.log").touch()
     for number in (1, 2):
-        flags = ("--config-property", "heron.batch.keep_runs=1")
+        flags = ("--config-property", "heron.batch.keep_runs=1", "--fresh")
         assert "finished in" in batch(heron, logs, tmp_path / "out", "follow=1", flags=flags).ok().out
         assert not rows_of(tmp_path / "out")
         assert json.loads((folder_of(heron, number) / "run.json").read_text())["state"] == "FINISHED"

@@ -69,7 +69,11 @@ class _Submit(click.Command):
 @click.option("--hold", is_flag=True, help="With --mode batch: publish nothing, for 'heron compare'.")
 @click.option("--resume", is_flag=True,
               help="With --mode batch: continue an unfinished run, even though the program has changed.")  # fmt: skip
-@click.option("--fresh", is_flag=True, help="With --mode batch: begin a new run, even if one has not finished.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="With --mode batch: begin a new run, even if one has not finished, or has published its output.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
 @common_flags
