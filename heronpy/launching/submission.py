@@ -252,8 +252,6 @@ def _made(
     """The topology's state, keys and files, under the lock of its operations; undone when the block fails."""
     topology, state = planned.topology, session.state
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
-        # Under the lock nothing else submits or kills it, so what is found here is final.
-        refuse_taken(session, topology.name)
         submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else kept_here(loaded))
         record = _execution_state(submitted)
         record.begun_at = begun_at
@@ -297,7 +295,9 @@ def _made(
 
 @contextmanager
 def _marked(session: Session, name: str) -> Iterator[None]:
-    """Publish that a submit is in progress: without a scheduler the topology would look dead."""
+    """Publish that a submit is in progress, if its name is free: without a scheduler the topology would look dead."""
+    # Under the lock nothing else submits or kills it, so what is found here is final.
+    refuse_taken(session, name)
     with closing(session.open_state()) as state:  # its ephemerals end with it
         state.create(paths.submission(name), b"", ephemeral=True)
         yield
@@ -358,15 +358,22 @@ def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_
 
 
 def refuse_taken(session: Session, name: str) -> None:
-    """NodeExistsError if a topology of that name exists; call it under the operation's lock."""
+    """NodeExistsError if a topology of that name exists; only under the operation's lock the answer is final."""
     record = session.record(name)
     if record is None:
         return
+    # Read before the place of the scheduler: when a submit is over, its scheduler is known.
+    starts = session.state.exists(paths.submission(name))
     cluster = session.target.cluster
     again = f"submit again after heron kill {cluster} {name}"
     if record.program == SLOT:
         raise NodeExistsError(f"cluster {cluster} has a pool '{name}'; choose another name")
     if session.scheduler_location(name) is None:
+        if starts:
+            raise NodeExistsError(
+                f"topology '{name}' in cluster {cluster} is being started by another command; wait for it, or choose"
+                " another name"
+            )
         raise NodeExistsError(f"topology '{name}' in cluster {cluster} is dead but not removed; {again}")
     status = None
     with suppress(HeronError):
