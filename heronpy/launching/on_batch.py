@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,11 +18,12 @@ from heronpy.batch.choice import Choice, choose, hands_over
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import Run, Runs, runs_folder
 from heronpy.batch.stages import BatchRefusedError, Stage, divide
-from heronpy.batch.topology import left_out, run_topology, worker_config
+from heronpy.batch.topology import left_out, run_folder, run_topology, worker_config
+from heronpy.clusters import killing, takedown
 from heronpy.clusters.engines import is_shared, shared_folders
 from heronpy.clusters.session import Session
 from heronpy.common.engine_settings import BatchSettings, EngineSettings, IngestSettings
-from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.errors import ConfigError, HeronError, TopologyError
 from heronpy.common.folders import heron_home
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SparkSettings
 from heronpy.common.settings import Resolved, settings_for
@@ -40,6 +41,7 @@ from heronpy.plan.component_config import add_our_names, config_of, reliability_
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
 from heronpy.proto import components_of, topology_pb2
+from heronpy.statemgr import paths
 from heronpy.storage.stores import store_roots
 
 
@@ -108,6 +110,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
     if not flags.hold:
         check_output(topology)
     ledger = shared_ledger(topology, resolved, settings)
+    if not flags.dry:
+        remove_dead(session, topology.name, warn)
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
     demand = demand_of(topology, settings_for(resolved, PackingSettings), None, share_requested=True)
@@ -152,6 +156,26 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
                 runs.remove(run)
             raise
         forget(session, folder, topology.name, settings.keep_runs, flags.like)
+
+
+def remove_dead(session: Session, name: str, warn: Warn) -> None:
+    """Remove what is left of a batch topology whose processes are all dead, so that its command can be repeated.
+
+    A topology stays if one of its processes may still run: on an engine, on another host, or here.
+    """
+    record = session.record(name)
+    # The submit is looked up before the scheduler: when a submit is over, its scheduler is known.
+    if record is None or session.state.exists(paths.submission(name)):
+        return
+    if session.scheduler_location(name) is not None or session.tmaster_location(name) is not None:
+        return
+    # A guardian may be about to restart the scheduler.
+    if session.elsewhere(record) or session.engine_of(name) or takedown.leftovers(record.launch_file):
+        return
+    with suppress(HeronError):  # then `refuse_taken` says what the user can do
+        if run_folder(session.topology(name)):
+            killing.remove(session, name, topology_id=record.topology_id)
+            warn(f"no process of topology '{name}' was running; what was left of it is removed")
 
 
 def _sinks_problem(topology: topology_pb2.Topology) -> str:

@@ -77,7 +77,7 @@ def test_a_command_leaves_a_run_alone_that_another_one_has_just_started(
     runs = Runs(tmp_path / "batch" / "local", "visits")
     with runs.locked():
         run = runs.begin(NEWEST, built)
-    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local")))
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local"), record=lambda _: None))
     before = run.record
     with (
         pytest.raises(NodeExistsError),
@@ -96,7 +96,7 @@ def test_a_repeated_command_with_other_input_is_refused_and_leaves_the_run_as_it
     runs = Runs(tmp_path / "batch" / "local", "visits")
     with runs.locked():
         run = runs.begin(replace(NEWEST, state=RunState.FAILED), topology("visits", "/logs/*.log", "/tmp").build())
-    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local")))
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local"), record=lambda _: None))
     before, other = run.record, topology("visits", "/others/*.log", "/tmp").build()
     for flags in (on_batch.Flags("batch"), on_batch.Flags("batch", resume=True)):
         with (
@@ -136,7 +136,7 @@ def test_a_finished_run_is_repeated_only_on_demand(
         ):
             runs.begin(record, topology("visits", logs, "/tmp").build())
     target = SimpleNamespace(cluster="local", role_or_user="me", environ_or_default="default")
-    session = cast(Session, SimpleNamespace(target=target))
+    session = cast(Session, SimpleNamespace(target=target, record=lambda _: None))
     given = Loaded(topology("visits", logs, out, broken="nobody").build(), None, None)
     said = r"^run visits/1 has finished and has published its output at 1970-01-0\d .*; give --fresh to run it again$"
     with pytest.raises(BatchRefusedError, match=said) if refused else nullcontext():
