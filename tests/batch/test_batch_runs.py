@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.ingest import units_cli
@@ -157,12 +158,15 @@ def test_a_run_that_was_killed_goes_on(heron: Heron, logs: Path, tmp_path: Path)
         return heron("progress", "local", "visits", "--json").json()
 
     done = wait_for(lambda: progress()["stages"] and progress()["stages"][0]["done"], 60, "a unit that is done")
-    heron.kill("visits")
-    assert progress()["state"] == "STOPPED"
+    for process in heron.processes():
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    wait_for(lambda: progress()["state"] == "DEAD", 60, "the end of all processes")
     # What came after the run began does not belong to it.
     write(logs / "a.log", 100, 13)
-    said = heron("submit", "local", "--mode", "batch", "--wait", *words).ok().out
-    assert "run 1 of visits, which continues" in said
+    again = heron("submit", "local", "--mode", "batch", "--wait", *words).ok()
+    assert "no process of topology 'visits' was running; what was left of it is removed" in again.err
+    assert "run 1 of visits, which continues" in again.out
     assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
     stage = progress()["stages"][0]
     assert stage["attempts"] <= stage["units"] + 2 and done > 0
