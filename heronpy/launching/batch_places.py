@@ -75,6 +75,24 @@ def refuse_other_input(
             )
 
 
+def refuse_other_paths(
+    like: str, before: topology_pb2.Topology, topology: topology_pb2.Topology, stages: Sequence[Stage]
+) -> None:
+    """BatchRefusedError if a spout names other files than the run `like`, whose input it takes.
+
+    The run would look for the files of `like` at these paths. `before`: the topology of `like`.
+    """
+    for stage in stages:
+        if stage.source != "lines":
+            continue
+        old, new = (" and ".join(_patterns(one, stage.spout)) for one in (before, topology))
+        if old != new:
+            raise BatchRefusedError(
+                f"with --as the run reads the input of {like}, in which spout '{stage.spout}' reads {_short(old)}, but"
+                f" this command gives {_short(new)}; give the command the input of {like}, or leave out --as"
+            )
+
+
 def refuse_again(runs: Runs, topology: topology_pb2.Topology, argv: Sequence[str]) -> None:
     """BatchRefusedError if a finished run has published rows of the same input to a sink of this topology."""
     for run in map(runs.of, reversed(runs.numbers())):

@@ -31,7 +31,13 @@ from heronpy.connectors.spark.requirements import check_master, check_spark, spa
 from heronpy.ingest.keys import has_only_units, until_now
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.launching import submission
-from heronpy.launching.batch_places import check_input, check_output, refuse_again, refuse_other_input
+from heronpy.launching.batch_places import (
+    check_input,
+    check_output,
+    refuse_again,
+    refuse_other_input,
+    refuse_other_paths,
+)
 from heronpy.launching.model import Loaded, Warn, unheard
 from heronpy.launching.old_runs import forget
 from heronpy.launching.on_engine import SQLITE, file_problems, store_problems
@@ -129,7 +135,9 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
         submission.refuse_taken(session, topology.name)
         runs.refuse_full()
         if flags.like:
-            check_like(runs.named(flags.like), stages)
+            like = runs.named(flags.like)
+            check_like(like, stages)
+            refuse_other_paths(flags.like, like.topology, topology, stages)
         code = code_digest(submission.keep(loaded).package or "", topology)
         newest = runs.newest() if not flags.fresh else None
         before = newest.record if newest is not None else None

@@ -145,6 +145,24 @@ def test_a_finished_run_is_repeated_only_on_demand(
     assert runs.numbers() == ([1, 2] if refused else [1, 2, 3])
 
 
+def test_a_run_that_takes_the_input_of_another_names_the_same_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setattr(on_batch.submission, "refuse_taken", lambda *_: None)
+    monkeypatch.setattr(on_batch, "checked_settings", lambda *_: resolve("local", (), {}, {}, ()))
+    runs = Runs(tmp_path / "batch" / "local", "visits")
+    with runs.locked():
+        runs.begin(replace(NEWEST, state=RunState.FINISHED), topology("visits", "/logs/*.log", "/tmp").build())
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local"), record=lambda _: None))
+    other = Loaded(topology("visits", "/others/*.log", "/tmp").build(), None, None)
+    said = r"input of visits/1, in which spout 'lines' reads /logs/\*\.log, but .* gives /others/\*\.log; .* leave out --as"
+    with pytest.raises(BatchRefusedError, match=said):
+        with on_batch.begun(session, other, on_batch.Flags("batch", like="visits/1", hold=True)):
+            pass
+    assert runs.numbers() == [1]
+
+
 def test_rows_are_published_twice_by_the_same_input_and_a_common_sink() -> None:
     def visits(logs: str, out: str, **given: str) -> topology_pb2.Topology:
         return topology("visits", logs, out, **given).build()
