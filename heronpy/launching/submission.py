@@ -17,7 +17,7 @@ from typing import Final
 from msgspec.structs import asdict
 
 from heronpy.clusters import takedown
-from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.errors import ClusterError, NotThereError
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.takedown_outcome import what_may_run
@@ -374,6 +374,11 @@ def refuse_taken(session: Session, name: str) -> None:
                 f"topology '{name}' in cluster {cluster} is being started by another command; wait for it, or choose"
                 " another name"
             )
+        with suppress(NotThereError):
+            if (busy := session.under_way(name)) is not None:
+                raise NodeExistsError(str(busy))
+        if session.record(name) is None:
+            return  # another command has removed it
         raise NodeExistsError(f"topology '{name}' in cluster {cluster} is dead but not removed; {again}")
     status = None
     with suppress(HeronError):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from heronpy.batch.topology import run_topology
+from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.errors import NodeExistsError
@@ -43,6 +45,13 @@ def test_a_topology_that_another_command_starts_is_not_said_to_be_dead(session: 
     dead.state.delete(paths.submission("wordy"))
     with pytest.raises(NodeExistsError, match="dead but not removed; submit again after heron kill local wordy"):
         refuse_taken(session, "wordy")
+
+
+def test_a_topology_that_another_command_removes_is_not_said_to_be_dead(session: Session) -> None:
+    other = Session(Target.parse("local"))
+    with closing(other.state), other.operation("wordy", doing=Doing.FINISHING):
+        with pytest.raises(NodeExistsError, match="has ended and is being removed by the submit that waited for it"):
+            refuse_taken(session, "wordy")
 
 
 def test_a_dead_batch_topology_is_removed_before_its_command_is_repeated(session: Session) -> None:
