@@ -93,14 +93,14 @@ def refuse_other_paths(
             )
 
 
-def refuse_again(runs: Runs, topology: topology_pb2.Topology, argv: Sequence[str]) -> None:
+def refuse_again(runs: Runs, topology: topology_pb2.Topology, argv: tuple[str, ...]) -> None:
     """BatchRefusedError if a finished run has published rows of the same input to a sink of this topology."""
     for run in map(runs.of, reversed(runs.numbers())):
         with suppress(BatchRunError):
             record = run.record
             if record.state is not RunState.FINISHED:
                 continue
-            if not publishes_again(run.topology, topology, list(record.argv) == list(argv)):
+            if not publishes_again(run.topology, topology, record.argv == argv):
                 continue
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.ended_at))
             published = " and has published its output" if record.sinks else ""

@@ -138,22 +138,23 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
             like = runs.named(flags.like)
             check_like(like, stages)
             refuse_other_paths(flags.like, like.topology, topology, stages)
-        code = code_digest(submission.keep(loaded).package or "", topology)
+        code, argv = code_digest(submission.keep(loaded).package or "", topology), loaded.argv[1:]
         newest = runs.newest() if not flags.fresh else None
         before = newest.record if newest is not None else None
         if newest is not None and before is not None and not (before.has_ended or before.like or flags.like):
             refuse_other_input(before.run, newest.topology, topology, stages, flags.resume)
         if before is not None and before.has_ended and not flags.hold:
-            refuse_again(runs, topology, loaded.argv)
+            refuse_again(runs, topology, argv)
         continues = goes_on(before, Wanted(code, flags.resume, flags.fresh, flags.like, flags.hold))
         if newest is not None and before is not None and continues:
             run = newest
-            _continue(run, replace(before, component_settings=resolved.component_settings), code, topology, stages)
+            record = replace(before, component_settings=resolved.component_settings, argv=argv)
+            _continue(run, record, code, topology, stages)
         else:
             if not flags.like:
                 check_input(topology, stages)
             record = _new_record(session, topology, resolved, code, flags)
-            run = runs.begin(replace(record, ledger=ledger, argv=tuple(loaded.argv)), topology)
+            run = runs.begin(replace(record, ledger=ledger, argv=argv), topology)
         try:
             made = run_topology(topology, str(run.folder), workers, worker, not flags.hold)
             yield Begun(replace(loaded, topology=made), run, stages, workers, continues, why)

@@ -163,6 +163,28 @@ def test_a_run_that_takes_the_input_of_another_names_the_same_paths(
     assert runs.numbers() == [1]
 
 
+def test_a_finished_run_has_the_arguments_of_the_command_that_continued_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Splits may depend on them, so a repeated command is recognised by them."""
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setattr(on_batch.submission, "refuse_taken", lambda *_: None)
+    monkeypatch.setattr(on_batch, "checked_settings", lambda *_: resolve("local", (), {}, {}, ()))
+    monkeypatch.setattr(on_batch, "forget", lambda *_: None)
+    built = splits.topology("visits", "/tmp", "4", "30").build()
+    runs = Runs(tmp_path / "batch" / "local", "visits")
+    with runs.locked():
+        run = runs.begin(replace(NEWEST, state=RunState.FAILED, argv=("old",)), built)
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local"), record=lambda _: None))
+    for program, refused in (("/one/splits.py", False), ("other/splits.py", True)):
+        loaded = Loaded(built, None, None, argv=(program, "new"))
+        with pytest.raises(BatchRefusedError, match="visits/1 has finished at ") if refused else nullcontext():
+            with on_batch.begun(session, loaded, on_batch.Flags("batch", resume=not refused)) as begun:
+                assert begun.goes_on
+        run.write(replace(run.record, state=RunState.FINISHED, ended_at=86400.0))
+    assert run.record.argv == ("new",) and runs.numbers() == [1]
+
+
 def test_rows_are_published_twice_by_the_same_input_and_a_common_sink() -> None:
     def visits(logs: str, out: str, **given: str) -> topology_pb2.Topology:
         return topology("visits", logs, out, **given).build()
