@@ -22,6 +22,7 @@ from heronpy.batch.topology import left_out, run_folder, run_topology, worker_co
 from heronpy.clusters import killing, takedown
 from heronpy.clusters.engines import is_shared, shared_folders
 from heronpy.clusters.session import Session
+from heronpy.clusters.target import unix_user
 from heronpy.common.engine_settings import BatchSettings, EngineSettings, IngestSettings
 from heronpy.common.errors import ConfigError, HeronError, TopologyError
 from heronpy.common.folders import heron_home
@@ -170,7 +171,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
 def remove_dead(session: Session, name: str, warn: Warn) -> None:
     """Remove what is left of a batch topology whose processes are all dead, so that its command can be repeated.
 
-    A topology stays if one of its processes may still run: on an engine, on another host, or here.
+    A topology stays if one of its processes may still run, on an engine, on another host or here, or if another user
+    has submitted it.
     """
     record = session.record(name)
     # The submit is looked up before the scheduler: when a submit is over, its scheduler is known.
@@ -178,9 +180,10 @@ def remove_dead(session: Session, name: str, warn: Warn) -> None:
         return
     if session.scheduler_location(name) is not None or session.tmaster_location(name) is not None:
         return
-    # A guardian may be about to restart the scheduler.
-    if session.elsewhere(record) or session.engine_of(name) or takedown.leftovers(record.launch_file):
+    if record.submission_user != unix_user() or session.elsewhere(record) or session.engine_of(name):
         return
+    if takedown.leftovers(record.launch_file):
+        return  # a guardian may be about to restart the scheduler
     with suppress(HeronError):  # then `refuse_taken` says what the user can do
         if run_folder(session.topology(name)):
             killing.remove(session, name, topology_id=record.topology_id)

@@ -14,6 +14,7 @@ from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Target
 from heronpy.common.errors import NodeExistsError
+from heronpy.launching import on_batch
 from heronpy.launching.on_batch import remove_dead
 from heronpy.launching.submission import refuse_taken
 from heronpy.plan.launch import LAUNCH_VARIABLE
@@ -22,8 +23,9 @@ from tests.cli.conftest import FakeTopology, word_count
 
 
 @pytest.fixture
-def dead(wordy: FakeTopology) -> FakeTopology:
-    """wordy, a batch topology whose processes were all killed."""
+def dead(wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> FakeTopology:
+    """wordy, a batch topology of this user whose processes were all killed."""
+    monkeypatch.setattr(on_batch, "unix_user", lambda: wordy.record.submission_user)
     made = run_topology(word_count(), "/runs/wordy/1", 2)
     wordy.state.set(paths.topology("wordy"), made.SerializeToString())
     wordy.state.delete(paths.tmaster("wordy"))
@@ -64,8 +66,10 @@ def test_a_dead_batch_topology_is_removed_before_its_command_is_repeated(session
     assert len(said) == 1
 
 
-@pytest.mark.parametrize("why", ["submit", "scheduler", "master", "process", "host", "stream"])
-def test_a_topology_that_may_work_is_not_removed(session: Session, dead: FakeTopology, why: str) -> None:
+@pytest.mark.parametrize("why", ["submit", "scheduler", "master", "process", "host", "user", "engine", "stream"])
+def test_a_topology_that_may_work_is_not_removed(
+    session: Session, dead: FakeTopology, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
     """Nor is a stream, which does not go on by itself."""
     said: list[str] = []
     child = None
@@ -76,6 +80,12 @@ def test_a_topology_that_may_work_is_not_removed(session: Session, dead: FakeTop
             dead.record.host = "other 1 2"
             dead.state.set(paths.execution_state("wordy"), dead.record.SerializeToString())
             assert session.elsewhere(dead.record)
+        case "user":
+            dead.record.submission_user = "somebody"
+            dead.state.set(paths.execution_state("wordy"), dead.record.SerializeToString())
+            monkeypatch.setattr(on_batch, "unix_user", lambda: "me")
+        case "engine":
+            monkeypatch.setattr(session, "engine_of", lambda name: "slurm")
         case "process":
             words = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
             child = subprocess.Popen(
