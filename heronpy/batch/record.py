@@ -62,6 +62,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     ledger: str = ""
     #: Settings of `heron.instance` that components override.
     component_settings: dict[str, dict[str, Any]] = {}
+    #: The arguments of the program, in the last command that has begun or continued the run.
+    argv: tuple[str, ...] = ()
 
     @property
     def run(self) -> str:

@@ -93,10 +93,13 @@ class Run:
     def progress(self) -> Progress:
         """The figures of the stages that a keeper last wrote; without stages if the file is missing or damaged."""
         record = self.record
-        with suppress(OSError, ConfigError, AnswerError):
-            return progress_of(read_own(self.folder / PROGRESS, _PROGRESS_MAX))
         at, state = record.ended_at or record.submitted_at, record.state.value
-        return Progress(run=record.run, state=state, cause=record.cause, at=at, began_at=record.submitted_at, stages=[])
+        found = Progress(run=record.run, state=state, at=at, began_at=record.submitted_at, stages=[])
+        with suppress(OSError, ConfigError, AnswerError):
+            found = progress_of(read_own(self.folder / PROGRESS, _PROGRESS_MAX))
+        # A keeper that is killed at the end of the run has written the record, but not the figures.
+        ends_in_s = found.ends_in_s if record.ended_at is None else None
+        return replace(found, state=state, cause=record.cause, ended_at=record.ended_at, ends_in_s=ends_in_s)
 
     @property
     def waits_for(self) -> str:
@@ -230,6 +233,14 @@ class Runs:
         with suppress(FileNotFoundError):
             (run.folder / _RECORD).unlink()
         shutil.rmtree(run.folder, ignore_errors=True)
+
+
+def unfinished(folder: str) -> str:
+    """Return the name of the run in a folder; "" if there is none, or if its command would not continue it."""
+    if not folder:
+        return ""
+    record = Run(folder).record
+    return "" if record.has_ended else record.run
 
 
 def refuse_unfinished(folder: Path, topology: str, since: float | None) -> None:

@@ -20,6 +20,7 @@ from heronpy.batch.run import BatchRunError, Run, run_folders, runs_folder
 from heronpy.batch.topology import run_folder
 from heronpy.clusters.ended import kept_files, read_kept
 from heronpy.clusters.errors import NotThereError
+from heronpy.clusters.records import cure_of_dead
 from heronpy.clusters.session import Session
 from heronpy.clusters.summary import DEAD, summary_of
 from heronpy.common.engine_settings import BatchSettings
@@ -93,7 +94,7 @@ class PastRun(Struct, frozen=True):
         # The keepers of a batch run write its progress each second.
         ended_at = max(self.kept.ended_at, self.progress.at if self.progress is not None else 0.0)
         uptime_s = max(0.0, ended_at - self.began_at)
-        gone = f"none of its processes is running; 'heron kill {record.cluster} {record.topology}' removes its records"
+        gone = f"no process of topology '{record.topology}' is running; {self._cure_of_dead()}"
         return replace(found, state=DEAD, cause=gone, rank=4, ended_at=ended_at, uptime_s=uptime_s)
 
     @property
@@ -102,8 +103,12 @@ class PastRun(Struct, frozen=True):
         with suppress(BatchRunError):
             if self.folder is not None:
                 found = Run(self.folder).progress
-                return found if self.runs else stopped(found)
+                return found if self.runs else stopped(found, self._cure_of_dead() if self.listed else "")
         return None
+
+    def _cure_of_dead(self) -> str:
+        run = self.batch.run if self.batch is not None and not self.batch.has_ended else ""
+        return cure_of_dead(self.kept.record.cluster, self.kept.record.topology, run)
 
 
 def past_runs(session: Session, word: str = "") -> Iterator[PastRun]:

@@ -63,6 +63,15 @@ _DOES = {
 _DOES_ANYTHING = "another command, such as heron kill, is running on topology '{name}'"
 
 
+def cure_of_dead(target: object, topology: str, run: str = "") -> str:
+    """What a user does with a topology of which no process is running, as a clause.
+
+    `run`: the batch run that its command continues; "" for any other topology.
+    """
+    again = f"repeat its command to continue batch run {run}, or " if run else ""
+    return f"{again}run 'heron kill {target} {topology}' to remove its records"
+
+
 def _absolute_place(place: str) -> str:
     return str(place_of(place))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, overload
@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from heronpy.clusters.errors import ClusterError
-from heronpy.clusters.records import Records
+from heronpy.clusters.records import Records, cure_of_dead
 from heronpy.common.errors import DeadlineError, HeronError, LostReplyError, RpcError
 from heronpy.common.ids import container_of, short_hash
 from heronpy.common.setting_types import SecuritySettings
@@ -288,10 +288,7 @@ class Session(Records):
         if self.lacks_scheduler(name):
             return str(self.no_scheduler(name))  # its containers may still run, and a new scheduler finds them
         if self.scheduler_location(name) is None:
-            return (
-                f"no process of topology '{name}' is running;"
-                f" run 'heron kill {self.target} {name}' to remove its records"
-            )
+            return f"no process of topology '{name}' is running; {self.cure_of_dead(name)}"
         found = self.containers(name)
         if found is not None and found.killing:
             return (
@@ -309,6 +306,17 @@ class Session(Records):
             f"the topology master of '{name}' is not running; it is being restarted,"
             f" or see 'heron logs {self.target} {name} tmaster' for the reason why it cannot start"
         )
+
+    def cure_of_dead(self, name: str) -> str:
+        """What a user does with a topology of which no process is running, as a clause."""
+        # Imported here, because few commands meet a dead topology.
+        from heronpy.batch.run import unfinished
+        from heronpy.batch.topology import run_folder
+
+        run = ""
+        with suppress(HeronError):
+            run = unfinished(run_folder(self.topology(name)))
+        return cure_of_dead(self.target, name, run)
 
     def lacks_scheduler(self, name: str) -> bool:
         """Whether a topology's containers on an engine lack a scheduler."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from heronpy.batch.record import RunState
+from heronpy.batch.run import BatchRunError, Runs
 from heronpy.batch.stages import BatchRefusedError, Stage, divide
 from heronpy.common.redaction import redacted
 from heronpy.connectors.files.options import FOLDER
@@ -69,6 +73,71 @@ def refuse_other_input(
                 f"run {run} has not finished, and its spout '{name}' {verb} {_short(old)}, but this command"
                 f" gives {_short(new)}; {fix} --fresh or another name to start a new run"
             )
+
+
+def refuse_other_paths(
+    like: str, before: topology_pb2.Topology, topology: topology_pb2.Topology, stages: Sequence[Stage]
+) -> None:
+    """BatchRefusedError if a spout names other files than the run `like`, whose input it takes.
+
+    The run would look for the files of `like` at these paths. `before`: the topology of `like`.
+    """
+    for stage in stages:
+        if stage.source != "lines":
+            continue
+        old, new = (" and ".join(_patterns(one, stage.spout)) for one in (before, topology))
+        if old != new:
+            raise BatchRefusedError(
+                f"with --as the run reads the input of {like}, in which spout '{stage.spout}' reads {_short(old)}, but"
+                f" this command gives {_short(new)}; give the command the input of {like}, or leave out --as"
+            )
+
+
+def refuse_again(runs: Runs, topology: topology_pb2.Topology, argv: tuple[str, ...]) -> None:
+    """BatchRefusedError if a finished run has published rows of the same input to a sink of this topology."""
+    for run in map(runs.of, reversed(runs.numbers())):
+        with suppress(BatchRunError):
+            record = run.record
+            if record.state is not RunState.FINISHED:
+                continue
+            if not publishes_again(run.topology, topology, record.argv == argv):
+                continue
+            at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.ended_at))
+            published = " and has published its output" if record.sinks else ""
+            live = ", or --restore latest instead of --mode batch to continue it as a stream"
+            raise BatchRefusedError(
+                f"run {record.run} has finished{published} at {at}; give --fresh to run it again"
+                f"{live if record.savepoint else ''}"
+            )
+
+
+def publishes_again(before: topology_pb2.Topology, topology: topology_pb2.Topology, same_words: bool) -> bool:
+    """Whether two topologies read the same input and have a sink in common, or no sinks (pure).
+
+    The bolts between them do not matter. `same_words`: whether the programs have the same arguments, on which an input
+    other than files of lines may depend.
+    """
+    inputs, sinks = [], []
+    for one in (before, topology):
+        stages, parts = divide(one), components_of(one)
+        inputs.append({stage.spout: _input(one, stage) for stage in stages if stage.spout})
+        sinks.append([_sink(parts[name]) for stage in stages for name in stage.sinks])
+    if inputs[0] != inputs[1] or not (same_words or all(source == "lines" for source, _ in inputs[0].values())):
+        return False
+    return any(one in sinks[1] for one in sinks[0]) or not any(sinks)
+
+
+def _input(topology: topology_pb2.Topology, stage: Stage) -> tuple[str, object]:
+    if stage.source == "lines":
+        return stage.source, _patterns(topology, stage.spout)
+    config = config_of(components_of(topology)[stage.spout])
+    return stage.source, {key: value for key, value in config.items() if not key.startswith(("topology.", "heron."))}
+
+
+def _sink(part: topology_pb2.Spout | topology_pb2.Bolt) -> object:
+    """The folder of a FileSink; the plain configuration of another sink."""
+    config = _plain(part)
+    return config.get(FOLDER, config)
 
 
 def _short(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,11 +18,13 @@ from heronpy.batch.choice import Choice, choose, hands_over
 from heronpy.batch.record import RunRecord, RunState, Wanted, code_digest, goes_on
 from heronpy.batch.run import Run, Runs, runs_folder
 from heronpy.batch.stages import BatchRefusedError, Stage, divide
-from heronpy.batch.topology import left_out, run_topology, worker_config
+from heronpy.batch.topology import left_out, run_folder, run_topology, worker_config
+from heronpy.clusters import killing, takedown
 from heronpy.clusters.engines import is_shared, shared_folders
 from heronpy.clusters.session import Session
+from heronpy.clusters.target import unix_user
 from heronpy.common.engine_settings import BatchSettings, EngineSettings, IngestSettings
-from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.errors import ConfigError, HeronError, TopologyError
 from heronpy.common.folders import heron_home
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SparkSettings
 from heronpy.common.settings import Resolved, settings_for
@@ -30,7 +32,13 @@ from heronpy.connectors.spark.requirements import check_master, check_spark, spa
 from heronpy.ingest.keys import has_only_units, until_now
 from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.launching import submission
-from heronpy.launching.batch_places import check_input, check_output, refuse_other_input
+from heronpy.launching.batch_places import (
+    check_input,
+    check_output,
+    refuse_again,
+    refuse_other_input,
+    refuse_other_paths,
+)
 from heronpy.launching.model import Loaded, Warn, unheard
 from heronpy.launching.old_runs import forget
 from heronpy.launching.on_engine import SQLITE, file_problems, store_problems
@@ -40,6 +48,7 @@ from heronpy.plan.component_config import add_our_names, config_of, reliability_
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
 from heronpy.proto import components_of, topology_pb2
+from heronpy.statemgr import paths
 from heronpy.storage.stores import store_roots
 
 
@@ -108,6 +117,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
     if not flags.hold:
         check_output(topology)
     ledger = shared_ledger(topology, resolved, settings)
+    if not flags.dry:
+        remove_dead(session, topology.name, warn)
     submission.refuse_taken(session, topology.name)
     workers = settings.workers or os.cpu_count() or 1
     demand = demand_of(topology, settings_for(resolved, PackingSettings), None, share_requested=True)
@@ -125,20 +136,26 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
         submission.refuse_taken(session, topology.name)
         runs.refuse_full()
         if flags.like:
-            check_like(runs.named(flags.like), stages)
-        code = code_digest(submission.keep(loaded).package or "", topology)
+            like = runs.named(flags.like)
+            check_like(like, stages)
+            refuse_other_paths(flags.like, like.topology, topology, stages)
+        code, argv = code_digest(submission.keep(loaded).package or "", topology), loaded.argv[1:]
         newest = runs.newest() if not flags.fresh else None
         before = newest.record if newest is not None else None
         if newest is not None and before is not None and not (before.has_ended or before.like or flags.like):
             refuse_other_input(before.run, newest.topology, topology, stages, flags.resume)
+        if before is not None and before.has_ended and not flags.hold:
+            refuse_again(runs, topology, argv)
         continues = goes_on(before, Wanted(code, flags.resume, flags.fresh, flags.like, flags.hold))
         if newest is not None and before is not None and continues:
             run = newest
-            _continue(run, replace(before, component_settings=resolved.component_settings), code, topology, stages)
+            record = replace(before, component_settings=resolved.component_settings, argv=argv)
+            _continue(run, record, code, topology, stages)
         else:
             if not flags.like:
                 check_input(topology, stages)
-            run = runs.begin(replace(_new_record(session, topology, resolved, code, flags), ledger=ledger), topology)
+            record = _new_record(session, topology, resolved, code, flags)
+            run = runs.begin(replace(record, ledger=ledger, argv=argv), topology)
         try:
             made = run_topology(topology, str(run.folder), workers, worker, not flags.hold)
             yield Begun(replace(loaded, topology=made), run, stages, workers, continues, why)
@@ -149,6 +166,28 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
                 runs.remove(run)
             raise
         forget(session, folder, topology.name, settings.keep_runs, flags.like)
+
+
+def remove_dead(session: Session, name: str, warn: Warn) -> None:
+    """Remove what is left of a batch topology whose processes are all dead, so that its command can be repeated.
+
+    A topology stays if one of its processes may still run, on an engine, on another host or here, or if another user
+    has submitted it.
+    """
+    record = session.record(name)
+    # The submit is looked up before the scheduler: when a submit is over, its scheduler is known.
+    if record is None or session.state.exists(paths.submission(name)):
+        return
+    if session.scheduler_location(name) is not None or session.tmaster_location(name) is not None:
+        return
+    if record.submission_user != unix_user() or session.elsewhere(record) or session.engine_of(name):
+        return
+    if takedown.leftovers(record.launch_file):
+        return  # a guardian may be about to restart the scheduler
+    with suppress(HeronError):  # then `refuse_taken` says what the user can do
+        if run_folder(session.topology(name)):
+            killing.remove(session, name, topology_id=record.topology_id)
+            warn(f"no process of topology '{name}' was running; what was left of it is removed")
 
 
 def _sinks_problem(topology: topology_pb2.Topology) -> str:

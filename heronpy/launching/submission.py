@@ -17,7 +17,7 @@ from typing import Final
 from msgspec.structs import asdict
 
 from heronpy.clusters import takedown
-from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.errors import ClusterError, NotThereError
 from heronpy.clusters.records import Doing
 from heronpy.clusters.session import Session
 from heronpy.clusters.takedown_outcome import what_may_run
@@ -254,8 +254,6 @@ def _made(
     """
     topology, state = planned.topology, session.state
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
-        # Under the lock, no other command submits or kills the topology, so the result of this check stays valid.
-        refuse_taken(session, topology.name)
         submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else kept_here(loaded))
         record = _execution_state(submitted)
         record.begun_at = begun_at
@@ -299,7 +297,9 @@ def _made(
 
 @contextmanager
 def _marked(session: Session, name: str) -> Iterator[None]:
-    """Publish that a submit is in progress: without a scheduler the topology would look dead."""
+    """Publish that a submit is in progress, if its name is free: without a scheduler the topology would look dead."""
+    # Under the lock nothing else submits or kills it, so what is found here is final.
+    refuse_taken(session, name)
     with closing(session.open_state()) as state:  # its ephemerals end with it
         state.create(paths.submission(name), b"", ephemeral=True)
         yield
@@ -360,18 +360,30 @@ def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_
 
 
 def refuse_taken(session: Session, name: str, instead: str = "") -> None:
-    """Raise NodeExistsError if a topology of that name exists. The caller holds the operations lock.
+    """Raise NodeExistsError if a topology of that name exists. The result is final only under the operations lock.
 
     `instead` ends the sentence about a topology that is running.
     """
     record = session.record(name)
     if record is None:
         return
+    # Read before the place of the scheduler: when a submit is over, its scheduler is known.
+    starts = session.state.exists(paths.submission(name))
     cluster = session.target.cluster
     again = f"submit again after heron kill {cluster} {name}"
     if record.program == SLOT:
         raise NodeExistsError(f"cluster {cluster} has a pool '{name}'; choose another name")
     if session.scheduler_location(name) is None:
+        if starts:
+            raise NodeExistsError(
+                f"topology '{name}' in cluster {cluster} is being started by another command; wait for it, or choose"
+                " another name"
+            )
+        with suppress(NotThereError):
+            if (busy := session.under_way(name)) is not None:
+                raise NodeExistsError(str(busy))
+        if session.record(name) is None:
+            return  # another command has removed it
         raise NodeExistsError(f"topology '{name}' in cluster {cluster} is dead but not removed; {again}")
     status = None
     with suppress(HeronError):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from heronpy.batch.run import BatchRunError, Run
 from heronpy.batch.topology import run_folder
+from heronpy.clusters.summary import DEAD
 from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.version import VERSION
@@ -340,7 +341,11 @@ async def progress(call: Call) -> ShownProgress:
     if definition is not None and (folder := run_folder(definition)):
         with suppress(BatchRunError):
             found = await asyncio.to_thread(lambda: Run(folder).progress)
-            found = stopped(found) if watched.ended_at is not None else found
+            await watched.refresh()
+            if watched.ended_at is not None:
+                found = stopped(found)
+            elif watched.summary().state == DEAD:
+                found = stopped(found, await asyncio.to_thread(watched.session.cure_of_dead, watched.name))
             return ShownProgress(run=found, table=table_of(found))
     if definition is None or not has_units(definition):
         return ShownProgress(run=None, table=pipelines_of(control_pb2.MetricsReply()).table)

@@ -178,10 +178,11 @@ class Watched:
             waits_for = self.session.starting(self.record)
             if waits_for is not None:
                 return STARTING, waits_for.value
-            runs = self.session.scheduler_location(self.name) is not None
+            if self.session.scheduler_location(self.name) is not None:
+                return NO_MASTER, text
+            return DEAD, f"no process of topology '{self.name}' is running; {self.session.cure_of_dead(self.name)}"
         except HeronError as error:
             return absent, text if absent == NO_ANSWER else str(error)
-        return (NO_MASTER, text) if runs else (DEAD, f"no process of topology '{self.name}' is running")
 
     async def _follow_plan(self, newer: bool) -> None:
         """Read the plan if it has changed; the end of an update only changes its version."""

@@ -61,9 +61,10 @@ class Progress(Struct, kw_only=True):
 
     #: `visits/3`
     run: str
-    #: RUNNING, FINISHED, HELD, FAILED; STOPPED: it has not ended, and no topology is processing it.
+    #: RUNNING, FINISHED, HELD, FAILED; DEAD: it has not ended, and no process of its topology is running; KILLED: its
+    #: topology was removed before the end.
     state: str
-    #: Why the run has failed or is stopped, as one sentence.
+    #: Why the run has failed, or is DEAD or KILLED, as one sentence.
     cause: str = ""
     #: Time of these figures.
     at: float
@@ -95,12 +96,19 @@ def progress_of(text: bytes) -> Progress:
         raise AnswerError(f"{PROGRESS} is damaged: {error}") from None
 
 
-def stopped(found: Progress) -> Progress:
-    """Return the figures of a run that no topology is processing."""
+def stopped(found: Progress, dead: str = "") -> Progress:
+    """Return the figures of a run that no process is working on.
+
+    `dead`: what a user does if the topology is not removed, as a clause.
+    """
     if found.ended_at is not None:
         return found
-    cause = "no topology is working on the run; repeat its command to continue it"
-    return replace(found, state="STOPPED", cause=cause, ends_in_s=None)
+    topology = found.run.rpartition("/")[0]
+    if dead:
+        cause = f"no process of topology '{topology}' is running; {dead}"
+        return replace(found, state="DEAD", cause=cause, ends_in_s=None)
+    cause = f"topology '{topology}' was killed; repeat its command to continue batch run {found.run}"
+    return replace(found, state="KILLED", cause=cause, ends_in_s=None)
 
 
 def table_of(found: Progress) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -20,9 +21,12 @@ from heronpy.common.setting_types import InstanceSettings, PackingSettings
 from heronpy.common.settings import resolve, settings_for
 from heronpy.common.units import MB
 from heronpy.launching import on_batch
+from heronpy.launching.batch_places import publishes_again
 from heronpy.launching.model import Loaded
 from heronpy.packing.demand import demand_of
 from heronpy.plan.component_config import config_of, reliability_mode, shown_mode
+from heronpy.proto import topology_pb2
+from tests.batch.programs import splits
 from tests.batch.programs.visits import topology
 
 NEWEST = RunRecord(
@@ -73,7 +77,7 @@ def test_a_command_leaves_a_run_alone_that_another_one_has_just_started(
     runs = Runs(tmp_path / "batch" / "local", "visits")
     with runs.locked():
         run = runs.begin(NEWEST, built)
-    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local")))
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local"), record=lambda _: None))
     before = run.record
     with (
         pytest.raises(NodeExistsError),
@@ -92,7 +96,7 @@ def test_a_repeated_command_with_other_input_is_refused_and_leaves_the_run_as_it
     runs = Runs(tmp_path / "batch" / "local", "visits")
     with runs.locked():
         run = runs.begin(replace(NEWEST, state=RunState.FAILED), topology("visits", "/logs/*.log", "/tmp").build())
-    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local")))
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local"), record=lambda _: None))
     before, other = run.record, topology("visits", "/others/*.log", "/tmp").build()
     for flags in (on_batch.Flags("batch"), on_batch.Flags("batch", resume=True)):
         with (
@@ -101,6 +105,101 @@ def test_a_repeated_command_with_other_input_is_refused_and_leaves_the_run_as_it
         ):
             pass
     assert runs.numbers() == [1] and run.record == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "out", "refused"),
+    [
+        (on_batch.Flags("batch"), "/tmp", True),
+        (on_batch.Flags("auto"), "/tmp", True),
+        (on_batch.Flags("batch", fresh=True), "/tmp", False),
+        (on_batch.Flags("batch", like="visits/1", hold=True), "/tmp", False),
+        (on_batch.Flags("batch", like="visits/1"), "/tmp", True),
+        (on_batch.Flags("batch"), "/var/tmp", False),
+    ],
+)
+def test_a_finished_run_is_repeated_only_on_demand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: on_batch.Flags, out: str, refused: bool
+) -> None:
+    """Also if a held run came after it, and although the program has changed: its rows would be published twice."""
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setattr(on_batch.submission, "refuse_taken", lambda *_: None)
+    monkeypatch.setattr(on_batch, "checked_settings", lambda *_: resolve("local", (), {}, {}, ()))
+    monkeypatch.setattr(on_batch, "forget", lambda *_: None)
+    (tmp_path / "a.log").touch()
+    logs = f"{tmp_path}/*.log"
+    runs = Runs(tmp_path / "batch" / "local", "visits")
+    with runs.locked():
+        for record in (
+            replace(NEWEST, state=RunState.FINISHED, ended_at=86400.0, sinks={"store": "/tmp"}),
+            replace(NEWEST, state=RunState.HELD, ended_at=90000.0, hold=True),
+        ):
+            runs.begin(record, topology("visits", logs, "/tmp").build())
+    target = SimpleNamespace(cluster="local", role_or_user="me", environ_or_default="default")
+    session = cast(Session, SimpleNamespace(target=target, record=lambda _: None))
+    given = Loaded(topology("visits", logs, out, broken="nobody").build(), None, None)
+    said = r"^run visits/1 has finished and has published its output at 1970-01-0\d .*; give --fresh to run it again$"
+    with pytest.raises(BatchRefusedError, match=said) if refused else nullcontext():
+        with on_batch.begun(session, given, flags) as begun:
+            assert begun.run is not None and begun.run.record.number == 3 and not begun.goes_on
+    assert runs.numbers() == ([1, 2] if refused else [1, 2, 3])
+
+
+def test_a_run_that_takes_the_input_of_another_names_the_same_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setattr(on_batch.submission, "refuse_taken", lambda *_: None)
+    monkeypatch.setattr(on_batch, "checked_settings", lambda *_: resolve("local", (), {}, {}, ()))
+    runs = Runs(tmp_path / "batch" / "local", "visits")
+    with runs.locked():
+        runs.begin(replace(NEWEST, state=RunState.FINISHED), topology("visits", "/logs/*.log", "/tmp").build())
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local"), record=lambda _: None))
+    other = Loaded(topology("visits", "/others/*.log", "/tmp").build(), None, None)
+    said = r"input of visits/1, in which spout 'lines' reads /logs/\*\.log, but .* gives /others/\*\.log; .* leave out --as"
+    with pytest.raises(BatchRefusedError, match=said):
+        with on_batch.begun(session, other, on_batch.Flags("batch", like="visits/1", hold=True)):
+            pass
+    assert runs.numbers() == [1]
+
+
+def test_a_finished_run_has_the_arguments_of_the_command_that_continued_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Splits may depend on them, so a repeated command is recognised by them."""
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setattr(on_batch.submission, "refuse_taken", lambda *_: None)
+    monkeypatch.setattr(on_batch, "checked_settings", lambda *_: resolve("local", (), {}, {}, ()))
+    monkeypatch.setattr(on_batch, "forget", lambda *_: None)
+    built = splits.topology("visits", "/tmp", "4", "30").build()
+    runs = Runs(tmp_path / "batch" / "local", "visits")
+    with runs.locked():
+        run = runs.begin(replace(NEWEST, state=RunState.FAILED, argv=("old",)), built)
+    session = cast(Session, SimpleNamespace(target=SimpleNamespace(cluster="local"), record=lambda _: None))
+    for program, refused in (("/one/splits.py", False), ("other/splits.py", True)):
+        loaded = Loaded(built, None, None, argv=(program, "new"))
+        with pytest.raises(BatchRefusedError, match="visits/1 has finished at ") if refused else nullcontext():
+            with on_batch.begun(session, loaded, on_batch.Flags("batch", resume=not refused)) as begun:
+                assert begun.goes_on
+        run.write(replace(run.record, state=RunState.FINISHED, ended_at=86400.0))
+    assert run.record.argv == ("new",) and runs.numbers() == [1]
+
+
+def test_rows_are_published_twice_by_the_same_input_and_a_common_sink() -> None:
+    def visits(logs: str, out: str, **given: str) -> topology_pb2.Topology:
+        return topology("visits", logs, out, **given).build()
+
+    before = visits("/logs", "/out")
+    assert publishes_again(before, visits("/logs", "/out", broken="nobody", tasks="5"), False)
+    assert not publishes_again(before, visits("/logs/*", "/out"), True)
+    assert not publishes_again(before, visits("/logs", "/other"), True)
+    spark = visits("/logs", "/out", spark="1")
+    assert publishes_again(spark, visits("/logs", "/out", spark="1"), True)
+    assert not publishes_again(spark, visits("/logs", "/other", spark="1"), True)
+    # Splits may depend on the arguments of the program.
+    one, same, other = (splits.topology("sums", "/out", count, "30").build() for count in ("4", "4", "5"))
+    assert publishes_again(one, same, True) and not publishes_again(one, same, False)
+    assert not publishes_again(one, other, True)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.ingest import units_cli
@@ -85,6 +86,8 @@ def test_history_as_a_batch_and_then_live_is_one_count(heron: Heron, logs: Path,
     assert f"{len(expected)} keys; to continue as a stream: heron submit local" in said
     rows = rows_of(out)
     assert {row["visitor"]: row["visits"] for row in rows} == expected and len(rows) == len(expected)
+    again = "give --fresh to run it again, or --restore latest instead of --mode batch to continue it as a stream"
+    batch(heron, logs, out, "follow=1").refused(USAGE, "run visits/1 has finished and has published its output", again)
     progress = heron("progress", "local", "visits", "--json").json()
     assert [stage["state"] for stage in progress["stages"]] == ["finished"] * 2
     assert progress["state"] == "FINISHED" and progress["stages"][0]["done"] >= 6
@@ -155,12 +158,15 @@ def test_a_run_that_was_killed_goes_on(heron: Heron, logs: Path, tmp_path: Path)
         return heron("progress", "local", "visits", "--json").json()
 
     done = wait_for(lambda: progress()["stages"] and progress()["stages"][0]["done"], 60, "a unit that is done")
-    heron.kill("visits")
-    assert progress()["state"] == "STOPPED"
+    for process in heron.processes():
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    wait_for(lambda: progress()["state"] == "DEAD", 60, "the end of all processes")
     # What came after the run began does not belong to it.
     write(logs / "a.log", 100, 13)
-    said = heron("submit", "local", "--mode", "batch", "--wait", *words).ok().out
-    assert "run 1 of visits, which continues" in said
+    again = heron("submit", "local", "--mode", "batch", "--wait", *words).ok()
+    assert "no process of topology 'visits' was running; what was left of it is removed" in again.err
+    assert "run 1 of visits, which continues" in again.out
     assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
     stage = progress()["stages"][0]
     assert stage["attempts"] <= stage["units"] + 2 and done > 0
@@ -197,7 +203,7 @@ def test_an_empty_input_has_an_empty_result_and_an_old_run_goes_with_its_savepoi
 ) -> None:
     (logs / "a.log").touch()
     for number in (1, 2):
-        flags = ("--config-property", "heron.batch.keep_runs=1")
+        flags = ("--config-property", "heron.batch.keep_runs=1", "--fresh")
         assert "finished in" in batch(heron, logs, tmp_path / "out", "follow=1", flags=flags).ok().out
         assert not rows_of(tmp_path / "out")
         assert json.loads((folder_of(heron, number) / "run.json").read_text())["state"] == "FINISHED"

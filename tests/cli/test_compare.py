@@ -76,6 +76,13 @@ def test_what_cannot_be_compared_is_refused(heron: Heron, home: Path, folders: t
     ):
         told = heron("compare", one, what)
         assert (told.code, told.out) == (code, "") and said in told.err
+    told = heron("compare", "wordy/1", "wordy/99")
+    assert told.code == 3 and "there is no record of a run 'wordy/99'" in told.err
+    run_of(home, 2, RunState.FINISHED, {"count": "a\n"})
+    told = heron("compare", "wordy/2", "wordy/1")
+    assert told.code == 1 and told.err == (
+        "error: run wordy/1 is FAILED and has not finished; a later run has replaced it; compare another run\n"
+    )
     (folders[0] / "part-0").unlink()
     (folders[0] / "part-1").rename(folders[0] / ".part-1")
     assert "contains no files with rows" in heron("compare", one, one).err

@@ -168,6 +168,39 @@ def test_a_dead_batch_run_lasted_until_its_progress_was_written_last(
     assert (listed["state"], listed["uptime_s"]) == ("DEAD", pytest.approx(500, abs=1e-3))
 
 
+def test_all_commands_tell_the_same_of_a_dead_batch_run(heron: Heron, raised: FakeTopology, batch: Run) -> None:
+    killed(raised)
+    batch.write(msgspec.structs.replace(batch.record, state=RunState.RUNNING, cause="", ended_at=None))
+    cure = "repeat its command to continue batch run wordy/1, or run 'heron kill local wordy' to remove its records"
+    dead = f"no process of topology 'wordy' is running; {cure}"
+    told = heron("progress", "local", "wordy").out
+    assert told.startswith("Batch run wordy/1 is DEAD") and dead in " ".join(told.split()) and "at least" not in told
+    for words in (("progress", "local"), ("history", "progress", "local")):
+        told = heron(*words, "wordy", "--json").out
+        shown = json.loads(told)
+        shown = shown.get("progress", shown)
+        assert (shown["state"], shown["cause"], shown["ends_in_s"]) == ("DEAD", dead, None)
+    [listed] = json.loads(heron("history", "list", "local", "--json").out)
+    assert (listed["state"], listed["cause"]) == ("DEAD", dead)
+    assert heron("status", "local", "wordy").err == f"error: {dead}\n"
+    told = heron("list", "local").out
+    assert " DEAD " in told and f"'wordy' is dead; {cure}\n" in told
+    # Its command would not continue a run that has finished, even if the figures were not written any more.
+    batch.write(msgspec.structs.replace(batch.record, state=RunState.FINISHED, ended_at=BEGAN + 90))
+    assert "no process of topology 'wordy' is running; run 'heron kill" in heron("status", "local", "wordy").err
+    for words in (("progress", "local"), ("history", "progress", "local")):
+        shown = json.loads(heron(*words, "wordy", "--json").out)
+        assert shown.get("progress", shown)["state"] == "FINISHED"
+    batch.write(msgspec.structs.replace(batch.record, state=RunState.RUNNING, ended_at=None))
+    remove_state(raised.state, "wordy")
+    shown = json.loads(heron("progress", "local", "wordy", "--json").out)
+    assert shown["state"] == "KILLED" and shown["cause"] == (
+        "topology 'wordy' was killed; repeat its command to continue batch run wordy/1"
+    )
+    [listed] = json.loads(heron("history", "list", "local", "--json").out)
+    assert listed["state"] == "KILLED"
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_batch_run_has_its_own_name(heron: Heron, raised: FakeTopology, batch: Run, kept: bool) -> None:
     """Also when only its folder is left."""
@@ -191,7 +224,7 @@ def test_a_batch_run_has_its_own_name(heron: Heron, raised: FakeTopology, batch:
     assert "slow: container 4, 3.9 x" in table and "FAILED" in table
     told = json.loads(heron("history", "progress", "local", "wordy/1", "--json").out)
     assert told["progress"]["stages"][0]["done"] == 2791
-    assert told["progress"]["state"] == "STOPPED" and told["progress"]["ends_in_s"] is None, "as nothing works on it"
+    assert told["progress"]["state"] == "FAILED" and told["progress"]["ends_in_s"] is None, "as its record says"
     assert heron("history", "show", "local", "wordy/2").code == 3
 
 

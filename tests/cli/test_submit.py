@@ -93,6 +93,13 @@ def test_submit_refuse_kill(heron: Heron, home: Path, topo: Path, runtime: Any) 
     assert heron("kill", "local", "wordy").code == 3
 
 
+@pytest.mark.parametrize(("mode", "is_hinted"), [("bacth", False), ("fast", True)])
+def test_an_unknown_mode_may_be_that_of_the_program(heron: Heron, topo: Path, mode: str, is_hinted: bool) -> None:
+    told = heron("submit", "local", str(topo), "--mode", mode)
+    assert told.code == 2 and f"'{mode}' is not one of 'stream', 'batch', 'auto'" in told.err
+    assert ("write -- before the options of the program" in told.err) is is_hinted
+
+
 def test_what_has_finished_is_not_said_to_run(heron: Heron, topo: Path, runtime: Any) -> None:
     """As with --restore latest: it goes on from the last checkpoint once the finished run is removed."""
     runtime("finishing")

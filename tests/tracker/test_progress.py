@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Run
@@ -58,10 +59,16 @@ def test_a_batch_run_is_shown_by_stage(asking: Asking, busy: FakeTopology, run: 
     found = asking.get(f"{WORDY}/progress")
     assert (found["run"]["run"], found["run"]["state"], found["table"]["rows"]) == ("wordy/1", "FAILED", [])
     stage = StageProgress(number=1, components=["word"], state="running", units=4, done=1, bytes_done=2048, failed=1)
+    run.write(replace(run.record, state=RunState.RUNNING, cause="", ended_at=None))
     told = Progress(run="wordy/1", state="RUNNING", at=2.0, began_at=1.0, stages=[stage], ends_in_s=61.0)
     (run.folder / PROGRESS).write_bytes(msgspec.json.encode(told))
     (run.folder / PROGRESS).chmod(0o600)
     assert asking.get(f"{WORDY}/progress")["table"]["rows"] == [["1 word", "1 of 4", "2KB", "1 FAILED", "1m01s"]]
     assert without_values(run.progress).cause == ""
-    (run.folder / PROGRESS).unlink()
+    for node in (paths.tmaster, paths.scheduler):
+        busy.state.delete(node("wordy"))
+    found = asking.get(f"{WORDY}/progress")
+    assert found["run"]["state"] == "DEAD" and found["table"]["rows"] == [["1 word", "1 of 4", "2KB", "1 FAILED", ""]]
+    assert "repeat its command to continue batch run wordy/1, or run 'heron kill local wordy'" in found["run"]["cause"]
+    run.write(replace(run.record, state=RunState.FAILED, cause="no number: 'x'", ended_at=9.0))
     assert without_values(run.progress).cause == UNSEEN, "an exception may quote values"

@@ -29,12 +29,15 @@ def show_progress(target: Target, topology: str, as_json: bool, common: Common) 
         run = runs.named(topology) if number else runs.newest()
     if run is None:
         raise exits.Failure(f"topology '{name}' has no batch runs yet; start one: heron submit --mode batch")
-    found = run.progress if run is own else stopped(run.progress)
+    works = run is own and _works(session, name)
+    found = run.progress
+    if not works:
+        found = stopped(found, session.cure_of_dead(name) if run is own else "")
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
         print_progress(found)
-        if run is own and run.waits_for:
+        if works and run.waits_for:
             say_labelled("waits", run.waits_for)
 
 
@@ -99,9 +102,19 @@ _SOURCES = {
 
 
 def _running(session: Session, topology: str) -> Run | None:
-    """The run that the running topology works on. It may be in another folder than the runs of the cluster."""
+    """The run that the topology of this name works on. It may be in another folder than the runs of the cluster."""
     folder = run_folder(session.topology(topology)) if session.record(topology) is not None else ""
     return Run(folder) if folder else None
+
+
+def _works(session: Session, topology: str) -> bool:
+    """Whether a process of a topology is running or starting; with an engine this may be unknown."""
+    if session.tmaster_location(topology) is not None or session.engine_of(topology):
+        return True
+    record = session.record(topology)
+    return record is not None and (
+        session.starting(record) is not None or session.scheduler_location(topology) is not None
+    )
 
 
 def _runs(session: Session, topology: str) -> Runs:

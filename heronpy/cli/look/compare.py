@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from msgspec import Struct, to_builtins
 
 from heronpy.batch.compare import SHOWN, Compared, Rows, compare, files_of_folder, files_of_run, rows_of
 from heronpy.batch.record import RunState
-from heronpy.batch.run import Run
+from heronpy.batch.run import Run, Runs
 from heronpy.cli import exits
 from heronpy.cli.output import clean, print_json, print_table, say, warning
 from heronpy.clusters.client_config import known_clusters
@@ -39,7 +40,10 @@ class _Side(Struct):
 
 def show_comparison(first: str, second: str, target: Target | None, as_json: bool, common: Common) -> None:
     """Print the differences; exit code 1 if rows differ."""
-    sides = [_side(name, target, common) for name in (first, second)]
+    session = cache(partial(_session, target, common))
+    # Both are found before the state of one is judged.
+    runs = [(name, _found(session, name)) for name in (first, second)]
+    sides = [_side(session, name, run) for name, run in runs]
     _align(*sides)
     sinks = sorted({sink for side in sides for sink in side.rows})
     one, other = (side.rows for side in sides)
@@ -54,24 +58,36 @@ def show_comparison(first: str, second: str, target: Target | None, as_json: boo
         raise click.exceptions.Exit(exits.FAILED)
 
 
-def _side(name: str, target: Target | None, common: Common) -> _Side:
-    if _RUN.fullmatch(name) is None:
+def _session(target: Target | None, common: Common) -> Session:
+    return Session(target or _only_cluster(common), common)
+
+
+def _found(session: Callable[[], Session], name: str) -> PastRun | None:
+    """The run of this name; None for a folder."""
+    if _RUN.fullmatch(name) is not None:
+        return find_run(session(), name)
+    if not Path(name).is_dir():
+        raise exits.Failure(f"{name} is neither a folder nor a batch run such as visits/3", exits.USAGE)
+    return None
+
+
+def _side(session: Callable[[], Session], name: str, found: PastRun | None) -> _Side:
+    if found is None:
         folder = Path(name)
-        if not folder.is_dir():
-            raise exits.Failure(f"{name} is neither a folder nor a batch run such as visits/3", exits.USAGE)
         files = files_of_folder(folder)
         if not files:
             raise exits.Failure(f"folder {name} contains no files with rows; hidden files and _folders are ignored")
         return _Side(name, {"": partial(rows_of, files, folder)})
-    session = Session(target or _only_cluster(common), common)
-    found = find_run(session, name)
     if found.batch is None or found.folder is None:
         raise exits.Failure(f"{name} is not a batch run", exits.USAGE)
     if not found.batch.has_ended:
-        raise exits.Failure(f"run {name} is {found.batch.state} and has not finished; submit it again to continue it")
+        newest = Runs(found.folder.parents[1], found.batch.topology).numbers()[-1:]
+        is_newest = newest in ([], [found.batch.number])
+        cure = "submit it again to continue it" if is_newest else "a later run has replaced it; compare another run"
+        raise exits.Failure(f"run {name} is {found.batch.state} and has not finished; {cure}")
     files_by_sink = files_of_run(found.folder, Run(found.folder).topology)
     rows: dict[str, Rows] = {sink: partial(rows_of, files) for sink, files in files_by_sink.items()}
-    return _Side(name, rows, found, _used(session, found))
+    return _Side(name, rows, found, _used(session(), found))
 
 
 def _only_cluster(common: Common) -> Target:

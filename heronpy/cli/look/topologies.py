@@ -63,8 +63,7 @@ def _print(session: Session, found: list[dict[str, Any]]) -> None:
         for text in row.pop("waits", ()):
             say_wrapped(f"'{clean(row['name'])}': {clean(text)}", 2)
         if row["state"] == DEAD:
-            where = f"{session.target} {clean(row['name'])}"
-            say(f"'{clean(row['name'])}' is dead; run 'heron kill {where}' to remove its records")
+            say(f"'{clean(row['name'])}' is dead; {clean(session.cure_of_dead(row['name']))}")
 
 
 def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:

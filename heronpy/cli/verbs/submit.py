@@ -12,7 +12,7 @@ from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import FORMATS, common_flags, target_argument, timeout_flag
 from heronpy.cli.output import warning
 from heronpy.clusters.target import Common, Target
-from heronpy.common.nearest import suggestion
+from heronpy.common.nearest import nearest, suggestion
 
 #: Key in a context's meta: the number of words after `--`.
 CERTAIN = "heronpy.cli.words_for_certain"
@@ -25,7 +25,8 @@ class _Mode(click.Choice[str]):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            self.fail(f"{error.message.rstrip('.')}; write -- before the options of the program", param, ctx)
+            hint = "" if nearest(str(value), self.choices) else "; write -- before the options of the program"
+            self.fail(f"{error.message.rstrip('.')}{hint}", param, ctx)
 
 
 class _Submit(click.Command):
@@ -69,7 +70,11 @@ class _Submit(click.Command):
 @click.option("--hold", is_flag=True, help="With --mode batch: publish nothing, for 'heron compare'.")
 @click.option("--resume", is_flag=True,
               help="With --mode batch: continue an unfinished run, even though the program has changed.")  # fmt: skip
-@click.option("--fresh", is_flag=True, help="With --mode batch: begin a new run, even if one has not finished.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="With --mode batch: begin a new run, even if one has not finished, or has published its output.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
 @common_flags

@@ -66,7 +66,7 @@ class Count(LogScene):
     def command(self, work: str = "") -> float:
         """Submit the topology as a batch and wait for its end; return the seconds. Raises LabError if it fails."""
         began = time.monotonic()
-        with self.running(*BATCH, "--wait", work=work):
+        with self.running(*BATCH, "--fresh", "--wait", work=work):
             return time.monotonic() - began
 
     @property
