@@ -100,12 +100,9 @@ def files_of(run: Run, stage: Stage) -> list[KnownFile]:
 class Steps:
     """The stages of a run."""
 
-    def __init__(
-        self, run: Run, launch: LaunchSpec | None = None, on_unfit: Callable[[str, str], None] | None = None
-    ) -> None:
-        """`on_unfit(sink, why)` is called for rows that do not fit their sink."""
+    def __init__(self, run: Run, launch: LaunchSpec | None = None) -> None:
         run.refuse_unshared()
-        self.run, self.on_unfit = run, on_unfit
+        self.run = run
         self.launch = launch or LaunchSpec.load(os.environ["HERON_LAUNCH"])
         self.settings = settings_for(self.launch, BatchSettings)
         self.topology = run.topology
@@ -222,7 +219,7 @@ class Steps:
         cut = self.settings.unit_bytes if stage.source in ("lines", "splits") else UNIT_MAX_BYTES
         config = Config(unit_bytes=cut, unit_wait_s=0.0, on_bad="fail", days=_DAYS, place=table)
         sinks = sinks_of(self.topology, stage, self.launch)
-        output = exchange.StageOutput(table, stage, sinks, self.saves, self.on_unfit, self.settings.exchange_bytes_max)
+        output = exchange.StageOutput(table, stage, sinks, self.saves, self.settings.exchange_bytes_max)
         pipeline = self.run.pipeline(stage.number)
         if stage.source == "lines":
             options = text_options(pipeline, self.text_of(stage), self.run.ledger, output, config, RUN)

@@ -420,6 +420,35 @@ def test_metrics_of_user_code_and_failed_tuples_are_counted_over_all_units(
     assert len(said) == 1
 
 
+class Unwritable(Bolt):
+    outputs: ClassVar[list[Any]] = ["line", "value"]
+
+    def process(self, tup: Any) -> None:
+        line = tup.values[0]
+        self.emit([line, {1j} if line.startswith("odd") else 1])
+
+
+def test_a_row_that_does_not_fit_its_sink_fails_the_run_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "logs" / "a.log"
+    write(log, 200)
+    with open(log, "a") as file:
+        begin = file.tell()
+        file.write("odd one\nvisitor1 /page\n")
+    builder = TopologyBuilder("visits")
+    lines = builder.add_spout("lines", TextFileSpout, 1, config={"textfile.paths": str(log)})
+    bolt = builder.add_bolt("bolt", Unwritable, 1, inputs={lines: Grouping.SHUFFLE})
+    builder.add_spec(FileSink.spec("store", {bolt: Grouping.SHUFFLE}, folder=str(tmp_path / "out")))
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    run.start(workers=1)
+    words = rf"a\.log bytes {begin}-{begin + 8}: UnfitRowError: a row does not fit sink 'store': the row cannot be"
+    with pytest.raises(GaveUpError, match=words):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED and not rows_of(tmp_path / "out")
+
+
 class FailsAll(Bolt):
     outputs: ClassVar[list[Any]] = ["line"]
 
