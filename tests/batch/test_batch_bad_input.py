@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Runs, refuse_unfinished
 from heronpy.batch.stages import BatchRefusedError, divide
 from heronpy.cli.exits import USAGE, exit_code_of
+from heronpy.cli.look.batch_runs import print_progress
 from heronpy.common.errors import ConfigError, GaveUpError, StateError, TopologyError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
@@ -90,6 +92,7 @@ def test_input_that_changes_during_the_run_fails_it_by_name(
 ) -> None:
     """A minute is too long for a test."""
     monkeypatch.setattr(keeper, "STALLED_S", 1.0)
+    monkeypatch.setattr(keeper, "STALLED_ATTEMPTS", 2)
     log = tmp_path / "logs" / "a.log"
     write(log, 3000)
     given = {"mode": "EFFECTIVELY_ONCE", "follow": "1"}
@@ -109,6 +112,39 @@ def test_input_that_changes_during_the_run_fails_it_by_name(
         run.to_the_end(15)
     run.close()
     assert run.run.record.state is RunState.FAILED and not rows_of(tmp_path / "out")
+
+
+def test_changed_input_is_named_while_the_intact_files_are_processed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(keeper, "PROGRESS_S", 0.0)
+    logs = [tmp_path / "logs" / f"{letter}.log" for letter in "abcdefgh"]
+    for log in logs:
+        write(log, 300)
+    made = topology("visits", f"{tmp_path}/logs/*.log", str(tmp_path / "out"), unit_bytes="3000")
+    run = InsideRun(tmp_path, made, monkeypatch)
+    run.start(workers=0)
+    (task,) = run.tasks
+    assert isinstance(task, BatchKeeper)
+    while task._step_now is None or task._watch is None or not task._asking.ask(Show()).units:  # noqa: SLF001
+        task.next_tuple()
+    # A unit may have the end of the changed file and the beginning of the next one.
+    intact = sum(log.stat().st_size for log in logs[1:]) - 3000
+    os.truncate(logs[0], 100)
+    run.start(workers=2, keepers=0)
+    until = time.monotonic() + 30
+    while True:
+        for one in run.tasks:
+            one.next_tuple()
+        stage = run.run.progress.stages[0]
+        if stage.waits_for and stage.bytes_done >= intact:
+            break
+        assert time.monotonic() < until, stage
+    assert "a.log" in stage.waits_for
+    print_progress(run.run.progress)
+    assert f"waits {stage.waits_for}" in " ".join(capsys.readouterr().out.split())
+    run.close()
+    assert run.run.record.state is RunState.RUNNING
 
 
 def test_bytes_that_are_lost_before_they_are_cut_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
