@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from heronpy import Bolt, Grouping, Split, Spout, TopologyBuilder
 from heronpy.api.component.component_spec import GlobalStreamId
 from heronpy.batch import keeper, steps
+from heronpy.batch.choice import choose
 from heronpy.batch.exchange import BucketWriter
 from heronpy.batch.keeper import BatchKeeper
 from heronpy.batch.mending import failing
@@ -25,6 +26,7 @@ from heronpy.cli.exits import USAGE, exit_code_of
 from heronpy.cli.look.batch_runs import print_progress
 from heronpy.common.errors import ConfigError, GaveUpError, StateError, TopologyError
 from heronpy.connectors.files import FileSink
+from heronpy.connectors.textfiles.line_share import absolute_patterns
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.connectors.unit_output import StagedRows
 from heronpy.ingest.ledger.commands import Show
@@ -292,6 +294,15 @@ def reading(spout: type, config: dict[str, Any]) -> TopologyBuilder:
     lines = builder.add_spout("lines", spout, par=1, config=config)
     builder.add_spec(FileSink.spec("store", {lines: Grouping.SHUFFLE}, folder="/out"))
     return builder
+
+
+def test_an_empty_pattern_and_followed_files_are_said_plainly() -> None:
+    with pytest.raises(ValueError, match="a pattern of paths of text files is empty; name the files"):
+        absolute_patterns(["/logs/*.log", ""])
+    chosen = choose(topology("visits", "/logs/*.log", "/out", follow="1").build())
+    assert (chosen.mode, chosen.why) == (
+        "stream", "spout 'lines' follows files; give --mode batch to read them once"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
