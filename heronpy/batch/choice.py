@@ -37,6 +37,8 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
         return Choice("stream", f"heron.batch.auto_allow, which is '{allow}', does not match the topology's name")
     for spout in topology.spouts:
         if not is_bounded(spout):
+            if "TextFileSpout" in spout.comp.traits:
+                return Choice("stream", f"spout '{spout.comp.name}' follows files; give --mode batch to read them once")
             return Choice("stream", f"spout '{spout.comp.name}' is not known to end; {_fix(spout)} if the spout ends")
     try:
         if not has_only_units(topology):

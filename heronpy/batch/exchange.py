@@ -57,6 +57,16 @@ class EndlessError(HeronError):
     """A spout may be endless, so the run fails immediately."""
 
 
+class UnfitRowError(HeronError):
+    """Rows do not fit their sink. Their unit fails, because a run without these rows would look complete."""
+
+    def __init__(self, sink: str, unfit: Mapping[int, str]) -> None:
+        """`unfit`: the reasons, by row."""
+        count, why = len(unfit), next(iter(unfit.values()))
+        rows = "a row does not fit" if count == 1 else f"{count:,} rows do not fit"
+        super().__init__(f"{rows} sink '{sink}'{':' if count == 1 else '; the first row:'} {why}")
+
+
 class LargeUnitError(EndlessError):
     """A unit has written more bytes than the limit of a whole exchange."""
 
@@ -191,16 +201,14 @@ class StageOutput(Output):
     """The output of one stage. Its items are the pieces that `StageRows` yields."""
 
     def __init__(
-        self, table: str, stage: Stage, sinks: Mapping[str, Any], saves: bool = False, on_unfit: Any = None,
-        bytes_max: int = 0,
-    ) -> None:  # fmt: skip
-        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `on_unfit(sink, why)` is called
-        for rows that do not fit and are left out. `bytes_max`: the maximum that a unit may write; 0: no limit."""
+        self, table: str, stage: Stage, sinks: Mapping[str, Any], saves: bool = False, bytes_max: int = 0
+    ) -> None:
+        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `bytes_max`: the maximum that a
+        unit may write; 0: no limit."""
         super().__init__(table)
         self._stage = stage
         self._sinks = sinks
         self._saved = stage.components if saves else ()
-        self._on_unfit = on_unfit
         self._bytes_max = bytes_max
 
     def open(self, stage: Path, lineage: str) -> Writer:
@@ -211,16 +219,13 @@ class StageOutput(Output):
         for names in (exchanges, states):
             files |= {key: BucketWriter(stage / name) for key, name in names.items()}
         sinks = {name: output.open(stage) for name, output in self._sinks.items()}
-        return _StageWriter(files, sinks, self._on_unfit, self._bytes_max)
+        return _StageWriter(files, sinks, self._bytes_max)
 
 
 class _StageWriter(Writer):
-    def __init__(
-        self, files: dict[int | str, BucketWriter], sinks: dict[str, Any], on_unfit: Any, bytes_max: int
-    ) -> None:
+    def __init__(self, files: dict[int | str, BucketWriter], sinks: dict[str, Any], bytes_max: int) -> None:
         self._files = files
         self._sinks = sinks
-        self._on_unfit = on_unfit
         self._bytes_max = bytes_max
         self._held = self._written = 0
 
@@ -234,9 +239,9 @@ class _StageWriter(Writer):
                     count += piece.tuples
                 case ForSink():
                     unfit = self._sinks[piece.sink].batch(piece.batch)
-                    count += len(piece.batch) - len(unfit)
-                    for why in unfit.values() if self._on_unfit is not None else ():
-                        self._on_unfit(piece.sink, why)
+                    if unfit:
+                        raise UnfitRowError(piece.sink, unfit)
+                    count += len(piece.batch)
                 case Saved():
                     self._held += self._files[piece.component].add(piece.task, piece.snapshot, 0)
         if self._held >= SPILL_BYTES:

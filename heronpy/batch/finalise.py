@@ -117,7 +117,11 @@ def publish(steps: Steps, wait: Callable[[float], None]) -> dict[str, str]:
         given = {name: SinkRows(*one) for name, one in for_spark.items()}
         folders |= hand_over(steps.run.folder, record.id, steps.launch, KEEPER, given, wait)
     for output, units in later:
-        output.publish(record.id, units)
+        try:
+            output.publish(record.id, units)
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(f"sink '{output.component}' cannot write its rows to {output.place} ({why})") from error
     return folders
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,11 +16,11 @@ from heronpy.batch.steps import Step, Steps
 from heronpy.batch.topology import RUN_KEY
 from heronpy.common.disk_space import is_full_error
 from heronpy.common.errors import LedgerAwayError
-from heronpy.common.units import format_bytes
+from heronpy.common.units import counted, format_bytes
 from heronpy.growing.patterns import join
 from heronpy.ingest.figures import KeeperFigures
 from heronpy.ingest.keeper import LogKeeper
-from heronpy.ingest.ledger.commands import Figures, ListUnits, Show
+from heronpy.ingest.ledger.commands import Figures, ListUnits, Show, UnitView
 from heronpy.ingest.ledger.requests import ENDED
 from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
@@ -31,7 +32,12 @@ PROGRESS_S: Final = 1.0
 FEW: Final = 16
 #: A stage fails if units cannot be processed and none is committed for this number of seconds and of attempts.
 STALLED_S: Final = 60.0
-STALLED_ATTEMPTS: Final = 10
+STALLED_ATTEMPTS: Final = 5
+
+
+def _error_of(unit: UnitView) -> str:
+    """Why a unit could not be processed; "" if it has not failed, or only its process has ended."""
+    return "" if unit.error.startswith(ENDED) else unit.error
 
 
 class BatchKeeper(LogKeeper):
@@ -53,6 +59,8 @@ class BatchKeeper(LogKeeper):
         self._is_full = False
         #: The committed bytes, the time of their last change, and the number of attempts at that time.
         self._done, self._moved_at, self._attempts = -1, 0.0, 0
+        #: Why units could not be processed at the last update of the figures.
+        self._unread_now: set[str] = set()
 
     def next_tuple(self) -> None:
         """Do the current work."""
@@ -142,22 +150,47 @@ class BatchKeeper(LogKeeper):
         now = time.monotonic()
         if figures.published_bytes != self._done:
             self._done, self._moved_at, self._attempts = figures.published_bytes, now, figures.attempts
-        if now - self._moved_at < STALLED_S or UnitState.READY not in figures.units:
+        if now - self._moved_at < STALLED_S or self._is_busy(figures):
             return
-        # No worker gets a unit whose file is gone, so there may be no attempts.
-        tried, idle = figures.attempts - self._attempts >= STALLED_ATTEMPTS, UnitState.LEASED not in figures.units
+        tried = figures.attempts - self._attempts >= STALLED_ATTEMPTS
+        for why, is_gone in self._unread(step, figures):
+            # No worker gets a unit whose file is gone, so there may be no attempts.
+            if tried or is_gone:
+                raise self._steps.fail(f"stage {step.name} has processed nothing for {STALLED_S:.0f} s: {why}")
+
+    def _is_busy(self, figures: Figures) -> bool:
+        """Whether a worker processes a unit that may succeed."""
+        if UnitState.LEASED not in figures.units:
+            return False
+        return any(not _error_of(unit) for unit in self._asking.ask(ListUnits(UnitState.LEASED)).units)
+
+    def _unread(self, step: Step, figures: Figures) -> Iterator[tuple[str, bool]]:
+        """Yield why units without a worker cannot be processed, and whether the reason is a file that is gone."""
+        if UnitState.READY not in figures.units:
+            return
         for unit in self._asking.ask(ListUnits(UnitState.READY)).units:
-            why = unit.error if unit.error and not unit.error.startswith(ENDED) else ""
-            gone = next((one.key for one in unit.chunks if not one.path), None) if idle else None
+            gone = next((one.key for one in unit.chunks if not one.path), None)
+            why = _error_of(unit)
             if gone is not None:
                 why = why or f"{join(step.options.files.root, gone)} was deleted or replaced after the run began"
-            if why and (tried or gone is not None):
-                raise self._steps.fail(f"stage {step.name} has processed nothing for {STALLED_S:.0f} s: {why}")
+            if why:
+                yield why, gone is not None
+
+    def _waits_for(self, step: Step, figures: Figures) -> str:
+        """Why some units wait, such as a changed file; "" at first, because a file may only have been renamed."""
+        if not figures.preempted and UnitState.LEASED in figures.units:
+            return ""  # no worker has returned a unit
+        before, self._unread_now = self._unread_now, {why for why, _ in self._unread(step, figures)}
+        both = sorted(before & self._unread_now)
+        more = f"; and {counted(len(both) - 1, 'more reason')}" if len(both) > 1 else ""
+        return f"{both[0]}{more}" if both else ""
 
     def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
         """Write the figures of the run for display."""
         next_try, tries_max = self._next_try(step, figures) if state == "running" else (0, 0)
         stage = stage_progress(step.stage, figures, state, self._slow, next_try, tries_max)
+        if state == "running":
+            stage.waits_for = self._waits_for(step, figures)
         self._steps.note(stage, self._rate.per_s(now, stage.bytes_done), now)
 
     def _next_try(self, step: Step, figures: Figures) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -49,6 +50,8 @@ from heronpy.task.user_code import Delegate
 from heronpy.views.progress import PROGRESS, StageProgress, progress_of
 
 _PREPARED = "prepared.json"
+#: The place of a failed unit in the list of a stage, as the ledger writes it.
+_LISTED = re.compile(r"[0-9]+\.jsonl bytes ([0-9]+)-([0-9]+)(?=:)")
 _PROGRESS_MAX = 1 << 20
 #: Days for which a run remembers deleted files: its whole life.
 _DAYS = 36_500.0
@@ -97,12 +100,9 @@ def files_of(run: Run, stage: Stage) -> list[KnownFile]:
 class Steps:
     """The stages of a run."""
 
-    def __init__(
-        self, run: Run, launch: LaunchSpec | None = None, on_unfit: Callable[[str, str], None] | None = None
-    ) -> None:
-        """`on_unfit(sink, why)` is called for rows that do not fit their sink."""
+    def __init__(self, run: Run, launch: LaunchSpec | None = None) -> None:
         run.refuse_unshared()
-        self.run, self.on_unfit = run, on_unfit
+        self.run = run
         self.launch = launch or LaunchSpec.load(os.environ["HERON_LAUNCH"])
         self.settings = settings_for(self.launch, BatchSettings)
         self.topology = run.topology
@@ -219,7 +219,7 @@ class Steps:
         cut = self.settings.unit_bytes if stage.source in ("lines", "splits") else UNIT_MAX_BYTES
         config = Config(unit_bytes=cut, unit_wait_s=0.0, on_bad="fail", days=_DAYS, place=table)
         sinks = sinks_of(self.topology, stage, self.launch)
-        output = exchange.StageOutput(table, stage, sinks, self.saves, self.on_unfit, self.settings.exchange_bytes_max)
+        output = exchange.StageOutput(table, stage, sinks, self.saves, self.settings.exchange_bytes_max)
         pipeline = self.run.pipeline(stage.number)
         if stage.source == "lines":
             options = text_options(pipeline, self.text_of(stage), self.run.ledger, output, config, RUN)
@@ -308,11 +308,28 @@ class Steps:
         # The ledger knows the file by its name in the folder with the logs.
         name, root = error.partition(" bytes ")[0], step.options.files.root
         place = f"{root}/{error}" if step.stage.source == "lines" and os.path.exists(join(root, name)) else error
+        if step.stage.source == "splits":
+            place = self._named_splits(step.stage, error)
         told = f"unit {unit} of stage {step.name} has failed: {place}"
         if "MemoryError" in error or "ended: oom" in error:
             told += "; the unit needs more memory than is available"
             told += ", so most of its tuples may have the same few keys" if step.stage.source == "buckets" else ""
         return self.fail(told)
+
+    def _named_splits(self, stage: Stage, error: str) -> str:
+        """Return the error of a unit of splits with their names instead of the bytes of the list."""
+        found = _LISTED.match(error)
+        if found is None:
+            return error
+        with (
+            suppress(OSError, ValueError, IndexError, msgspec.MsgspecError),
+            open(self.run.list_file(stage.number), "rb") as file,
+        ):
+            file.seek(begin := int(found[1]))
+            names = [split_of(line).name for line in file.read(int(found[2]) - begin).decode().splitlines()]
+            splits = f"split '{names[0]}'" if len(names) == 1 else f"one of splits '{names[0]}' to '{names[-1]}'"
+            return splits + error[found.end() :]
+        return error
 
     def fail(
         self,

@@ -23,16 +23,10 @@ from heronpy.ingest.ledger.commands import Show
 from heronpy.ingest.ledger.requests import Idle
 from heronpy.ingest.worker import LogWorker
 
-#: Counter of rows that do not fit their sink and are left out, labelled by sink.
-UNFIT: Final = "batch-rows-unfit"
 #: Counter of tuples that a bolt failed, which are not replayed, labelled by component.
 FAILED: Final = "batch-tuples-failed"
 #: Seconds between two checks whether a keeper has prepared the run.
 READY_S = 0.05
-
-
-class UnfitRowError(HeronError):
-    """Rows do not fit their sink."""
 
 
 class FailedTupleError(HeronError):
@@ -46,11 +40,10 @@ class BatchWorker(LogWorker):
         """Find the current stage, and report how the previous process of this task ended."""
         self._context = context
         self._counters = Counters(context, WORK)
-        self._unfit, self._failed = MultiCountMetric(), MultiCountMetric()
-        context.register_metric(UNFIT, self._unfit, 1.0)
+        self._failed = MultiCountMetric()
         context.register_metric(FAILED, self._failed, 1.0)
         self._metrics = RunMetrics(context.register_metric)
-        self._steps = Steps(Run(config[RUN_KEY]), on_unfit=self._count_unfit)
+        self._steps = Steps(Run(config[RUN_KEY]))
         self._step_now: Step | None = None
         self._after = context.process.after
         self._ended = False
@@ -91,12 +84,6 @@ class BatchWorker(LogWorker):
         self._stage_rows.close()
         self._step_now, self._ended = None, False
         self._enter()
-
-    def _count_unfit(self, sink: str, why: str) -> None:
-        """Count a row that was left out, separately for each attempt at a unit."""
-        if sink not in self._unfit.value:
-            self.report_error(UnfitRowError(f"rows do not fit sink '{sink}' and are left out; the first row: {why}"))
-        self._unfit.incr(sink)
 
     def _count_failed(self, component: str, tuples: int) -> None:
         """Count tuples that a bolt has failed, separately for each attempt at a unit."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from heronpy.batch.record import RunState
@@ -171,7 +172,15 @@ def check_output(topology: topology_pb2.Topology) -> None:
             continue
         path = Path(folder)
         there = next((one for one in (path, *path.parents) if os.path.lexists(one)), path)
-        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-            continue
-        why = f"you may not write to {there}" if there.is_dir() else f"{there} is not a folder"
+        if not there.is_dir():
+            why = f"{there} is not a folder"
+        elif not os.access(there, os.W_OK | os.X_OK):
+            why = f"you may not write to {there}"
+        else:
+            try:
+                # Some file systems, such as /proc, refuse new files also where the permissions allow them.
+                with TemporaryDirectory(prefix=".heron-check-", dir=there):
+                    continue
+            except OSError as error:
+                why = f"{there} cannot be written ({error.strerror})"
         raise BatchRefusedError(f"sink '{name}' writes to {folder}, but {why}; choose another folder")

@@ -313,7 +313,6 @@ _UNITS = (
     Metric(
         "batch-tuples-failed", _C, "", "component", "Tuples that bolts of a batch run failed; they are not repeated."
     ),
-    Metric("batch-rows-unfit", _C, "", "sink", "Rows of a batch run that do not fit their sink and were left out."),
 )
 
 #: Metrics of batches that the Spark gateway reports.

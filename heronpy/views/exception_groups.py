@@ -32,12 +32,17 @@ class ExceptionGroup(Struct, kw_only=True):
     tasks: list[str]
     #: The first line of each different message, newest first.
     messages: list[str]
-    #: The newest traceback, complete.
+    #: The newest traceback, complete; empty for an error of heronpy.
     traceback: str
+    #: Whether heronpy raised an error of its own.
+    of_heronpy: bool = False
 
 
 def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[ExceptionGroup, str]]:
-    """Group exceptions, most recent first; each group comes with the complete message of its newest exception."""
+    """Group exceptions, most recent first; each group comes with the complete message of its newest exception.
+
+    heronpy's own errors come last, without a place and a traceback, because their messages name the cause and the fix.
+    """
     found: dict[tuple[str, str, bool], tuple[ExceptionGroup, str]] = {}
     for report in sorted(reports, key=lambda report: -report.last_at):
         where = user_line(report.traceback)
@@ -58,15 +63,30 @@ def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[Exce
         message = next(iter(report.message.splitlines()), "")
         if message not in group.messages:
             group.messages.append(message)
-    return list(found.values())
+    for group, _ in found.values():
+        if _is_own(group):
+            group.where = group.traceback = ""
+            group.of_heronpy = True
+    return sorted(found.values(), key=lambda one: one[0].of_heronpy)
+
+
+def _is_own(group: ExceptionGroup) -> bool:
+    """Whether heronpy has raised an error of its own, outside user code."""
+    frames, theirs = _frames(group.traceback)
+    return group.type.startswith("heronpy.") and bool(frames) and not theirs
+
+
+def _frames(traceback: str) -> tuple[list[re.Match[str]], list[re.Match[str]]]:
+    """Return all frames, and the frames of the user's code."""
+    from heronpy.api.user_code import is_runtime_frame  # imported here because the module loads the whole user API
+
+    frames = list(_FRAME.finditer(traceback))
+    return frames, [one for one in frames if not (is_installed(one["file"]) or is_runtime_frame(one["file"]))]
 
 
 def user_line(traceback: str) -> str:
     """Return `file:line in function` of the innermost frame of the user's code, or else of any frame."""
-    from heronpy.api.user_code import is_runtime_frame  # imported here because the module loads the whole user API
-
-    frames = list(_FRAME.finditer(traceback))
-    theirs = [frame for frame in frames if not (is_installed(frame["file"]) or is_runtime_frame(frame["file"]))]
+    frames, theirs = _frames(traceback)
     last = next(reversed(theirs or frames), None)
     if last is None:
         return ""

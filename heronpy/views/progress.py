@@ -54,6 +54,8 @@ class StageProgress(Struct, kw_only=True):
     next_try: int = 0
     tries_max: int = 0
     slow: list[Slow] = msgspec.field(default_factory=list)
+    #: Why some units wait while the others go on, such as a file that has changed; "" if none does.
+    waits_for: str = ""
 
 
 class Progress(Struct, kw_only=True):

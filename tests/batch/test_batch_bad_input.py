@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from heronpy import Bolt, Grouping, Split, Spout, TopologyBuilder
 from heronpy.api.component.component_spec import GlobalStreamId
 from heronpy.batch import keeper, steps
+from heronpy.batch.choice import choose
 from heronpy.batch.exchange import BucketWriter
 from heronpy.batch.keeper import BatchKeeper
 from heronpy.batch.mending import failing
@@ -21,8 +23,10 @@ from heronpy.batch.record import RunRecord, RunState
 from heronpy.batch.run import Runs, refuse_unfinished
 from heronpy.batch.stages import BatchRefusedError, divide
 from heronpy.cli.exits import USAGE, exit_code_of
+from heronpy.cli.look.batch_runs import print_progress
 from heronpy.common.errors import ConfigError, GaveUpError, StateError, TopologyError
 from heronpy.connectors.files import FileSink
+from heronpy.connectors.textfiles.line_share import absolute_patterns
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.connectors.unit_output import StagedRows
 from heronpy.ingest.ledger.commands import Show
@@ -90,6 +94,7 @@ def test_input_that_changes_during_the_run_fails_it_by_name(
 ) -> None:
     """A minute is too long for a test."""
     monkeypatch.setattr(keeper, "STALLED_S", 1.0)
+    monkeypatch.setattr(keeper, "STALLED_ATTEMPTS", 2)
     log = tmp_path / "logs" / "a.log"
     write(log, 3000)
     given = {"mode": "EFFECTIVELY_ONCE", "follow": "1"}
@@ -109,6 +114,39 @@ def test_input_that_changes_during_the_run_fails_it_by_name(
         run.to_the_end(15)
     run.close()
     assert run.run.record.state is RunState.FAILED and not rows_of(tmp_path / "out")
+
+
+def test_changed_input_is_named_while_the_intact_files_are_processed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(keeper, "PROGRESS_S", 0.0)
+    logs = [tmp_path / "logs" / f"{letter}.log" for letter in "abcdefgh"]
+    for log in logs:
+        write(log, 300)
+    made = topology("visits", f"{tmp_path}/logs/*.log", str(tmp_path / "out"), unit_bytes="3000")
+    run = InsideRun(tmp_path, made, monkeypatch)
+    run.start(workers=0)
+    (task,) = run.tasks
+    assert isinstance(task, BatchKeeper)
+    while task._step_now is None or task._watch is None or not task._asking.ask(Show()).units:  # noqa: SLF001
+        task.next_tuple()
+    # A unit may have the end of the changed file and the beginning of the next one.
+    intact = sum(log.stat().st_size for log in logs[1:]) - 3000
+    os.truncate(logs[0], 100)
+    run.start(workers=2, keepers=0)
+    until = time.monotonic() + 30
+    while True:
+        for one in run.tasks:
+            one.next_tuple()
+        stage = run.run.progress.stages[0]
+        if stage.waits_for and stage.bytes_done >= intact:
+            break
+        assert time.monotonic() < until, stage
+    assert "a.log" in stage.waits_for
+    print_progress(run.run.progress)
+    assert f"waits {stage.waits_for}" in " ".join(capsys.readouterr().out.split())
+    run.close()
+    assert run.run.record.state is RunState.RUNNING
 
 
 def test_bytes_that_are_lost_before_they_are_cut_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +296,15 @@ def reading(spout: type, config: dict[str, Any]) -> TopologyBuilder:
     return builder
 
 
+def test_an_empty_pattern_and_followed_files_are_said_plainly() -> None:
+    with pytest.raises(ValueError, match="a pattern of paths of text files is empty; name the files"):
+        absolute_patterns(["/logs/*.log", ""])
+    chosen = choose(topology("visits", "/logs/*.log", "/out", follow="1").build())
+    assert (chosen.mode, chosen.why) == (
+        "stream", "spout 'lines' follows files; give --mode batch to read them once"
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("spout", "before", "now", "resume", "words"),
     [
@@ -287,7 +334,10 @@ def test_an_output_folder_that_cannot_be_written_is_refused(tmp_path: Path, monk
     check_output(topology("visits", "/logs", f"{tmp_path}/new/out").build())
     with pytest.raises(BatchRefusedError, match=r"sink 'store' writes to .*/file/out, but .*/file is not a folder"):
         check_output(topology("visits", "/logs", f"{tmp_path}/file/out").build())
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    with pytest.raises(BatchRefusedError, match=r"sink 'store' writes to /proc/self/none, but /proc/self cannot be wr"):
+        monkeypatch.setattr(os, "access", lambda path, mode: True)  # root may write anywhere
+        check_output(topology("visits", "/logs", "/proc/self/none").build())
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     with pytest.raises(
         BatchRefusedError, match=rf"sink 'store' writes to .*/out, but you may not write to {tmp_path};"
     ):
@@ -423,7 +473,8 @@ def test_a_host_that_cannot_write_the_output_fails_the_run(
     out = tmp_path / "file" / "out"
     run = InsideRun(tmp_path, topology("visits", f"{tmp_path}/logs/*.log", str(out), mode=mode), monkeypatch)
     run.start(workers=1)
-    with pytest.raises(GaveUpError, match=rf"Not a directory: '{out}.*'; fix the cause") as raised:
+    words = rf"^sink 'store' cannot write its rows to {out} \(Not a directory\); fix the cause"
+    with pytest.raises(GaveUpError, match=words) as raised:
         run.to_the_end()
     run.close()
     assert run.run.record.state is RunState.FAILED and "\n" not in str(raised.value)

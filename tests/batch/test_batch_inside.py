@@ -332,10 +332,23 @@ def test_a_broken_split_fails_the_run_by_its_place(tmp_path: Path, monkeypatch: 
         run.to_the_end()
     run.close()
     record = run.run.record
-    assert record.state is RunState.FAILED and "component numbers: ValueError: split-7 is broken" in record.cause
+    assert record.state is RunState.FAILED and "split 'split-7': UserCodeError: component numbers:" in record.cause
     assert run.run.progress.state == "FAILED" and not rows_of(tmp_path / "out")
     # The figures have the last try too, and history has an exception for each.
     assert sum(stage.tries_failed for stage in run.run.progress.stages) == 3
+
+
+def test_a_split_that_kills_its_process_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = InsideRun(tmp_path, splits.topology("sums", str(tmp_path / "out"), "12", "300"), monkeypatch)
+    run.start()
+    run.to_the_end()
+    steps = run.tasks[0]._steps  # noqa: SLF001
+    first, second = (line for line, _ in steps._split_lines(steps.stages[0])[:2])  # noqa: SLF001
+    step = steps._step(steps.stages[0])  # noqa: SLF001
+    for last, named in ((len(first), "split 'split-0'"), (len(first + second), "one of splits 'split-0' to 'split-1'")):
+        told = steps.fail_unit(step, 1, f"1.jsonl bytes 0-{last}: the worker ended: crashed", None)
+        assert f" has failed: {named}: the worker ended: crashed" in str(told)
+    run.close()
 
 
 def test_a_stage_with_a_failed_unit_never_ends_and_the_run_goes_on_whole(
@@ -405,6 +418,35 @@ def test_metrics_of_user_code_and_failed_tuples_are_counted_over_all_units(
     said = [text for text in worker.delegate.said if "bolt 'some' fails tuples" in text]
     run.close()
     assert len(said) == 1
+
+
+class Unwritable(Bolt):
+    outputs: ClassVar[list[Any]] = ["line", "value"]
+
+    def process(self, tup: Any) -> None:
+        line = tup.values[0]
+        self.emit([line, {1j} if line.startswith("odd") else 1])
+
+
+def test_a_row_that_does_not_fit_its_sink_fails_the_run_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "logs" / "a.log"
+    write(log, 200)
+    with open(log, "a") as file:
+        begin = file.tell()
+        file.write("odd one\nvisitor1 /page\n")
+    builder = TopologyBuilder("visits")
+    lines = builder.add_spout("lines", TextFileSpout, 1, config={"textfile.paths": str(log)})
+    bolt = builder.add_bolt("bolt", Unwritable, 1, inputs={lines: Grouping.SHUFFLE})
+    builder.add_spec(FileSink.spec("store", {bolt: Grouping.SHUFFLE}, folder=str(tmp_path / "out")))
+    run = InsideRun(tmp_path, builder, monkeypatch)
+    run.start(workers=1)
+    words = rf"a\.log bytes {begin}-{begin + 8}: UnfitRowError: a row does not fit sink 'store': the row cannot be"
+    with pytest.raises(GaveUpError, match=words):
+        run.to_the_end()
+    run.close()
+    assert run.run.record.state is RunState.FAILED and not rows_of(tmp_path / "out")
 
 
 class FailsAll(Bolt):

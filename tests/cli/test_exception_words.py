@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from heronpy.cli.render.exceptions import exception_text, group_text
 from heronpy.proto import control_pb2
 from heronpy.tmaster.task_reports import alike
+from heronpy.views import exception_groups as runtime
 from heronpy.views.exception_groups import groups_of
 
 
@@ -26,6 +27,23 @@ def test_it_is_said_when_a_task_ended_by_it(kind: str, startup: bool, words: str
     assert ("while it started" in exception_text(report)) is (startup and "while" in words)
     [group] = groups_of([report])
     assert words + ": once" in group_text(*group).replace("heronpy.common.errors.", "")
+
+
+def test_errors_of_heronpy_come_last_and_without_a_traceback() -> None:
+    def report(kind: str, at: float, *files: str) -> control_pb2.ExceptionReport:
+        frames = "".join(f'  File "{file}", line 3, in work\n' for file in files)
+        return control_pb2.ExceptionReport(
+            type=kind, message="split 's3' has failed", traceback=f"Traceback\n{frames}{kind}: x", last_at=at, count=1
+        )
+
+    own, theirs = f"{runtime.__file__}", "/home/me/program.py"
+    given = [report("heronpy.E", 9.0, own), report("heronpy.E", 8.0, own, theirs), report("KeyError", 7.0, own)]
+    users, bug, last = groups_of(given)
+    assert [one.of_heronpy for one, _ in (users, bug, last)] == [False, False, True]
+    assert (users[0].type, bug[0].type) == ("heronpy.E", "KeyError") and bug[0].traceback
+    assert "program.py:3" in users[0].where
+    text = group_text(*last)
+    assert "heronpy.E: once" in text and "E: split 's3' has failed" in text and "File" not in text
 
 
 @pytest.mark.parametrize(

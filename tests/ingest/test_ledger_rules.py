@@ -479,6 +479,21 @@ def test_a_successor_gives_back_and_only_own_deaths_count() -> None:
     assert world.ask(world.workers[1], GiveBack(False, "", own=True)).units == (1,)
 
 
+def test_a_unit_that_cannot_be_read_twice_lets_other_units_go_first() -> None:
+    world = world_of()
+    see(world, "a", 100)
+    world.ask(world.keepers[0], Cut())
+    for expected in (Work, Idle):
+        assert isinstance(lease(world, 1), Work)
+        world.ask(world.workers[1], GiveBack(False, "a.log was truncated", own=True))
+        found = lease(world, 0)
+        assert isinstance(found, expected)
+        if isinstance(found, Work):
+            world.ask(world.workers[0], GiveBack(False, "", own=True))
+    world.now += 3.0
+    assert isinstance(lease(world, 0), Work)
+
+
 def test_throttles() -> None:
     world = world_of(replace(SMALL, unpublished_units=1, bytes_per_s=50.0))
     see(world, "a", 1_000)

@@ -46,6 +46,9 @@ def print_progress(found: Progress) -> None:
     began = f", which reads {found.boundary}" if found.boundary else ""
     say(f"Batch run {clean(found.run)} is {found.state}{clean(began)}")
     print_units(table_of(found))
+    for one in found.stages:
+        if found.ended_at is None and one.state == "running" and one.waits_for:
+            say_labelled("waits", one.waits_for)
     if found.cause:
         say_labelled("cause", found.cause)
 

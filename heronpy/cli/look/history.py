@@ -82,8 +82,8 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
         say_labelled("used", ", ".join(part for part in (cpu, memory) if part))
     for one in findings if progress is None else findings[:1]:  # figures of a stream do not apply to a batch
         say_labelled(one.verdict, one.sentence)
-    if raised:
-        kinds = f"{counted(len(raised), 'kind')} of exceptions"
+    if of_users := sum(not one.of_heronpy for one, _ in raised):
+        kinds = f"{counted(of_users, 'kind')} of exceptions"
         say_labelled("raised", f"{kinds}: {command('heron', 'history', 'exceptions', target, found.name)}", whole=True)
     if progress is not None:
         say_labelled("read", progress.boundary or "its input is unknown")

@@ -53,6 +53,9 @@ def absolute_patterns(paths: object) -> list[str]:
         paths = [paths]
     if not isinstance(paths, Iterable):
         raise TypeError(f"paths of text files must be a path or a list of paths, given: {paths!r}")
+    paths = [os.fspath(path) for path in paths]
+    if "" in paths:
+        raise ValueError("a pattern of paths of text files is empty; name the files")
     patterns = [os.path.abspath(os.path.expanduser(os.fspath(path))) for path in paths]
     if not patterns:
         raise ValueError("paths of text files must name at least one file")

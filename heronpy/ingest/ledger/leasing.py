@@ -169,7 +169,10 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
                 buried.append(requests.Buried(judged, chunks))
         else:
             error = shortened(request.error) or unit.error
-            draft.put(replace(unit, state=UnitState.READY, holder="", container="", until=draft.now, error=error))
+            # A file that was only renamed is found at once, so the first time there is no pause.
+            again = request.own and request.error and error == unit.error
+            until = draft.now + policy.UNREAD_S * bool(again)
+            draft.put(replace(unit, state=UnitState.READY, holder="", container="", until=until, error=error))
             draft.count(preempted=1)
         returned.append(unit.id)
     for client in draft.view.clients_of(who.task):

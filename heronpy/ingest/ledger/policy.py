@@ -45,6 +45,8 @@ SITE_LEASES: Final = 10.0
 SAME_CONTAINER_S: Final = 5.0
 #: Number of tries whose workers run out of memory, before a unit is halved.
 MEMORY_TRIES: Final = 2
+#: Pause in seconds before a worker gets a unit whose input could not be read twice, so that other units go first.
+UNREAD_S: Final = 3.0
 #: Pauses in seconds before the second and the third try.
 TRY_AGAIN_S: Final = (1.0, 5.0)
 #: Limits: ranges in one unit, files that one cut examines, units that it makes, and ready units that a lease examines.
