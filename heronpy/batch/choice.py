@@ -47,7 +47,8 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
         return Choice("stream", str(error))
     # The choice depends on the name, so that a topology has the same mode each time.
     if stable_hash(name) % _PARTS >= percent / 100 * _PARTS:
-        return Choice("stream", f"the topology is outside the share of heron.batch.auto_percent, which is {percent:g}")
+        why = f"heron.batch.auto_percent is {percent:g}, and this topology is not among these {percent:g} %"
+        return Choice("stream", why)
     return Choice("batch", "all of its spouts end")
 
 

@@ -52,7 +52,7 @@ def digest(data: bytes) -> str:
 
 
 def before(cut: int) -> int:
-    """Return the offset of the first of the bytes before the cut that are compared."""
+    """Return the offset at which the compared bytes before the cut begin."""
     return max(0, cut - HEAD_BYTES)
 
 

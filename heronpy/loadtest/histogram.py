@@ -69,7 +69,7 @@ class Histogram:
         self._add(other.buckets, other.count, other.sum, other.min, other.max)
 
     def percentile(self, percent: float) -> int:
-        """Return the smallest value (rounded up by less than 1 %) that the given percentage does not exceed."""
+        """Return the smallest value that `percent` % of the values do not exceed, rounded up by less than 1 %."""
         if not self.count:
             return 0
         wanted = max(1, -(-self.count * percent // 100))

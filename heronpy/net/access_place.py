@@ -1,4 +1,4 @@
-"""The place of the access of a user's commands to a cluster on this host: see `access`. It imports no large modules."""
+"""The file on this host with a user's keys to a cluster: see `access`. This module imports no large modules."""
 
 from __future__ import annotations
 

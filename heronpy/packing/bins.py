@@ -375,7 +375,10 @@ def close_bins(bins: Bins, surplus: int) -> list[Item]:
 
 
 def reshape(bins: Bins, demand: Demand, next_task_id: int, count: int) -> Change:
-    """Remove, evict, open and close until `count` bins remain; returns the instances that need a place."""
+    """Remove surplus instances, evict those that do not fit, and open or close bins until there are `count`.
+
+    Returns the instances that need a place.
+    """
     remove_surplus(bins, demand)
     added, next_task_id = added_items(bins, demand, next_task_id)
     homeless = evict_overflow(bins)

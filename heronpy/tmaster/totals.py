@@ -440,7 +440,7 @@ class Totals(Struct):
 
     @classmethod
     def of(cls, kept: control_pb2.TotalsLedger | None, topology_id: str) -> Totals:
-        """Restore a predecessor's totals; start new totals without them or if they belong to another topology."""
+        """Restore a predecessor's totals; without them, or if they belong to another topology, start new totals."""
         totals = cls()
         if kept is None or kept.topology_id != topology_id:
             return totals

@@ -44,7 +44,8 @@ def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
     end of bounded input: windows fire, sinks publish. --savepoint keeps the tuples in flight in a savepoint, from
     which a submit with --restore resumes; it needs EFFECTIVELY_ONCE.
 
-    If that fails or takes too long, nothing is killed, and the spouts are activated again if they were active.
+    If the drain or the savepoint fails or takes too long, nothing is killed, and spouts that were active are activated
+    again.
     """
     if drain and savepoint:
         raise click.UsageError("--drain and --savepoint exclude each other; leave out one of them")

@@ -105,7 +105,7 @@ def batch_command(**flags: Any) -> int:
               help="Number of keys in the state.")  # fmt: skip
 @_output_flags
 def batch_handover_command(**flags: Any) -> int:
-    """Measure how soon a stream continues after the end of a batch run, and the share of the savepoint."""
+    """Measure how soon a stream continues after the end of a batch run, and the savepoint's share of that time."""
     from heronpy.cli.measure.load_test import batch_handover
 
     return batch_handover(**flags)

@@ -1,7 +1,7 @@
 """A connection through the API server to the pod with a cluster's schedulers, for hosts that cannot reach pods.
 
-It is `kubectl port-forward` by the PyPI package `kubernetes`: each connection to a port of loopback here becomes a
-connection to that port of the pod. The data is encrypted and authenticated by the endpoint's own keys, so neither the
+It does what `kubectl port-forward` does, with the PyPI package `kubernetes`: each connection to a local loopback port
+is forwarded to a port of the pod. The data is encrypted and authenticated by the endpoint's own keys, so neither the
 API server nor another user of this host can read it or send requests. The connection ends with the process.
 """
 

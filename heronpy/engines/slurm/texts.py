@@ -197,7 +197,7 @@ def was_rebooted(job: Job, boots: Mapping[str, float]) -> bool:
 
 
 def seen_of(job: Job, lost_nodes: Collection[str], rebooted: bool = False) -> Seen:
-    """The state of a job for the contract; `lost_nodes` matters only for ends that a node has to carry out.
+    """Translate a job's state for the engine contract; `lost_nodes` matters only if a node must confirm an end.
 
     `rebooted`: the result of `was_rebooted`, which confirms any end.
     """

@@ -197,12 +197,12 @@ def _changes(where: Cluster, sizes: Sizes) -> _Part:
 def _pooled(where: Cluster, sizes: Sizes) -> _Part:
     found = pooled_cost(where, sizes.pooled)
     memory, cpu = found.pool.pss_bytes / found.alone.pss_bytes, found.pool.cpu_s / found.alone.cpu_s
-    of = f"{sizes.pooled} topologies in a pool need"
+    of = f"starting {sizes.pooled} topologies in a pool takes"
     return {"pooled_memory": memory, "pooled_cpu": cpu, "slot_s": found.lost_s}, [
         Check("pool memory", memory <= POOLED_MAX,
-              f"{of} {memory:.2f} of the memory of submits ({found.pool.pss_bytes >> 20} MB), limit {POOLED_MAX:g}"),
+              f"{of} {memory:.2f} times the memory of submits ({found.pool.pss_bytes >> 20} MB), limit {POOLED_MAX:g}"),
         Check("pool CPU", cpu <= POOLED_MAX,
-              f"{of} {cpu:.2f} of the CPU of submits to start ({found.pool.cpu_s:.1f} s), limit {POOLED_MAX:g}"),
+              f"{of} {cpu:.2f} times the CPU of submits ({found.pool.cpu_s:.1f} s), limit {POOLED_MAX:g}"),
         _within("slot", found.lost_s, SLOT_MAX_S, "all tasks ran again after the kill of a slot in"),
     ]  # fmt: skip
 
@@ -351,7 +351,7 @@ def managers_cost(where: Cluster, jobs: int) -> ManagersCost:
             found = [store.running(name)[0] for name in names]
             return all(one is not None and one.owner for one in found) and all(acting_of(where.state, p) for p in PARTS)
 
-        topology.until(is_seen, LOOKED_S, "a look of the manager at each job", every_s=1.0)
+        topology.until(is_seen, LOOKED_S, "the first look of the manager at every job", every_s=1.0)
         processes = _processes(where)
         before = cpu_s(processes)
         time.sleep(MEASURED_S)
