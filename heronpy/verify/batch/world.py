@@ -109,7 +109,7 @@ class BatchWorld(World):
         partition = Partition(self.input, number % self.input.partitions)
         log, line = self._log(partition.number), _line(partition, self.lines - 1 - number)
         begin = log.read_text(encoding="ascii").index(f"\n{line}") + 1
-        return BadLine(line[:-1], f"{log.name} {begin}-{begin + len(line)}: ", does)
+        return BadLine(line[:-1], f"{log.name} bytes {begin}-{begin + len(line)}: ", does)
 
     def _tell_bad(self) -> None:
         new = self.out / f".{BAD}"
