@@ -236,7 +236,7 @@ class Runs:
 
 
 def unfinished(folder: str) -> str:
-    """Return the name of the run in a folder; "" if there is none, or if its command would not continue it."""
+    """Return the name of the run in a folder; "" without a run, or if its command would not continue it."""
     if not folder:
         return ""
     record = Run(folder).record

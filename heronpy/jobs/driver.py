@@ -465,7 +465,7 @@ class TopologyDriver:
         return session, planned, kept
 
 
-#: Ends of a task that are no fault of the task.
+#: Ends that the task itself did not cause.
 _NO_FAULT: Final = frozenset(
     {
         control_pb2.EXIT_NONE,

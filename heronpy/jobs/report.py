@@ -26,7 +26,7 @@ from heronpy.scaling.figures import Observation, Times
 from heronpy.scaling.history import History
 from heronpy.scaling.patterns import DAYS
 
-#: Figures are old if so many looks were missed.
+#: Number of missed looks after which figures are old.
 OLD_LOOKS: Final = 3
 
 

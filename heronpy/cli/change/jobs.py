@@ -297,7 +297,7 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
 
 
 def unset_text(keys: Collection[str], target: Target, job: str) -> str:
-    """The command that undoes keys that are not in effect; "" if there are none or many."""
+    """Return the command that undoes the keys that are not in effect; "" for none or too many."""
     return f"undo the change: heron job unset {target} {job} {' '.join(keys)}" if 0 < len(keys) <= UNSET_MAX else ""
 
 
