@@ -240,7 +240,7 @@ class Allotting:
         whole: Collection[str] = (),
         claims: dict[str, Claim] | None = None,
     ) -> str:
-        """Return why a job does not fit next to the other jobs of its pool, with all tasks of `whole`; "" if it fits."""
+        """Return why a job does not fit beside the others of its pool, with all tasks of `whole`; "" if it does."""
         size = read_pool(self._state, pool)
         if size is None:
             return ""
