@@ -52,7 +52,7 @@ UNAVAILABLE = ExitCode.UNAVAILABLE
 """A service that the process needs, such as the state manager, is unreachable; restarted until it is reachable."""
 
 REFUSED = ExitCode.REFUSED
-"""This host lacks resources for the program to start; the last line of the log is the sentence for the user."""
+"""This host lacks resources for the program to start; the last line of the log states the reason."""
 
 GAVE_UP = ExitCode.GAVE_UP
 """A task has announced that no later attempt can succeed; it is not restarted, and its topology has failed."""

@@ -169,7 +169,7 @@ def _check_above(path: Path, what: str) -> None:
         if status.st_uid not in trusted:
             kind = "the link" if stat.S_ISLNK(status.st_mode) else "the folder"
             raise ConfigError(
-                f"{what} {path} is reached through {kind} {above}, which belongs to {another_user(status.st_uid)}"
+                f"{what} {path} is reached through {kind} {above}, which belongs to {another_user(status.st_uid)},"
                 " who could replace it; use a folder that you own"
             )
         open_to_all = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH

@@ -418,7 +418,7 @@ def check_cluster(cluster: str, conf_dirs: Sequence[Path], others: Iterable[str]
     known = sorted({*clusters_of(conf_dirs), *others})
     raise ConfigError(
         f"there is no configuration directory for cluster {cluster!r}{did_you_mean(cluster, known)} in"
-        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}; heron cluster init creates it"
+        f" {', '.join(map(str, conf_dirs))}; known clusters: {', '.join(known) or 'none'}; run heron cluster init"
     )
 
 

@@ -131,11 +131,11 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
                 self.publish(int(checkpoint_id))
 
     def check_whole(self) -> None:
-        """Raise an error if a checkpoint could not be prepared: it is declined, but its rows must not be skipped."""
+        """Raise an error if a checkpoint could not be prepared: without a restart, its rows would be skipped."""
         if not self._is_whole:
             raise StateError(
                 f"{type(self).__name__} {self.who.component} could not prepare a checkpoint; "
-                "it restarts from the last one"
+                "its task restarts from the last complete checkpoint"
             )
 
     @contextlib.contextmanager

@@ -273,7 +273,7 @@ class Allotting:
                 raise RequestError(f"job '{job}' would not run in pool '{pool}': {why}; {fits}")
         if why:
             raise RequestError(
-                f"job '{job}' would not run in pool '{pool}': {why}; change less, or {_more_room(why, view)}"
+                f"job '{job}' would not run in pool '{pool}': {why}; make a smaller change, or {_more_room(why, view)}"
             )
 
     def stopped_by(self, pool: str, smaller: Pool) -> list[str]:

@@ -86,8 +86,8 @@ class Scale(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Annotated[Mode, Meta(title="whether the scaler acts, only advises, or is off")] = "act"
     max: dict[str, Annotated[Count, Meta(title="maximum number of tasks that the scaler gives the component")]] = {}
     min: dict[str, Annotated[Count, Meta(title="minimum number of tasks that the scaler gives the component")]] = {}
-    drain_s: Annotated[Seconds, Meta(title="the time in which the scaler plans to work off a backlog")] = 1800.0
-    day_s: Annotated[Seconds, Meta(title="the length of a day in the load; all times of the scaler scale with it")] = (
+    drain_s: Annotated[Seconds, Meta(title="the time within which the scaler plans to clear a backlog")] = 1800.0
+    day_s: Annotated[Seconds, Meta(title="the length of the load's daily cycle, which scales the scaler's times")] = (
         86_400.0
     )
 
@@ -106,8 +106,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     restore: Annotated[
         Restore,
         Meta(
-            title="the state from which the topology starts: of its latest checkpoint, of that without components that"
-            " are gone, or none"
+            title="the initial state: the latest checkpoint, the latest checkpoint without removed components, or empty"
         ),
     ] = "latest"
     parallelism: dict[str, Annotated[Count, Meta(title="number of tasks of the component")]] = {}

@@ -255,7 +255,7 @@ class Syncing:
             return False
         self._based[job] = base, version
         try:
-            view, change = self._store.apply(job, "base", nested(base), version, "manager", f"as {JOBS_FILE} says")
+            view, change = self._store.apply(job, "base", nested(base), version, "manager", f"from {JOBS_FILE}")
         except ConfigError as error:
             log.warning("job %s: layer base stays as it was: %s", job, error)
             return False

@@ -373,7 +373,7 @@ class Store:
             views.append(self._view(name, after, stamp.at, after.last))
             if layer == "oncall":
                 scaler, scale = job.layers.get("scaler", Layer("scaler")), views[-1].document.scale
-                follows = replace(stamp, why="continues from what runs", until=None)
+                follows = replace(stamp, why="continues from the running topology", until=None)
                 follower = merge.followed(scaler, after.last[0], scale, follows)
                 if follower is not scaler:
                     last = (*after.last, merge.change_of(scaler, follower, follows))

@@ -190,7 +190,7 @@ def released(running: Running) -> Running:
 
 
 #: In the failure of a job, before the failure of the version that ran before.
-_NOT_EITHER: Final = "; the version before does not start either: "
+_NOT_EITHER: Final = "; the previous version does not start either: "
 
 
 def _begun(

@@ -187,7 +187,7 @@ def remove_dead(session: Session, name: str, warn: Warn) -> None:
     with suppress(HeronError):  # then `refuse_taken` says what the user can do
         if run_folder(session.topology(name)):
             killing.remove(session, name, topology_id=record.topology_id)
-            warn(f"no process of topology '{name}' was running; what was left of it is removed")
+            warn(f"no process of topology '{name}' was running; its remains were removed")
 
 
 def _sinks_problem(topology: topology_pb2.Topology) -> str:

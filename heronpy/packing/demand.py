@@ -363,7 +363,7 @@ def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
         alike.setdefault(one, []).append(number)
     sizes = [f"{_named(numbers)} with {_size(one)}{' each' if numbers[1:] else ''}" for one, numbers in alike.items()]
     more = [f"{counted(len(sizes) - _SIZES_SHOWN, 'other size')}"] if len(sizes) > _SIZES_SHOWN else []
-    asked = f"{engine} is asked for" if engine else "nothing is reserved on this machine for"
+    asked = f"{engine} must provide" if engine else "nothing is reserved on this machine for"
     parts = ", ".join([*sizes[:_SIZES_SHOWN], *more])
     return f"{asked} {counted(len(requests), 'container')}: {parts}; {_size(total)} in all"
 

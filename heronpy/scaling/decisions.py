@@ -117,7 +117,7 @@ def rate_text(per_s: float) -> str:
 def size_text(component: str, key: str, figures: Mapping[str, float], times: Times) -> str:
     """Explain why a component needs this number of tasks or of simultaneous calls.
 
-    Example: `work 3 -> 5 tasks: 2,310/s arrive; a task does 902/s, and should be 70 % busy`.
+    Example: `work 3 -> 5 tasks: 2,310/s arrive; a task handles 902/s, and should be 70 % busy`.
     """
     n = {name: rate_text(value) for name, value in figures.items()}
     comes = [f"{n['asked']} arrive"]
@@ -129,7 +129,7 @@ def size_text(component: str, key: str, figures: Mapping[str, float], times: Tim
     what = "calls at once" if key == "concurrency" else "tasks"
     each = "a call" if key == "concurrency" else "a task"
     of = f"{component} {figures['before']:.0f} -> {figures['after']:.0f} {what}"
-    return f"{of}: {', '.join(comes)}; {each} does {n['each']}, and should be {AIM * 100:.0f} % busy"
+    return f"{of}: {', '.join(comes)}; {each} handles {n['each']}, and should be {AIM * 100:.0f} % busy"
 
 
 def memory_text(component: str, before: int, after: int, used: float | None) -> str:

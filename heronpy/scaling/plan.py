@@ -563,7 +563,7 @@ class _Round:
             is_lag = (
                 f"the lag of {name} is {format_duration(lag_s)}, above the promised {format_duration(self.goal.lag_s)}"
             )
-            text = f"{name} stands still while tuples wait" if lag_s >= estimate.ENDLESS_S else is_lag
+            text = f"{name} makes no progress while tuples wait" if lag_s >= estimate.ENDLESS_S else is_lag
             text += ", but no component is full"
             self.found.append(Alert("", "lag", text))
 

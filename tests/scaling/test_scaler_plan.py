@@ -71,7 +71,7 @@ def test_more_tasks_are_wanted_for_two_minutes_and_say_why() -> None:
     assert job.looks(2, FEW) == []
     (changed,) = job.looks(1, FEW)
     assert job.work["tasks"] == 5 == changed.after
-    assert changed.text == "work 3 -> 5 tasks: 2,700/s arrive; a task does 947/s, and should be 70 % busy"
+    assert changed.text == "work 3 -> 5 tasks: 2,700/s arrive; a task handles 947/s, and should be 70 % busy"
 
 
 def test_a_reason_has_the_backlog_of_the_sources_and_computes_to_its_target() -> None:
@@ -82,7 +82,7 @@ def test_a_reason_has_the_backlog_of_the_sources_and_computes_to_its_target() ->
     assert changed.after == 6 == ceil((n["asked"] + n["waits"] / n["drain_s"]) / (n["each"] * 0.7))
     assert changed.text == (
         "work 3 -> 6 tasks: 2,700/s arrive, 2,005,400 tuples wait and should be processed within 30m00s;"
-        " a task does 947/s, and should be 70 % busy"
+        " a task handles 947/s, and should be 70 % busy"
     )
     few = Job(replace(GOAL, max={"work": 5}))
     few.looks(3, FEW, backlog=2e6)
@@ -140,7 +140,7 @@ def test_what_is_explained_does_not_contradict_its_figures() -> None:
     job.look(SPARE)
     assert verdict(job)[1].endswith("some are removed after 1h00m") and verdict(job)[2] == job.now + TIMES.spare_s
     job.looks(70, SPARE, held=0.5)
-    assert "none is removed while there is an alert or a backlog" in verdict(job)[1] and verdict(job)[2] is None
+    assert "no task is removed while there is an alert or a backlog" in verdict(job)[1] and verdict(job)[2] is None
 
 
 def test_other_days_are_part_of_the_size() -> None:

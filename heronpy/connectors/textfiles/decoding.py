@@ -58,8 +58,8 @@ class LineDecoder:
             return data.decode(self._encoding, self._errors)
         except UnicodeDecodeError as error:
             raise TextFileError(
-                f"{path} is not valid {self._encoding} at byte {start + error.start}; set the right encoding, or how to"
-                " handle such bytes"
+                f"{path} is not valid {self._encoding} at byte {start + error.start}; set the right encoding, or choose"
+                " how decode errors are handled"
             ) from error
 
 

@@ -175,7 +175,7 @@ class Finder:
         if found is Identity.MUTATED:
             file.held = (
                 f"{file.path} has changed before byte {file.fingerprint.cut}, in bytes that were already read, so the"
-                " file is no longer read. Restore its content, or give the new content another name"
+                " file is no longer read; restore its content, or give the new content another name"
             )
         elif found is Identity.SHORTER:
             file.held = (

@@ -122,7 +122,7 @@ class Follower:
                 block, more = self._read(file)
             except (LongLineError, TextFileError) as error:
                 file.stuck = str(error)
-                self._notices.say(f"{error}. The rest of this file is not read before its task restarts", is_error=True)
+                self._notices.say(f"{error}; the file is read further only after its task restarts", is_error=True)
                 continue
             except UNREADABLE:
                 # Renamed, removed or replaced since the last scan; the next scan determines what happened.
