@@ -1,4 +1,4 @@
-"""Options of a FileSink, as they are sent in the configuration of its component."""
+"""Options of a FileSink, and their encoding in its component's configuration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FileOptions(Struct, frozen=True):
     roll_interval_s: float = 5.0
 
     def validate(self) -> None:
-        """Raise ConfigError, with one sentence, if an option is invalid."""
+        """Raise ConfigError if an option is invalid."""
         if not self.folder or not Path(self.folder).is_absolute():
             raise ConfigError(f"folder {self.folder!r} of a FileSink must be an absolute path")
         if self.format not in FORMATS:

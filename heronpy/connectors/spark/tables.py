@@ -100,7 +100,7 @@ def publish_once(tables: list[list[str]], token: int) -> None:
 
 
 def unpublish_own(tables: list[list[str]], token: int) -> None:
-    """Remove the staged and published output of an abandoned dispatch, but not that of other dispatches."""
+    """Remove the staged and published output of an abandoned dispatch, but not the output of other dispatches."""
     for staged, published in tables:
         if is_url(staged):
             unpublish([[staged, published]])

@@ -23,7 +23,7 @@ GATHERED_BYTES = 8 << 20
 
 
 class SparkUnits(StagedRows):
-    """The columns have the types of the sink's schema, so that a file does not depend on its first rows."""
+    """Stages Parquet files whose columns have the types of the sink's schema, whatever the first rows contain."""
 
     for_spark = True
 

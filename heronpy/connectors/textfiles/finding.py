@@ -348,7 +348,7 @@ class Finder:
 
     @staticmethod
     def _is_next_life(file: Followed, entry: Entry) -> bool:
-        """Whether an entry that begins like a known file at another place is the log after a rotation.
+        """Whether an entry is the new log after a rotation; it begins like a known file at another place.
 
         A rotation by renaming moves the known inode to another name; copying and truncating leaves it in place.
         """

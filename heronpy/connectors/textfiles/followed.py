@@ -1,7 +1,7 @@
 """The files that a reader follows, and its position in each. Pure.
 
-A *file* here is a content, not a name: it stays the same file when it is renamed, or copied before its name is
-reused. Each file has a number that is never reused, so number and offset identify a line.
+A *file* is identified by its content, not by its name: it stays the same file when it is renamed, or copied before
+its name is reused. Each file has a number that is never reused, so number and offset identify a line.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Followed(Struct, eq=False):
 
     @property
     def is_readable(self) -> bool:
-        """Whether its next lines may be read."""
+        """Whether the next lines of the file may be read."""
         return not self.held and not self.stuck
 
 
@@ -91,7 +91,7 @@ class Table:
         return self._by_inode.get((device, inode))
 
     def origins(self, path: str, first: str) -> list[Followed]:
-        """Return the files with this first line of which the file at `path` may be a copy, judged by its name."""
+        """Return the files with this first line whose name suggests that the file at `path` is their copy."""
         return [file for stem in stems_of_origins(path) for file in self._alike.get((first, stem), ())]
 
     def rename(self, file: Followed, path: str) -> None:

@@ -46,7 +46,7 @@ class FollowedBlock(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """The block that was returned last, and the position in its file once the whole block is done."""
+    """The most recently returned block, and the position in its file once the whole block is done."""
 
     file: Followed
     block: FollowedBlock
@@ -181,7 +181,7 @@ class Follower:
         return found
 
     def keep(self, done: int, state: MutableMapping[tuple[str, int], Any], header_lines: int) -> None:
-        """Put the known files into a state, by first line; only `done` lines of the last block count as read."""
+        """Put the known files into a state, by first line; of the last block, the first `done` lines count as read."""
         reading, position = None, 0
         if self._reading is not None:
             reading, block, fingerprint = self._reading

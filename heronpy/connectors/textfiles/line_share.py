@@ -150,7 +150,7 @@ class LineShare:
         return self._given
 
     def bytes_left(self) -> int:
-        """Return the number of unread bytes of its lanes, for the file sizes at the first call."""
+        """Return the number of unread bytes of this reader's lanes, for the file sizes at the first call."""
         if self._left is None:
             self._left = sum(map(self._bytes_left_of, self._files))
         return self._left
@@ -262,7 +262,7 @@ class LineShare:
 
 
 def read_lanes(path: str, block_bytes: int) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return the positions of a file that was read to its end."""
+    """Return the positions of the lanes of a file that was read to its end."""
     return {(path, lane): (_END, block_bytes) for lane in range(LANES)}
 
 
