@@ -1,4 +1,4 @@
-"""How settings are declared, and the settings of engines, work units and batch runs. `setting_types` has the others."""
+"""The declaration of settings, and the settings of engines, work units and batch runs; see also `setting_types`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def setting(
     choices: tuple[str, ...] = (),
     absolute: bool = False,
 ) -> Any:
-    """Declare a field of a room with documentation and range (never negative). `absolute` means an absolute path."""
+    """Declare a field of a room with documentation and range (never negative). `absolute`: the value is an absolute
+    path.
+    """
     return Described(default, doc, low, high, choices, absolute)
 
 
@@ -52,7 +54,7 @@ class Room(Struct, frozen=True, metaclass=RoomType):
 
 
 class EngineSettings(Room, frozen=True):
-    """The engine: the cluster that runs the containers. Without one, they run on this machine."""
+    """The engine: the cluster that runs the containers. Without an engine, containers run on this machine."""
 
     kind: str = setting(
         "",
@@ -122,7 +124,7 @@ class SlurmSettings(Room, frozen=True):
 
 
 class KubernetesSettings(Room, frozen=True):
-    """Kubernetes: where pods are created, and from which image and template."""
+    """Kubernetes: the namespace, image and template of the pods."""
 
     context: str = setting("", "Context in the kubeconfig; empty: the current context, or a pod's service account.")
     namespace: str = setting("", "Namespace; empty: the context's namespace, or the pod's own namespace.")

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Reasons why a process exits by itself."""
+    """Exit codes with which a process ends itself, by reason."""
 
     OK = 0
     FAILURE = 1

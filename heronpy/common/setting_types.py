@@ -1,9 +1,8 @@
 """Every setting of every room, in one frozen struct per room: the only place where defaults are defined. Pure.
 
-A field contains its documentation and range, so that parsing, the commented files in conf/, the
-documentation and `heron config show` all read the same source.  Invariants: every
-default is in its own range and the defaults satisfy `ORDERED`; a name ends in its unit (`_bytes`,
-`_s`, `_ms`, `_us`) if it has one.
+A field contains its documentation and range, so that parsing, the commented files in conf/, the documentation and
+`heron config show` all read the same source. Invariants: every default is in its own range, and the defaults satisfy
+`ORDERED`; the name of a field with a unit ends in this unit (`_bytes`, `_s`, `_ms`, `_us`).
 """
 
 from __future__ import annotations
@@ -241,7 +240,7 @@ class SchedulerSettings(Room, frozen=True):
 
 
 class StatemgrSettings(Room, frozen=True):
-    """The state manager: where plans and locations are kept."""
+    """The state manager: the store of plans and locations."""
 
     type: str = _setting(
         "local", "Kind of state manager: local (files below root) or zookeeper (for several machines)."
@@ -265,7 +264,7 @@ class StatemgrSettings(Room, frozen=True):
 
 
 class PackingSettings(Room, frozen=True):
-    """Packing: which task runs in which container."""
+    """Packing: the assignment of tasks to containers."""
 
     algorithm: str = _setting(
         "balanced",
@@ -341,7 +340,7 @@ class SparkSettings(Room, frozen=True):
 
 
 class CheckpointSettings(Room, frozen=True):
-    """Checkpoints of EFFECTIVELY_ONCE topologies: when they are taken, where they are stored, how they are restored."""
+    """Checkpoints of EFFECTIVELY_ONCE topologies: their intervals, their store, and their restore."""
 
     interval_s: float = _setting(
         10.0,
@@ -447,7 +446,7 @@ class MetricsSettings(Room, frozen=True):
 
 
 class TraceSettings(Room, frozen=True):
-    """Tracing: how long a sample of tuples takes, in total and by hop."""
+    """Tracing: the latency of a sample of tuples, in total and by hop."""
 
     per_s: float = _setting(
         5.0,
