@@ -36,7 +36,7 @@ def boot_s() -> float:
 
 #: The golden ratio, which spreads any number of groups evenly over an interval (Knuth, TAOCP 6.4).
 _SPREAD = 0.6180339887498949
-#: Seconds that a timer may fire early without firing again at once.
+#: Seconds that a timer may fire early without firing again immediately.
 _EARLY_S = 0.002
 #: Number of consecutive containers whose processes wake together.
 _CONTAINERS = 4

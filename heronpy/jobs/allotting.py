@@ -114,7 +114,7 @@ def _text(path: Path, value: object) -> str:
 
 
 def _more_room(why: str, view: View) -> str:
-    """What gives a job more room, if it lacks room for this reason."""
+    """Return the action that gives a job more room, if the job lacks room for this reason."""
     role = view.document.role
     is_quota = role and f"jobs of role {role} may have" in why
     return f"raise the quota of role '{role}' in {JOBS_FILE} of the cluster" if is_quota else "add slots to the pool"
@@ -240,7 +240,7 @@ class Allotting:
         whole: Collection[str] = (),
         claims: dict[str, Claim] | None = None,
     ) -> str:
-        """Return why a job does not fit beside the others of its pool, with all tasks of `whole`; "" if it does."""
+        """Return why a job with all tasks of `whole` does not fit into its pool with the other jobs; "" if it fits."""
         size = read_pool(self._state, pool)
         if size is None:
             return ""
@@ -375,8 +375,7 @@ def _program(store: Store, view: View) -> LogicalPlan:
 def check_fixed(store: Store, job: str, before: View | None, after: View) -> None:
     """Raise RequestError if a change, or a new job (without `before`), rescales a component that cannot be rescaled.
 
-    A maximum for such a component is refused as well. The scaler has seen which components these are, or their class
-    keeps a plain State.
+    A maximum for such a component is refused as well. Such components were found by the scaler, or keep a plain State.
     """
     document, ran = after.document, dict((store.running(job)[0] or Running("")).leaves)
     for one, tasks, why, seen in _fixed(store, job, after):
@@ -392,7 +391,7 @@ def check_fixed(store: Store, job: str, before: View | None, after: View) -> Non
 
 
 def _fixed(store: Store, job: str, view: View) -> Iterator[tuple[str, int, str, bool]]:
-    """Yield each component that cannot be rescaled: its tasks, the reason, and whether the scaler has seen it."""
+    """Yield each component that cannot be rescaled: name, tasks, reason, and whether the scaler has found this."""
     digest = view.document.definition
     look = None
     with suppress(NoNodeError):  # a new job

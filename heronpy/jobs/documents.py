@@ -68,7 +68,7 @@ Plain = Annotated[
 
 
 class Resources(Struct, frozen=True, forbid_unknown_fields=True):
-    """What each task of a component may use; 0 means the program's value."""
+    """The resources that each task of a component may use; 0 means the program's value."""
 
     ram: Annotated[Bytes, Meta(title="memory of each task of the component")] = 0
     cpu: Annotated[Cores, Meta(title="cores of each task of the component")] = 0.0

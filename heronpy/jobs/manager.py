@@ -112,7 +112,7 @@ class Guardian(NamedTuple):
 
 
 def guardians_of(session: Session) -> list[Guardian]:
-    """Return the guardians of all parts of the cluster's manager on this host, also of those that stand by."""
+    """Return the guardians of all parts of the cluster's manager on this host, including standbys."""
     import psutil  # imported here, because only a stop needs it
 
     found: dict[int, tuple[int, str]] = {}
@@ -294,7 +294,7 @@ class Process:
         self._woken, self._ends = threading.Event(), False
 
     def end(self) -> None:
-        """Stop beginning new steps; called by a signal handler."""
+        """Begin no new steps; called by a signal handler."""
         self._ends = True
         self._woken.set()
 

@@ -169,7 +169,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
 
 
 def remove_dead(session: Session, name: str, warn: Warn) -> None:
-    """Remove what is left of a batch topology whose processes are all dead, so that its command can be repeated.
+    """Remove the remains of a batch topology whose processes are all dead, so that its command can be repeated.
 
     A topology stays if one of its processes may still run, on an engine, on another host or here, or if another user
     has submitted it.

@@ -1,7 +1,7 @@
 """The settings and checks of a submit to a cluster with an engine, before anything is made or submitted.
 
-The rules apply because there are several hosts: processes reach each other only over TCP, and a file exists on one host
-only, unless the settings declare its folder as shared.
+The rules follow from several hosts: processes reach each other only over TCP, and a file exists on one host only,
+unless the settings declare its folder as shared.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class Kind(Enum):
-    """How the values of a metric combine."""
+    """The type of a metric, which determines how its values combine."""
 
     COUNTER = "counter"
     GAUGE = "gauge"

@@ -6,7 +6,7 @@ compatible because only the remainders of components can be chosen (see `choose_
 
 Two rules take precedence over evenness. If the limits of a container prevent an even spread, instances are dealt as in
 round robin. And a repacking that keeps the number of containers moves at most a share of the running tasks, because a
-moved task restarts, and without checkpoints all spouts wait for it. An update usually changes one component, but
+moved task restarts, and without checkpoints all spouts wait for the task. An update usually changes one component, but
 balancing a plan of another algorithm may require moving nearly all tasks.
 
 The remainders are placed as a minimum cost flow. A component of p instances over C containers puts p // C instances

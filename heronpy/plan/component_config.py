@@ -80,7 +80,7 @@ _NONES = {pickle.dumps(None, protocol) for protocol in range(pickle.HIGHEST_PROT
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Unpickles plain data, and refuses names, because a name could refer to any function."""
+    """Unpickles plain data, and refuses global names, because a name could refer to any function."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")

@@ -97,9 +97,9 @@ class LocalOrShuffle(Shuffle):
 
 
 class Fields:
-    """Sends equal values of the grouping fields always to the same task.
+    """Always sends equal values of the grouping fields to the same task.
 
-    With `key_groups`, a key goes to the task that owns its key group and so its keyed state.
+    With `key_groups`, a key goes to the task that owns the key's group, and so the key's state.
     """
 
     __slots__ = ("_count", "_owners", "_single", "indices", "tasks")

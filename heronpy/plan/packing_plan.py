@@ -59,7 +59,7 @@ def next_task_id(plan: plan_pb2.PackingPlan) -> int:
 
 
 def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology) -> list[str]:
-    """Return one sentence for each problem of a plan, by itself and compared with its topology."""
+    """Return one sentence for each problem within a plan, or between a plan and its topology."""
     found = []
     seen: dict[int, str] = {}
     containers: set[int] = set()

@@ -139,7 +139,7 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
 
 
 def is_pressing(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterable[int], size: Size) -> bool:
-    """Whether a slot is overloaded, or has no load beside a slot with several loaded shards."""
+    """Whether a slot is overloaded, or has no load while another slot has several loaded shards."""
     counts = dict.fromkeys(slots, 0)
     cpu, ram_bytes = dict.fromkeys(counts, 0.0), dict.fromkeys(counts, 0)
     for shard, slot in owners.items():

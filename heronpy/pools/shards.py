@@ -133,7 +133,7 @@ class Run(Struct, frozen=True):
         return self.spec.containers[self.container].ram_bytes
 
     def epoch(self, start: int, life: int = 0) -> int:
-        """Compute the executor's epoch for this start in this process of its slot, without asking the state manager."""
+        """Compute the executor's epoch for this start in this process of its slot, without the state manager."""
         return (self.number << LIVES_BITS | life) << STARTS_BITS | start
 
 

@@ -74,7 +74,7 @@ class Alert(Struct, frozen=True):
     text: str
     #: Whether scaling is suspended while the alert is open.
     vetoes: bool = False
-    #: Seconds for which the cause must persist before it is reported; it suspends scaling at once.
+    #: Seconds for which the cause must persist before it is reported; it suspends scaling immediately.
     waits_s: float = 0.0
     told: bool = False
     since: float = 0.0
@@ -105,7 +105,7 @@ def watched(
 
 
 def lag_text(lag_s: float) -> str:
-    """`lag 2m05s`"""
+    """Format a lag, such as `lag 2m05s`."""
     return "stands still" if lag_s >= ENDLESS_S else f"lag {format_duration(lag_s)}"
 
 

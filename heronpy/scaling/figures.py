@@ -120,7 +120,7 @@ class Goal(Struct, frozen=True):
 
 
 class Times(Struct, frozen=True):
-    """The times of decisions in seconds. A shorter day shortens all times alike, down to their minimums."""
+    """The times of decisions in seconds. A shorter day shortens all times in proportion, down to their minimums."""
 
     day_s: float = 86_400.0
     look_s: float = 60.0

@@ -128,7 +128,7 @@ def decide(state: State, look: Observation, goal: Goal, times: Times) -> Outcome
 
 
 def _by_clock(state: State, now: float, times: Times) -> State:
-    """Return the state without times after now, if the clock was set back: otherwise the scaler would wait for them."""
+    """Return the state without future times, for which the scaler would wait if the clock was set back."""
     if state.at <= now:
         return state
     plan = state.plan

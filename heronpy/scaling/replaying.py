@@ -15,7 +15,7 @@ from heronpy.views.past import Series, Timeline
 
 
 class Minute(Struct, frozen=True, omit_defaults=True):
-    """A look, the goal at that time, and the state before it; None: the state after the previous minute."""
+    """A look, the goal at that time, and the state before the look; None: the state after the previous minute."""
 
     look: Observation
     goal: Goal

@@ -26,9 +26,9 @@ from heronpy.common.errors import FatalError
 from heronpy.streamlet.context import OUTPUT_STREAM
 from heronpy.streamlet.operators import OUTPUT_FIELD
 
-#: First pause of a spout that has found no message, in milliseconds.
+#: First pause of a spout that has found no message, in seconds.
 FIRST_PAUSE_S = 0.001
-#: Key, in the state of a task, of the messages of a checkpoint in Pulsar's form.
+#: Key in a task's state for the messages of a checkpoint, as encoded by Pulsar.
 STATE_KEY = "pulsar.messages"
 
 

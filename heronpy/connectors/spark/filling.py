@@ -174,7 +174,7 @@ class Filling:
         """Make a table of the values that waited for the schema; return the tuples that do not fit."""
         if not self._values:
             return []
-        # While values wait, there are no other tuples.
+        # All tuples of the batch belong to waiting values.
         table, self.tuples, refused = self._convert(self._values, self.tuples)
         self._values = []
         self._tables.append(table)

@@ -21,39 +21,39 @@ class Followed(Struct, eq=False):
     number: int
     path: str
     device: int
-    #: Inode of the content; 0 while its place is unknown.
+    #: Inode of the content; 0 while the content's place is unknown.
     inode: int
     #: The fingerprint of the content up to the beginning of the block that is being emitted.
     fingerprint: Fingerprint
     #: Offset of the first byte of the next line; not before the cut of the fingerprint.
     position: int
-    #: Size in bytes when it was last seen.
+    #: Last seen size in bytes.
     size: int
-    #: Seconds for which it has been gone while a reader watched.
+    #: Seconds for which the file has been gone while a reader watched.
     gone_s: float = 0.0
 
     # Not in the state:
-    #: Offset up to which it was read; the last bytes may not be emitted yet.
+    #: Offset up to which the file was read; the last bytes may not be emitted yet.
     read_to: int = 0
-    #: Number of the last scan that saw it, and the number of scans since then that missed it.
+    #: Number of the last scan that saw the file, and the number of scans since then that missed the file.
     seen: int = 0
     misses: int = 0
-    #: Number of consecutive scans that found it shorter, or with other bytes.
+    #: Number of consecutive scans that found the file shorter, or with other bytes.
     short: int = 0
-    #: Whether its current name does not match the patterns, because it was renamed.
+    #: Whether the file was renamed to a name that does not match the patterns.
     outside: bool = False
-    #: Whether its inode had another name before.
+    #: Whether the inode had another name before.
     renamed: bool = False
-    #: Its former place until that place got other content; (0, 0) without a former place.
+    #: Former place of the content, until other content is found there; (0, 0) without a former place.
     left: tuple[int, int] = (0, 0)
-    #: Lower bound of its size in bytes, used while its content is unknown.
+    #: Lower bound of the size in bytes, used while the content is unknown.
     least: int = 0
-    #: The reason why it is not read now, and the reason why it will not be read before the reader restarts.
+    #: The reason why the file is not read now, and the reason why it is not read until the reader restarts.
     held: str = ""
     #: Whether bytes that were read have changed.
     mutated: bool = False
     stuck: str = ""
-    #: The size up to which it contains no further line end, and the time of that finding.
+    #: Size of the file when no further line end was found, and the time of that search.
     unfinished_at: int = -1
     unfinished_since: float = 0.0
 

@@ -89,7 +89,7 @@ class Follower:
         #: Files with unread bytes, served in turn.
         self._ready: deque[Followed] = deque()
         self._reading: _Reading | None = None
-        #: The last result of `figures`; None before the first.
+        #: The last result of `figures`; None before the first call.
         self.backlog_bytes: int | None = None
 
     @property

@@ -109,7 +109,7 @@ class LineShare:
         self._skip_header = skip_header
         self._block_bytes = block_bytes
         self._line_bytes_max = line_bytes_max
-        #: The block that was returned last; it counts as not done.
+        #: The most recently returned block, which counts as not done.
         self._given: LineBlock | None = None
         self._left: int | None = None
         self._check(owner)
