@@ -43,7 +43,6 @@ class Host(Struct, frozen=True):
 
 @cache
 def this_host() -> Host:
-    """The host of this process."""
     return Host(
         os.uname().nodename,
         _digest("/etc/machine-id"),

@@ -30,7 +30,6 @@ def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
 
 
 def _without_common_parts(one: str, other: str) -> tuple[str, str]:
-    """Remove the common leading parts of two dotted names."""
     ones, others = one.split("."), other.split(".")
     shared = next((at for at, (a, b) in enumerate(zip(ones, others, strict=False)) if a != b), None)
     if shared is None:

@@ -23,7 +23,6 @@ class Permits:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting coroutines."""
         return len(self._waiting)
 
     def offer(self, count: int) -> None:

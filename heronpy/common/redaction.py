@@ -51,7 +51,6 @@ def is_secret_name(name: str) -> bool:
 
 
 def redacted_text(text: str) -> str:
-    """Replace the secrets in a text."""
     for pattern, instead in _IN_TEXT:
         text = pattern.sub(instead, text)
     return text

@@ -145,7 +145,6 @@ def component_of(path: Path) -> str | None:
 
 
 def check_layer(layer: str) -> None:
-    """Raise ConfigError if the layer is unknown."""
     if layer not in LAYERS:
         raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, LAYERS)}; layers are {', '.join(LAYERS)}")
 

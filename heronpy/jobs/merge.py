@@ -70,7 +70,6 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def by_path(self) -> dict[Path, Entry]:
-        """Return the entries by path."""
         return {entry.path: entry for entry in self.entries}
 
 

@@ -268,7 +268,6 @@ def check_like(like: Run, stages: Sequence[Stage]) -> None:
 def _continue(
     run: Run, record: RunRecord, code: str, topology: topology_pb2.Topology, stages: tuple[Stage, ...]
 ) -> None:
-    """Prepare an unfinished run for the topology that continues it."""
     if divide(run.topology) != stages:
         raise BatchRefusedError(
             f"run {record.run} has not finished, and the stages of the program have changed since; give --fresh to"

@@ -377,7 +377,6 @@ def _wanted(names: set[str], name: str, label: str) -> bool:
 
 
 def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
-    """Return the report without its samples."""
     return control_pb2.MetricsReport(
         process=report.process,
         task_id=report.task_id,

@@ -20,8 +20,6 @@ class Kind(Enum):
 
 
 class Metric(Struct, frozen=True):
-    """One metric of heronpy."""
-
     name: str
     kind: Kind
     #: "" for plain counts.

@@ -329,7 +329,6 @@ def _remove_some(bins: Bins, component: str, surplus: int) -> None:
 
 
 def count_by_component(bins: Iterable[Bin]) -> dict[str, int]:
-    """Count the instances of each component."""
     result: dict[str, int] = {}
     for one in bins:
         for component, count in one.types.items():

@@ -45,7 +45,6 @@ class ArrowColumns(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of tuples."""
         rows: int = self.batch.num_rows
         return rows
 

@@ -61,7 +61,6 @@ def _known(state: State, look: Observation) -> dict[str, estimate.Known]:
 
 
 def _stops_scaling(state: State, times: Times) -> Alert | None:
-    """Return the open alert that suspends scaling, if there is one."""
     return next((one for one in state.alerts.values() if one.vetoes and state.at - one.seen < times.clear_s), None)
 
 

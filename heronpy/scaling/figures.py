@@ -98,7 +98,6 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     @property
     def by_name(self) -> dict[str, Figures]:
-        """The components by their names."""
         return {one.name: one for one in self.components}
 
 

@@ -138,7 +138,6 @@ class History:
         return Span(minutes, mean or 0.0, most or 0.0, keys)
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
     @contextlib.contextmanager

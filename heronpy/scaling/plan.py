@@ -112,8 +112,6 @@ class State(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """The result of a look."""
-
     state: State
     decisions: tuple[Decision, ...] = ()
     #: Values for layer scaler: `parallelism`, `resources` and `concurrency` by component.
@@ -305,7 +303,6 @@ class _Round:
         return past.ahead if patterns.is_usual(past) else None
 
     def _correct(self, asked: dict[str, float]) -> None:
-        """Correct estimates that were disproved."""
         for name, shrunk in list(self.shrunk.items()):
             one = self.parts.get(name)
             if one is None or self.now - shrunk.at >= self.times.shrink_s:

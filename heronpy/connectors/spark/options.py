@@ -83,7 +83,6 @@ class SinkOptions(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> SinkOptions:
-        """Return the options in a component's configuration."""
         aggregate, settings = config.get(AGGREGATE_KEY), config.get("spark.sink.settings")
         if not isinstance(aggregate, str) or not isinstance(settings, str):
             raise ConfigError("this component is a SparkSink without options; create it with SparkSink.spec(...)")

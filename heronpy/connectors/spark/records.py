@@ -62,8 +62,6 @@ RUNS_KEPT = 8
 
 
 class Fate(Enum):
-    """The fate of a batch."""
-
     PUBLISHED = "published"
     FAILED = "failed"
     WITHDRAWN = "withdrawn"
@@ -81,8 +79,6 @@ class Decision(Struct, frozen=True):
 
 
 class GatewayPlace(Struct, frozen=True):
-    """The address of a gateway."""
-
     epoch: int
     endpoint: str
 
@@ -284,7 +280,6 @@ class SinkFolder:
         return len(data)
 
     def rows(self, stem: str) -> pa.Table:
-        """Return the rows of a batch."""
         import pyarrow as pa
 
         data = self.objects.get(self.key("rows", f"{stem}.arrow"))

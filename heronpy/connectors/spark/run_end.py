@@ -44,8 +44,6 @@ class DispatchFailedError(HeronError):
 
 
 class SinkRows(Struct, frozen=True):
-    """The rows of one sink."""
-
     options: SinkOptions
     #: The Parquet files, in the order of the input.
     files: Sequence[Path]

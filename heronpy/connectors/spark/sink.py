@@ -368,7 +368,6 @@ class SparkSink(TwoPhaseSink):
         return table, batch.tuples
 
     def _wait_below(self, limit: int) -> None:
-        """Wait until fewer than `limit` batches lack an outcome."""
         last_outcome = time.monotonic()
         while len(self._uncommitted) >= limit:
             settled = self._settle(self._link.finished(wait_s=0.1))

@@ -151,7 +151,6 @@ def stage_object(staged: str, data: memoryview | bytes) -> None:
 
 
 def table_objects(table: Url) -> Objects:
-    """Return the objects of a table."""
     from heronpy.storage.objects.opening import open_objects  # only tables in object stores need it
 
     return open_objects(table, PATIENCE_S)

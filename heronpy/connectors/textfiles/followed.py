@@ -83,7 +83,6 @@ class Table:
         return iter(list(self._files.values()))
 
     def get(self, number: int) -> Followed | None:
-        """Return the file with a number."""
         return self._files.get(number)
 
     def at(self, device: int, inode: int) -> Followed | None:
@@ -95,14 +94,12 @@ class Table:
         return [file for stem in stems_of_origins(path) for file in self._alike.get((first, stem), ())]
 
     def rename(self, file: Followed, path: str) -> None:
-        """Record the file's new path."""
         if file.path != path:
             self._forget_name(file)
             file.path = path
             self._keep_name(file)
 
     def add(self, path: str, device: int, inode: int, fingerprint: Fingerprint, position: int, size: int) -> Followed:
-        """Add a new file."""
         file = Followed(self._next, path, device, inode, fingerprint, position, size)
         self._next += 1
         self._put(file)
@@ -124,7 +121,6 @@ class Table:
         file.inode = 0
 
     def drop(self, file: Followed) -> None:
-        """Forget a file."""
         self.detach(file)
         del self._files[file.number]
         self._forget_name(file)

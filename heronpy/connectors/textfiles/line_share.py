@@ -213,7 +213,6 @@ class LineShare:
         return self._decoder.line(path, offset, data)
 
     def close(self) -> None:
-        """Close the open file."""
         self._blocks = iter(())
 
     def _read(self, file: BinaryIO, path: str, begin: int) -> tuple[int, bytes] | None:

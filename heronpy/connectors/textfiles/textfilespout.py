@@ -241,7 +241,6 @@ class TextFileSpout(Spout, StatefulComponent):
         )
 
     def _follow(self, owner: str) -> Follower:
-        """Create a follower that continues from the positions of the checkpoint."""
         given = self._options
         follower = Follower(
             [parse(path) for path in given.paths],
