@@ -1,4 +1,4 @@
-"""The output of a sink in a batch run: rows are staged per attempt, and published completely and once at the end.
+"""The output of a sink in a batch run: attempts stage rows, and the end of the run publishes all rows once.
 
 A sink class that supports this defines `unit_output(component, config)`, a class method that returns a `UnitOutput`.
 """
@@ -31,7 +31,7 @@ def prefix_of(component: str) -> str:
 
 
 class SinkWriter(ABC):
-    """Writes the rows of an attempt for a sink."""
+    """Writes a sink's rows of one attempt."""
 
     @abstractmethod
     def batch(self, batch: Batch) -> dict[int, str]:
@@ -96,7 +96,7 @@ def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> Sta
 
 
 class StageFile:
-    """The file of a sink in a stage, opened by its first row."""
+    """The file of a sink in a stage, which the first row opens."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

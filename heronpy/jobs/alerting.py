@@ -1,4 +1,4 @@
-"""Alerts of jobs, one for each cause until the cause is gone, and the command that receives the alerts."""
+"""Alerts of jobs, one for each cause that exists, and the command that receives the alerts."""
 
 from __future__ import annotations
 

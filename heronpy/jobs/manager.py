@@ -1,8 +1,8 @@
 """The manager of a cluster's jobs: it calls the syncer of each job, in rounds and after a change of the job.
 
-It has two processes: the syncer, and the scaler, which the syncer starts when a job needs it. If there are
-several of one kind, the owner of the ephemeral node is active and the others stand by. Topologies do not need the
-manager to keep running. Unfinished work is in the state manager, so another process continues it.
+A manager has two processes: the syncer, and the scaler, which the syncer starts when a job needs scaling. If there are
+several processes of one kind, the owner of the ephemeral node is active and the others stand by. Topologies run without
+the manager, too. Plans are in the state manager, so another process can continue them.
 """
 
 from __future__ import annotations

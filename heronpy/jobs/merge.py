@@ -197,7 +197,7 @@ def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
 
 
 def ends_of(layers: Mapping[str, Layer], now: float) -> dict[float, list[str]]:
-    """Return the next times at which entries end, at most ENDS_MAX, with their names."""
+    """Return the next ENDS_MAX times at which entries end, with the names of the entries."""
     ends: dict[float, list[str]] = {}
     for layer in layers.values():
         for entry in layer.entries:

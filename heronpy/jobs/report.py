@@ -90,7 +90,7 @@ def row(store: Store, name: str) -> dict[str, Any]:
 
 
 def shown(store: Store, job: str) -> dict[str, Any]:
-    """Return everything that is known about a job."""
+    """Return the full description of a job."""
     view, log = store.get(job), store.log(job)
     running = store.running(job)[0] or Running("")
     desired, _ = desired_of(store, job, running)

@@ -65,7 +65,7 @@ PLAIN: Final = "plain"
 
 
 class Definition(Struct, frozen=True):
-    """A deployed program; its digest is its name."""
+    """A deployed program, named by its digest."""
 
     topology: bytes
     """The encoded proto Topology, without an id."""

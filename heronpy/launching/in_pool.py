@@ -1,4 +1,4 @@
-"""A topology in the slots of a pool, and a pool itself: their settings, their checks, and their start."""
+"""Settings, checks and start of a pool, and of a topology in the slots of a pool."""
 
 from __future__ import annotations
 

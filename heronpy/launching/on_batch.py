@@ -53,7 +53,7 @@ from heronpy.storage.stores import store_roots
 
 
 class Flags(Struct, frozen=True):
-    """The flags of a submit about modes."""
+    """The flags of `heron submit` that concern the mode and the run."""
 
     mode: str
     like: str = ""
@@ -212,7 +212,7 @@ def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool)
 
 
 def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resolved:
-    """Return the settings of a valid topology, as for a stream."""
+    """Return the settings of a topology that has passed the checks of a stream."""
     add_our_names(topology)
     validate(LogicalPlan.from_topology(topology))
     configs = {name: config_of(part) for name, part in components_of(topology).items()}

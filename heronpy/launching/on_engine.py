@@ -140,7 +140,10 @@ def store_problems(resolved: Resolved) -> Iterator[str]:
 def _replica_problems(resolved: Resolved) -> Iterator[str]:
     replica = replica_of(settings_for(resolved, CheckpointSettings))
     if replica is not None and not isinstance(replica, Url) and not is_shared(replica, shared_folders(resolved)):
-        yield f"heron.checkpoint.replica is {replica}, a folder of this host; set it to a URL or below engine.shared"
+        yield (
+            f"heron.checkpoint.replica is {replica}, a folder of this host; set it to a URL or to a folder below"
+            " heron.engine.shared"
+        )
 
 
 def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[str]:

@@ -81,7 +81,7 @@ class _Steps:
             del self.values[:first]
 
     def raise_by(self, total: float) -> None:
-        """Add a total to all past values, so that it does not count as growth."""
+        """Add a total to all past values, so that the total does not count as growth."""
         self.base += total
         self.origin += total
         self.values = array("d", (value + total for value in self.values))

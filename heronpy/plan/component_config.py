@@ -105,7 +105,7 @@ def auto_typed(text: str) -> str | int | float | bool:
 def config_of(message: Configured, *, load: bool = False) -> ConfigMap:
     """Return the typed configuration of a Topology, Spout, Bolt, Component or Config message.
 
-    Serialized values are `SerializedValue`s; with `load`, values that Python serialized are loaded.
+    Serialized values are `SerializedValue`s; with `load`, values serialized by Python are loaded.
     """
     result: ConfigMap = {}
     for pair in _config_message(message).kvs:

@@ -171,7 +171,7 @@ def is_uneven(counts: Mapping[int, int]) -> bool:
 
 
 def level_counts(counts: Mapping[int, int], empty: Mapping[int, list[int]]) -> dict[int, int]:
-    """Move shards without a load to slots that have less than half of their fair number, up to that number."""
+    """If the slots are uneven, return moves of shards without a load to the slots with the fewest shards."""
     if not is_uneven(counts):
         return {}
     mean = sum(counts.values()) / len(counts)
