@@ -93,7 +93,7 @@ class EngineSettings(Room, frozen=True):
     permit_s: float = setting(
         600.0, "Time for which a scheduler grants leases while it cannot reach the state manager.", low=1
     )
-    leave_s: float = setting(60.0, "Notice that a container gets before it has to end.", low=1)
+    leave_s: float = setting(60.0, "Advance notice that a container gets before it has to end.", low=1)
     start_s: float = setting(120.0, "Maximum time from a container's start on its host to its first message.", low=1)
     poll_s: float = setting(2.0, "Interval at which the engine is asked for its list of containers.", low=0.2)
     avoid_s: float = setting(600.0, "Time for which no container starts on a lost host.")
@@ -187,7 +187,8 @@ class IngestSettings(Room, frozen=True):
     tries_max: int = setting(3, "Attempts at a unit before its bad bytes are located and cut out.", low=1, high=100)
     bad_max: int = setting(
         100,
-        "Maximum number of bad ranges in one unit. A unit with more fails, because the bytes are hardly the cause.",
+        "Maximum number of bad ranges in one unit. A unit with more bad ranges fails, because the bytes are probably"
+        " not the cause.",
         low=1,
     )
     line_bytes_max: int = setting(32 * MB, "Maximum length of a line; a longer line counts as bad.", low=1024)

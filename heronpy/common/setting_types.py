@@ -111,7 +111,7 @@ class InstanceSettings(Room, frozen=True):
         " long while the spout emits fewer than four tuples at a time, unless linger_max_us is 0.",
     )
     spout_idle_max_ms: float = _setting(
-        500.0, "Longest pause of a spout with nothing to emit; reached when it was idle for 50 times this pause."
+        500.0, "Longest pause of a spout with nothing to emit; reached after an idle time of 50 such pauses."
     )
     heartbeat_interval_s: float = _setting(1.0, "Interval at which the instance reports its progress.", low=0.01)
     hang_timeout_s: float = _setting(
@@ -201,7 +201,7 @@ class ExecutorSettings(Room, frozen=True):
         " The pauses between restarts double up to restart_backoff_max_s. With 0, or with a number for user_exception"
         " in restart_budgets, exceptions count against the budget instead.",
     )
-    stop_grace_s: float = _setting(2.0, "Time that a process has to stop before it is killed.")
+    stop_grace_s: float = _setting(2.0, "Time for a process to stop before it is killed.")
     control_groups: bool = _setting(
         True,
         "On one machine, use Linux control groups to limit each container to the CPU and memory that the topology asks"
@@ -236,7 +236,7 @@ class SchedulerSettings(Room, frozen=True):
     container_restart_window_s: float = _setting(
         300.0, "Length of the window in which container restarts are counted.", low=1
     )
-    kill_grace_s: float = _setting(3.0, "Time that a container has to stop before it is killed.")
+    kill_grace_s: float = _setting(3.0, "Time for a container to stop before it is killed.")
 
 
 class StatemgrSettings(Room, frozen=True):
@@ -418,8 +418,9 @@ class CheckpointSettings(Room, frozen=True):
     )
     restore_budget: int = _setting(
         20,
-        "Number of restores after which the topology counts as failed. Only restores that lost frames caused, not the"
-        " end of a process, count: those within restore_window_s without a complete checkpoint in between.",
+        "Number of restores after which the topology counts as failed: restores because of lost frames, within"
+        " restore_window_s and without a complete checkpoint in between. Restores after the end of a process do not"
+        " count.",
     )
     restore_window_s: float = _setting(300.0, "Restores older than this no longer count.", low=1)
 
