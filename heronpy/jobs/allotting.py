@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -338,14 +337,22 @@ def jobs_of(store: Store, pool: str) -> list[str]:
     return found
 
 
-def check_maximum(job: str, before: View | None, after: View, own: Mapping[str, int] = MappingProxyType({})) -> None:
+def check_maximum(
+    job: str,
+    before: View | None,
+    after: View,
+    own: Mapping[str, int] | None = None,
+    had: Mapping[str, int] | None = None,
+) -> None:
     """Raise RequestError if a change gives a component more tasks than its maximum, or a minimum without a maximum.
 
-    `own` has the tasks of the program's components.
+    `own` has the tasks of the program's components. `had` has those of the program before the change, if it differs.
     """
+    own = own or {}
+    had = own if had is None else had
 
-    def counts(view: View, one: str) -> tuple[int, int | None]:
-        return view.document.parallelism.get(one, own.get(one, 0)), view.document.scale.max.get(one)
+    def counts(view: View, one: str, tasks: Mapping[str, int]) -> tuple[int, int | None]:
+        return view.document.parallelism.get(one, tasks.get(one, 0)), view.document.scale.max.get(one)
 
     for one, least in after.document.scale.min.items():
         if one not in after.document.scale.max and (before is None or before.document.scale.min.get(one) != least):
@@ -354,18 +361,19 @@ def check_maximum(job: str, before: View | None, after: View, own: Mapping[str, 
                 f" scale.max.{one} too"
             )
     for one in after.document.scale.max:
-        count, most = counts(after, one)
-        is_own = one not in after.document.parallelism
-        if most is not None and count > most and is_own and (before is None or counts(before, one) != (count, most)):
+        count, most = counts(after, one, own)
+        is_kept = before is not None and counts(before, one, had) == (count, most)
+        if most is None or count <= most or is_kept:
+            continue
+        if one not in after.document.parallelism:
             raise RequestError(
                 f"job '{job}' would have scale.max.{one}={most}, but the program has {counted(count, 'task')} of {one};"
                 f" set at least scale.max.{one}={count}, or parallelism.{one}={most} too"
             )
-        if most is not None and count > most and (before is None or counts(before, one) != (count, most)):
-            raise RequestError(
-                f"job '{job}' would have parallelism.{one}={count}, but scale.max.{one} is {most}; set at most {most}"
-                f" tasks, or scale.max.{one} too"
-            )
+        raise RequestError(
+            f"job '{job}' would have parallelism.{one}={count}, but scale.max.{one} is {most}; set at most {most}"
+            f" tasks, or scale.max.{one} too"
+        )
 
 
 def _program(store: Store, view: View) -> LogicalPlan:
@@ -419,9 +427,13 @@ def allotting_of(session: Session, store: Store) -> Allotting:
 def store_of(session: Session) -> Store:
     """Return the store for changes by people: a change raises RequestError if the job's pool has no room for it."""
 
+    def program_tasks(view: View) -> dict[str, int]:
+        return {one.name: one.parallelism for one in _program(store, view).definitions}
+
     def check(job: str, before: View | None, after: View) -> None:
-        own = {one.name: one.parallelism for one in _program(store, after).definitions}
-        check_maximum(job, before, after, own)
+        old = before.document.definition if before is not None else ""
+        had = program_tasks(before) if before is not None and old != after.document.definition else None
+        check_maximum(job, before, after, program_tasks(after), had)
         check_fixed(store, job, before, after)
         if after.document.place.pool:
             allotting_of(session, store).check_change(job, before, after)

@@ -304,11 +304,12 @@ class TopologyDriver:
         session, planned, kept = self.prepared(job, dict(step.leaves), "")
         if planned.pool:
             in_pool.check(session, planned, submission.requests(planned))
-        importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
+        submitted = submission.submitted_of(session, planned, submission.kept_here(kept))
         record, restore = session.record(job), str(dict(step.leaves).get(("restore",), LATEST))
-        if record is None:
+        if record is None:  # nothing is stopped for it, and its tasks report what they cannot import
             _chosen(planned, restore)
         else:  # it is stopped with a savepoint
+            importing.check(submitted, planned.topology)
             _chosen(planned, restore, record.topology_id, _counts(session.packing_plan(job)))
 
     def _start(self, job: str, step: plans.Start) -> None:
