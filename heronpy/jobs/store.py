@@ -37,7 +37,7 @@ from heronpy.jobs.merge import Change, Found, Layer, Stamp
 from heronpy.jobs.syncer import Running, released
 from heronpy.proto import components_of, topology_pb2
 from heronpy.scaling.figures import Observation
-from heronpy.scaling.plan import State
+from heronpy.scaling.state import State
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 

@@ -8,7 +8,7 @@ from heronpy.common.units import format_duration
 from heronpy.scaling import estimate, patterns
 from heronpy.scaling.decisions import Alert
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
-from heronpy.scaling.plan import State
+from heronpy.scaling.state import State
 
 
 class Evidence(Struct, frozen=True):

@@ -10,7 +10,8 @@ from msgspec import Struct
 from heronpy.scaling.decisions import Decision
 from heronpy.scaling.estimate import ENDLESS_S, Known, asked_for, shown_lag
 from heronpy.scaling.figures import Goal, Observation, Times
-from heronpy.scaling.plan import State, decide
+from heronpy.scaling.plan import decide
+from heronpy.scaling.state import State
 from heronpy.views.past import Series, Timeline
 
 

@@ -43,7 +43,7 @@ from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.scaling.capacity import Amount
 from heronpy.scaling.figures import Figures, Observation
-from heronpy.scaling.plan import State
+from heronpy.scaling.state import State
 from heronpy.statemgr import paths
 from tests.jobs.job_worlds import Clock, definition_of, make_job
 from tests.jobs.test_job_syncer import World

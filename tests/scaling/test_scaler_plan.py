@@ -16,10 +16,11 @@ from heronpy.scaling.estimate import Known, Line, shown_lag
 from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.patterns import lowered
-from heronpy.scaling.plan import Outcome, State, decide, withdrawn
+from heronpy.scaling.plan import Outcome, decide
 from heronpy.scaling.reading import observation_of
 from heronpy.scaling.replaying import Minute, timeline_of
 from heronpy.scaling.slo import Attainment, observed
+from heronpy.scaling.state import State, withdrawn
 from heronpy.views.findings import Finding, Verdict
 from tests.support.views import component_load, load_answer
 
@@ -228,7 +229,7 @@ def test_a_lag_is_no_longer_than_since_there_was_none() -> None:
     assert lag_text(shown_lag(job.newest, job.state.kept_up_at) or 0.0) == "stands still"
     other = Job(busy=0.5, processed=0.0)
     other.looks(8, backlog=1e6)
-    assert other.of(Alerted)[0].text == "Day stands still while tuples wait, but no component is full"
+    assert other.of(Alerted)[0].text == "Day makes no progress while tuples wait, but no component is full"
 
 
 def test_the_lag_of_a_chart_is_that_of_the_command() -> None:
