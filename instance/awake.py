@@ -81,5 +81,5 @@ class Sleeps:
         self._before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
     def any(self) -> bool:
-        """Whether the thread has waited for anything since `forget`; waiting for a core does not count."""
+        """Return whether the thread has waited for anything since `forget`; waiting for a core does not count."""
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw != self._before

@@ -302,7 +302,7 @@ class Checkpoints:
 
     @property
     def urgent(self) -> bool:
-        """Whether an unaligned cut waits, so that code that waits for room in the out-queue may finish its tuple."""
+        """True if an unaligned cut waits, so that code that waits for room in the out-queue may finish its tuple."""
         return self.pending and (
             (self.due is not None and self.due.unaligned)
             or any(isinstance(note, control_pb2.TriggerCheckpoint) and note.unaligned for note in self._notes)

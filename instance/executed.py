@@ -269,7 +269,7 @@ class Executed:
         self._times = ExecuteTimes()
 
     def singly(self, source: str) -> bool:
-        """Whether to time each call for tuples of this source, "component/stream"."""
+        """Return whether to time each call for tuples of this source, "component/stream"."""
         return self._times.singly(source)
 
     def chunk(

@@ -434,7 +434,7 @@ class Recorder:
         self.bytes = 0
 
     def wants(self, source: int) -> bool:
-        """Whether the barrier of this source is still missing."""
+        """Return whether the barrier of this source is still missing."""
         return source in self.open
 
     def data(self, frame: bytes, tuples: int) -> None:

@@ -107,7 +107,7 @@ class Linger:
         self.due = max(self.due, now - (BURST - 1) * self._longest_s) + self._longest_s
 
     def over(self, now: float, slept: Callable[[], bool]) -> bool:
-        """Whether a busy task must send now; `slept`: whether it has slept since its last send."""
+        """Return whether a busy task must send now; `slept`: whether it has slept since its last send."""
         return now >= self.due and (now >= self.latest or slept())
 
     @property
@@ -172,5 +172,5 @@ class AckLinger:
 
     @property
     def _is_rare(self) -> bool:
-        """Whether acks are sent without waiting for others: tuples arrive rarely, or few may be pending."""
+        """True if acks are sent without waiting for others: tuples arrive rarely, or few may be pending."""
         return self.room <= FEW or self._pause_s >= self._silence_s

@@ -185,7 +185,7 @@ class DataLink:
         self.outbox = kept
 
     def blocked(self) -> bool:
-        """Whether nothing more can be sent now."""
+        """Return whether nothing more can be sent now."""
         return self.sent_bytes >= self.granted_out or bool(self.outbox)
 
     def out_tuples(self) -> int:
@@ -263,7 +263,7 @@ class DataLink:
             self.grant()
 
     def unreported(self) -> bool:
-        """Whether the stream manager does not know the latest consumption."""
+        """Return whether the stream manager does not know the latest consumption."""
         return self.consumed_bytes != self._reported_bytes
 
     def grant(self) -> None:

@@ -256,7 +256,7 @@ class TaskMetrics:
 
     @property
     def moved(self) -> bool:
-        """Whether the figures of the last two reports differ, apart from figures that always change."""
+        """True if the figures of the last two reports differ, apart from figures that always change."""
         return self._samples.moved
 
     def fill(self, report: control_pb2.MetricsReport) -> None:

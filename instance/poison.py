@@ -317,7 +317,7 @@ class PoisonGuard:
                 self._letters.bury(tup, text, 1)
 
     def _comes_again(self, tup: HeronTuple) -> bool:
-        """Whether the next process gets the tuple again: by a rewind, or from the spout of its tree."""
+        """Return whether the next process gets the tuple again: by a rewind, or from the spout of its tree."""
         return self._mode == "EFFECTIVELY_ONCE" or (self._mode == "ATLEAST_ONCE" and bool(tup.roots))
 
     def _failed(self, tup: HeronTuple, why: str, deadly: bool, raised: bool = False) -> bool:

@@ -155,11 +155,11 @@ class Charges:
         return None if self._lapsed(charge, now) else charge
 
     def open(self, now: float) -> bool:
-        """Whether a charge is in force."""
+        """Return whether a charge is in force."""
         return any(charge.tries and not self._lapsed(charge, now) for charge in self.by_key.values())
 
     def deadly(self, now: float) -> bool:
-        """Whether tuples must be checked before they are processed, because one may end the process."""
+        """Return whether tuples must be checked before they are processed, because one may end the process."""
         return any(charge.deadly and not self._lapsed(charge, now) for charge in self.by_key.values())
 
     @staticmethod

@@ -94,7 +94,7 @@ class Readiness:
         self.since = now
 
     def ask(self, now: float) -> bool:
-        """Whether the bolt is ready, checked at intervals; raise the bolt's exception, or ReadyTimeoutError."""
+        """Return whether the bolt is ready, checked at intervals; raise the bolt's exception, or ReadyTimeoutError."""
         if now < self._next:
             return False
         self._next = now + ASK_S

@@ -515,7 +515,7 @@ class SpoutTask(Task):
         return calls, False
 
     def _is_behind(self, now: float) -> bool:
-        """Whether a requested call is late, because the spout was called late to send more tuples together."""
+        """Return whether a requested call is late, because the spout was called late to send more tuples together."""
         return self._slack_s > 0 and 0 < self._call_at <= now
 
     def _rest(self, now: float) -> None:

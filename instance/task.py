@@ -228,7 +228,7 @@ class Task:
 
     @property
     def starting(self) -> bool:
-        """Whether the loop has not begun."""
+        """True if the loop has not begun."""
         return self.standing.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RESTORED)
 
     def bind_emit(self) -> None:
@@ -312,7 +312,7 @@ class Task:
         raise StopRequested
 
     def _cut_is_urgent(self) -> bool:
-        """Whether an unaligned checkpoint must not wait for room: its barriers are behind the stuck frames."""
+        """Return whether an unaligned checkpoint must not wait for room: its barriers are behind the stuck frames."""
         checkpoints = self.checkpoints
         if checkpoints is None or not checkpoints.urgent:
             return False

@@ -28,9 +28,9 @@ class Doing(NamedTuple):
     work: float
     """Share of the time that counts as busy, from 0 to 1."""
     blocked: bool
-    """Whether the remaining time is blocked; else it is idle."""
+    """Return whether the remaining time is blocked; else it is idle."""
     at_limit: bool = False
-    """Whether blocked time is waiting for acks at topology.max.spout.pending."""
+    """Return whether blocked time is waiting for acks at topology.max.spout.pending."""
 
 
 WORKING, BLOCKED, IDLE = Doing(1.0, False), Doing(0.0, True), Doing(0.0, False)
@@ -122,7 +122,7 @@ class ExecuteTimes:
         self._usual: dict[str, float] = {}
 
     def singly(self, source: str) -> bool:
-        """Whether to time each of the next calls for tuples of this source."""
+        """Return whether to time each of the next calls for tuples of this source."""
         return self._usual.get(source, 0.0) > SINGLY_NS
 
     def samples(self, source: str, count: int, took_ns: float, stamps: Sequence[int] = ()) -> list[Sample]:

@@ -46,7 +46,7 @@ class Admission:
         self.refused = 0
 
     def by_plan(self, message: control_pb2.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
-        """Whether the plan has this task here. Raises InvalidRpcError if the sender cannot be such a task."""
+        """Return whether the plan has this task here. Raises InvalidRpcError if the sender cannot be such a task."""
         task, component = message.task_id, message.component
         if not task or message.instance_id != instance_id(self._container, component, task):
             self._refuse(f"{message.instance_id or f'task {task}'} is not a task of container {self._container}")

@@ -29,7 +29,7 @@ class Attempts:
         self._of = {i.task_id: attempts[i.component] for i in plan.instances if i.component in attempts}
 
     def is_stale(self, task: int, attempt: int) -> bool:
-        """Whether a frame for a task belongs to an earlier attempt."""
+        """Return whether a frame for a task belongs to an earlier attempt."""
         return 0 < attempt < self._of.get(task, 0)
 
     def give_up(self, task: int, attempt: int, tuples: int, reason: str) -> None:

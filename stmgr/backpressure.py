@@ -79,17 +79,17 @@ class Remote(Struct):
 
     @property
     def holds(self) -> bool:
-        """Whether it holds back senders, at least by credit."""
+        """True if it holds back senders, at least by credit."""
         return not self.culprits or any(not (one.avoided or one.drops) for one in self.culprits)
 
     @property
     def clamps(self) -> bool:
-        """Whether it stops the spouts."""
+        """True if it stops the spouts."""
         return not self.culprits or any(culprit.clamps for culprit in self.culprits)
 
 
 def clamps(episode: Episode) -> bool:
-    """Whether spouts are stopped for this announcement."""
+    """Return whether spouts are stopped for this announcement."""
     return episode.over and not episode.avoided
 
 
@@ -194,7 +194,7 @@ class Backpressure:
         return here.union(*({culprit.task_id for culprit in remote.culprits} for remote in self.remote.values()))
 
     def _can_avoid(self, episode: Episode) -> bool:
-        """Whether senders can use another task of the component; False if memory is at stake."""
+        """Return whether senders can use another task of the component; False if memory is at stake."""
         alike = self.alike.get(episode.task)
         return alike is not None and episode.queued_bytes <= 2 * self.high and not alike <= self.full()
 

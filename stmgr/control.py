@@ -243,7 +243,7 @@ class Control:
         self._waiting[message.task_id] = event
 
     def awaits_plan(self, message: control_pb2.RegisterInstance) -> bool:
-        """Whether a task repeats a registration that was accepted and will be answered once there is a plan."""
+        """Return whether a task repeats a registration that was accepted and will be answered once there is a plan."""
         known = self._waiting.get(message.task_id)
         return known is not None and known.message == message
 

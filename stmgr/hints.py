@@ -56,7 +56,7 @@ class Hints:
         return min(self._high, QUEUE_START_BYTES), min(self._low, QUEUE_START_BYTES // 2)
 
     def is_avoided(self, task: int) -> bool:
-        """Whether senders to a full task can use other tasks."""
+        """Return whether senders to a full task can use other tasks."""
         alike = self._backpressure.alike.get(task)
         return alike is not None and not alike <= self._backpressure.full()
 

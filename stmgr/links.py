@@ -129,7 +129,7 @@ class Source:
             self.window = min(self.window_max, self.window + min(sent, self.window) // 4)
 
     def unreported(self) -> bool:
-        """Whether the sender lacks the latest totals."""
+        """Return whether the sender lacks the latest totals."""
         return self.absorbed_bytes != self.reported_bytes or self.settled_tuples != self.settled_reported
 
     def grant(self) -> None:
@@ -295,7 +295,7 @@ class Link:
             self.queued_tuples += waiting.tuples
 
     def _can_send(self) -> bool:
-        """Whether credit is left. One frame may exceed it, so that a frame larger than the window passes."""
+        """Return whether credit is left. One frame may exceed it, so that a frame larger than the window passes."""
         return self.open and self.sent_bytes < self.granted_bytes and self.sent_tuples < self.granted_tuples
 
     def send_control(self, data: bytes) -> bool:
@@ -431,12 +431,12 @@ class Link:
 
     @property
     def is_full(self) -> bool:
-        """Whether more bytes wait than the mark allows; one frame always fits."""
+        """True if more bytes wait than the mark allows; one frame always fits."""
         return self.queued_bytes > self.high and (len(self.queue) > 1 or bool(self.held))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits, neither data frames nor control frames."""
+        """True if nothing waits, neither data frames nor control frames."""
         return not self.queue and not self.held and not self._kept
 
     def waiting(self) -> list[Waiting]:

@@ -470,7 +470,7 @@ class Switch:
         return peer
 
     def is_peer(self, identity: bytes) -> bool:
-        """Whether this is the identity of a stream manager of the plan."""
+        """Return whether this is the identity of a stream manager of the plan."""
         match = _PEER.fullmatch(identity)
         return match is not None and self.peer_epochs.get(match[1].decode()) == int(match[2])
 
@@ -543,12 +543,12 @@ class Switch:
 
     @property
     def tasks_left(self) -> bool:
-        """Whether all tasks have sent LEAVE or have no link, so that no more frames come from them."""
+        """True if all tasks have sent LEAVE or have no link, so that no more frames come from them."""
         return all(task.source is None or task.farewell is not None for task in self.tasks.values())
 
     @property
     def settled(self) -> bool:
-        """Whether all tasks have left, and the peers have received all their frames."""
+        """True if all tasks have left, and the peers have received all their frames."""
         moving = any(peer.link.in_flight() or peer.link.queued_tuples for peer in self.peers.values())
         return self.tasks_left and not moving
 

@@ -45,7 +45,7 @@ class AsyncBoltTask(BoltTask):
         return bool(self._running) or super().is_busy()
 
     def waits_for_outside(self) -> bool:
-        """Whether coroutines wait for something other than a virtual timer."""
+        """Return whether coroutines wait for something other than a virtual timer."""
         return bool(self._running) and not self.loop.has_work() and self.loop.next_timer() is None
 
     def poll(self) -> None:

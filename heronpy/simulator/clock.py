@@ -130,7 +130,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return handle
 
     def has_work(self) -> bool:
-        """Whether a turn would run a callback now."""
+        """Return whether a turn would run a callback now."""
         when = self.next_timer()
         return self._has_ready or (when is not None and when <= self.time())
 

@@ -132,5 +132,5 @@ class Outputs:
         return given.rows()
 
     def is_direct(self, stream: str) -> bool:
-        """Whether the emitter must name the receiving task."""
+        """Return whether the emitter must name the receiving task."""
         return self._streams[stream].definition.direct

@@ -33,7 +33,7 @@ class MetricsCollector:
         self._metrics[name] = metric
 
     def is_count(self, name: str) -> bool:
-        """Whether the values of several tasks can be added."""
+        """Return whether the values of several tasks can be added."""
         return "Count" in type(self._metrics[name]).__name__
 
     def values(self) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class StepScheduler:
         return None
 
     def _is_drained(self) -> bool:
-        """Whether no tuple is queued and no tracked tuple is pending."""
+        """Return whether no tuple is queued and no tracked tuple is pending."""
         world = self._world
         if any(bolt.is_busy() for bolt in world.bolts):
             return False

@@ -81,7 +81,7 @@ class Shared:
 
     @property
     def is_congested(self) -> bool:
-        """Whether spouts must pause."""
+        """True if spouts must pause."""
         return self.drops is None and self.queued > QUEUED_MAX
 
     def class_of(self, message: Any) -> type[Any]:

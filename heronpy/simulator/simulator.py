@@ -189,7 +189,7 @@ class Simulator:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the input has ended and `finish` of every bolt was called."""
+        """True if the input has ended and `finish` of every bolt was called."""
         return self._scheduler.is_finished
 
     @property

@@ -127,7 +127,7 @@ class SimTask:
         self.call("a task hook", self.context.invoke_hook_cleanup)
 
     def is_runnable(self, now: float) -> bool:
-        """Whether the task has a step to take now."""
+        """Return whether the task has a step to take now."""
         raise NotImplementedError(f"{type(self).__name__} must define is_runnable")
 
     def step(self) -> None:
@@ -245,12 +245,12 @@ class SpoutTask(SimTask):
         return when if when > now else None
 
     def is_silent(self) -> bool:
-        """Whether the spout is waiting for another event."""
+        """Return whether the spout is waiting for another event."""
         is_idle = self.idles() or (self._call_at is None and self._waits_for_fd())
         return not self.outcomes and (not self._may_emit() or is_idle)
 
     def idles(self) -> bool:
-        """Whether the last calls of the spout emitted nothing."""
+        """Return whether the last calls of the spout emitted nothing."""
         return self._idle_calls >= _IDLE_CALLS
 
     def count_call(self, has_worked: bool) -> None:
@@ -258,18 +258,18 @@ class SpoutTask(SimTask):
         self._idle_calls = 0 if has_worked else self._idle_calls + 1
 
     def is_busy(self) -> bool:
-        """Whether the outcome of a tuple is still to be reported to the user's spout."""
+        """Return whether the outcome of a tuple is still to be reported to the user's spout."""
         return bool(self.outcomes)
 
     def waits_for_outside(self) -> bool:
-        """Whether the task is waiting for an event outside the simulation."""
+        """Return whether the task is waiting for an event outside the simulation."""
         return not self.outcomes and self._may_emit() and self._waits_for_fd()
 
     def poll(self) -> None:
         """Do nothing, because `is_runnable` polls for external events."""
 
     def _is_due(self, now: float) -> bool:
-        """Whether next_tuple is due by time, or its descriptor can be read."""
+        """Return whether next_tuple is due by time, or its descriptor can be read."""
         if self._call_on is None:
             return self._call_at is None or now >= self._call_at
         return not self._waits_for_fd() or (self._call_at is not None and now >= self._call_at)
@@ -307,7 +307,7 @@ class SpoutTask(SimTask):
         return not self.is_exhausted and self._has_room()
 
     def _has_room(self) -> bool:
-        """Whether tuples of this task may be sent now."""
+        """Return whether tuples of this task may be sent now."""
         world = self.world
         if not self.is_active or world.is_congested:
             return False
@@ -403,11 +403,11 @@ class BoltTask(SimTask):
         return self.wake_at if self.wake_at > now else None
 
     def is_tick_due(self, now: float) -> bool:
-        """Whether the next tick is due."""
+        """Return whether the next tick is due."""
         return self.tick_at is not None and self.tick_at <= now
 
     def is_busy(self) -> bool:
-        """Whether this task has queued tuples, or sleeps while processing one."""
+        """Return whether this task has queued tuples, or sleeps while processing one."""
         return bool(self.queue) or self.wake_at > self.world.clock.now
 
     def step(self) -> None:

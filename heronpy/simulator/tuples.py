@@ -74,7 +74,7 @@ class Injection:
 
     @property
     def is_acked(self) -> bool:
-        """Whether the tuple was acked, and under ATLEAST_ONCE also all tuples anchored to it."""
+        """True if the tuple was acked, and under ATLEAST_ONCE also all tuples anchored to it."""
         return self.state == "acked"
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class Injection:
 
 
 def is_tuple(value: Any) -> bool:
-    """Whether a value is a tuple that user code may have received."""
+    """Return whether a value is a tuple that user code may have received."""
     return isinstance(value, SimulatedTuple | Tuple)
 
 

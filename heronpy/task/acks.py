@@ -126,7 +126,7 @@ class BoltAcks:
 
     @property
     def urgent(self) -> bool:
-        """Whether there are unsent fails, or unsent acks of batches. Both are sent without waiting for others."""
+        """True if there are unsent fails, or unsent acks of batches. Both are sent without waiting for others."""
         return bool(self._failed) or bool(self._batches)
 
     def ack_at_once(self, tup: HeronTuple) -> None:

@@ -373,7 +373,7 @@ class Emitter:
             low = high
 
     def _takes_columns(self, stream: OutStream, columns: Columns) -> bool:
-        """Whether each of these tuples goes to one outlet, and no value needs the full check."""
+        """Return whether each of these tuples goes to one outlet, and no value needs the full check."""
         if len(stream.choosers) != 1 or self.serializes or not stream.fields or stream.direct:
             return False
         if stream.shared is None and not isinstance(stream.choosers[0], Fields):
@@ -459,13 +459,13 @@ class Emitter:
         return [outlet for stream in self._leaders for outlet in stream.all_outlets()]
 
     def has_consumers(self) -> bool:
-        """Whether any stream is consumed."""
+        """Return whether any stream is consumed."""
         return any(stream.choosers for stream in self.streams.values())
 
     # At usual rates a spout calls this after each call of next_tuple, and plain loops cost a third of generators.
 
     def dirty(self) -> bool:
-        """Whether anything is buffered."""
+        """Return whether anything is buffered."""
         for stream in self._leaders:
             if stream.shared is not None and stream.shared.flat:
                 return True

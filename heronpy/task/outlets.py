@@ -225,7 +225,7 @@ ArrowTurns = NDArray[np.int64]
 
 
 def is_small(column: Sequence[Any], text_max: int) -> bool:
-    """Whether all values are plain scalars, with at most `text_max` characters per text."""
+    """Return whether all values are plain scalars, with at most `text_max` characters per text."""
     kinds = set(map(type, column))
     if kinds <= FIXED:
         return True

@@ -148,7 +148,7 @@ class InFrame:
             self.root_counts = None
 
     def plain(self) -> bool:
-        """Whether its roots are consecutive, of one spout task, and share one edge or seed."""
+        """Return whether its roots are consecutive, of one spout task, and share one edge or seed."""
         envelope = self.envelope
         return (
             envelope is not None

@@ -239,7 +239,7 @@ def derived_edges(seed: int, count: int) -> Array64:
 
 
 def fits(frame: frame_pb2.Frame) -> bool:
-    """Whether the counts and arrays of a frame are consistent, so that they are safe to read."""
+    """Return whether the counts and arrays of a frame are consistent, so that they are safe to read."""
     count = frame.count
     if count > COUNT_MAX or frame.skip > count:
         return False
@@ -255,7 +255,7 @@ def fits(frame: frame_pb2.Frame) -> bool:
 
 
 def _is_of_runs(frame: frame_pb2.Frame) -> bool:
-    """Whether an ACK has only runs of roots, and the number of roots that it states."""
+    """Return whether an ACK has only runs of roots, and the number of roots that it states."""
     if frame.roots or frame.root_counts or frame.values or frame.derived_edges:
         return False
     return len(frame.run_edge) == len(frame.run_first) and runs_fit(frame, frame.count)

@@ -1,7 +1,6 @@
 """The methods that the runtime provides to every spout.
 
-The methods are short: the runtime may replace `emit` of an object with a faster closure with the same
-signature.
+The runtime may replace an object's `emit` with a faster closure that has the same signature.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class BaseSpout(BaseComponent):
         """Return the input that this task has yet to emit: a number of tuples, a `Backlog`, or None.
 
         None means unknown. If a spout defines this method, it is called about once a second, between two calls of
-        `next_tuple` or while `emit` waits for room. It must return soon and emit nothing. If it raises an exception,
+        `next_tuple` or while `emit` waits. It must return quickly and emit nothing. If it raises an exception,
         the backlog is unknown. `heron top`, `heron metrics` and the tracker show the sum over the tasks.
         """
         return None
