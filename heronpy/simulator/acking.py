@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Outcome(Enum):
-    """How a spout tuple ended."""
+    """The outcome of a tracked spout tuple."""
 
     ACKED = "acked"
     FAILED = "failed"

@@ -17,7 +17,7 @@ from heronpy.simulator.tuples import SimulatedTuple
 
 
 class AsyncBoltTask(BoltTask):
-    """Starts a coroutine per tuple up to the limit; a step is one start and one turn of the loop."""
+    """Starts a coroutine per tuple, up to the limit. A step is one start and one turn of the loop."""
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)

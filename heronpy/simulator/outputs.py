@@ -1,4 +1,4 @@
-"""Emission of one task: checks, groupings and copies for every receiver, by the rules of the runtime.
+"""Checks, routes and copies the tuples that one task emits, by the rules of the runtime.
 
 Values are serialized by the topology's own serializer, or the wire codec.
 """

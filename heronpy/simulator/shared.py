@@ -33,7 +33,7 @@ QUEUED_MAX = 1000
 
 
 class Shared:
-    """The shared parts of a simulation."""
+    """The parts that all tasks of a simulation share."""
 
     def __init__(self, topology: Any, seed: int, records_limit: int, collects: bool = False) -> None:
         self.topology = topology

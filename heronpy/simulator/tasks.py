@@ -209,7 +209,7 @@ class SpoutTask(SimTask):
         self.is_active = True
         self.outcomes: deque[tuple[Any, Outcome, float]] = deque()
         self._idle_calls = 0
-        # When the last next_tuple asked to be called again; a descriptor counts only until another event of this task.
+        # The time and the descriptor that next_tuple requested for its next call; any event of the task clears both.
         self._call_at: float | None = None
         self._call_on: int | None = None
         self._is_busy = False
@@ -368,7 +368,7 @@ class SpoutTask(SimTask):
         self.is_exhausted = True
 
     def wait(self, seconds: float) -> None:
-        """Call next_tuple only after this much virtual time."""
+        """Postpone the next call of next_tuple by this many virtual seconds."""
         self._call_at = self.world.clock.task_now() + seconds
 
     def wait_readable(self, fd: int) -> None:

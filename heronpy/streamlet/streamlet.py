@@ -48,7 +48,7 @@ _W = TypeVar("_W")
 
 
 class Streamlet(Generic[_T_co]):
-    """The result of a source or of an operator. Subclasses define how to build their stage."""
+    """The elements that a source or an operator produces. Subclasses define how to build their stage."""
 
     def __init__(self) -> None:
         self._name: str | None = None
@@ -67,7 +67,7 @@ class Streamlet(Generic[_T_co]):
         return self
 
     def get_name(self) -> str | None:
-        """Return the name that the user gave, or that `build` chose; None before that."""
+        """Return the name that `set_name` set or `build` chose; None before either call."""
         return self._name
 
     def set_num_partitions(self, num_partitions: int) -> Self:
@@ -282,9 +282,9 @@ class Stage(Streamlet[_T_co]):
         config: dict[str, Any],
         bounded: bool = False,
     ) -> None:
-        """Without a name, the stage is called `prefix` and a number. It has as many partitions as its first input.
+        """Without `set_name`, the name is `prefix-N`. The stage has as many partitions as its first input.
 
-        `bounded` says whether the stage is a source that ends.
+        `bounded` marks a source that ends.
         """
         super().__init__()
         self._prefix = prefix

@@ -136,9 +136,7 @@ class PartitionOwner:
     def check(self, name: str, key: Any) -> None:
         """Raise TopologyError if the partition does not belong to the task."""
         if not (isinstance(key, tuple) and len(key) == 2 and type(key[1]) is int):
-            raise TopologyError(
-                f"partitioned state {name!r} got key {key!r}; a key is a pair (log, partition number)"
-            )
+            raise TopologyError(f"partitioned state {name!r} got key {key!r}; a key is a pair (log, partition number)")
         if self._saved and not self.owns_key(key):
             (log, number), (index, parallelism) = key, self._place()
             raise TopologyError(
