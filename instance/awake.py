@@ -1,6 +1,6 @@
 """Wakes the asyncio loop of a task: on a message of its control thread, a frame of its link, or a call of `set`.
 
-It also detects when the loop sleeps, and whether the thread of a task has slept.
+The module also detects when the loop sleeps, and whether the thread of a task has slept.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Sleeps:
         self.forget()
 
     def forget(self) -> None:
-        """Forget earlier waits."""
+        """Ignore earlier waits in `any`."""
         self._before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
     def any(self) -> bool:

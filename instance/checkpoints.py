@@ -124,7 +124,7 @@ class Cut(Struct, frozen=True):
     checkpoint: int
     savepoint: bool
     unaligned: bool
-    #: When the first barrier arrived.
+    #: The time when the first barrier arrived.
     since: float
 
 
@@ -199,7 +199,7 @@ class Checkpoints:
     # ---- start --------------------------------------------------------------------------------
 
     def restore(self) -> list[bytes]:
-        """Load the state; return the frames that were in flight to this task. Raises any error."""
+        """Load the state; return the frames that were in flight to this task. Errors propagate."""
         start = time.monotonic()
         frames: list[bytes] = self.state.restore(self.location, self.attempt)
         if self.location:
@@ -254,7 +254,7 @@ class Checkpoints:
             )
 
     def release_early(self) -> None:
-        """Send what initialize() emitted, if the region has started."""
+        """Send the output of initialize(), if the region has started."""
         if self.started:
             for data, tuples in self._early:
                 self.ports.output.send(data, tuples)
@@ -280,7 +280,7 @@ class Checkpoints:
 
     @property
     def ready(self) -> bool:
-        """The loop has something to do here, so it must not sleep."""
+        """True if `work` has something to do, so the loop must not sleep."""
         return self.pending and self.started
 
     def check(self, now: float) -> None:
@@ -302,14 +302,14 @@ class Checkpoints:
 
     @property
     def urgent(self) -> bool:
-        """True if an unaligned cut waits, so that code that waits for room in the out-queue may finish its tuple."""
+        """True if an unaligned cut is due: code that waits for room in the out-queue may then finish its tuple."""
         return self.pending and (
             (self.due is not None and self.due.unaligned)
             or any(isinstance(note, control_pb2.TriggerCheckpoint) and note.unaligned for note in self._notes)
         )
 
     def work(self, between: bool = True) -> None:
-        """Act on the recorded messages, and make the requested cut. `between`: whether no tuple is in progress."""
+        """Act on the recorded messages, and make the requested cut. `between` means that no tuple is in progress."""
         while self._notes:
             match self._notes.popleft():
                 case control_pb2.TriggerCheckpoint() as order:

@@ -48,7 +48,7 @@ class Refused(Struct, frozen=True):
 
 
 class SnapshotWritten(Struct, frozen=True):
-    """The writer of a checkpoint is done; without a snapshot it has failed."""
+    """The writer of a checkpoint has ended; without a snapshot, it has failed."""
 
     checkpoint: int
     snapshot: TaskSnapshot | None
@@ -95,7 +95,7 @@ OUTBOX_MAX = 1000
 
 
 class ControlThread(threading.Thread):
-    """Talks to the stream manager's and the executor's control sockets on behalf of one task."""
+    """Connects one task to the control sockets of the stream manager and of the executor."""
 
     def __init__(
         self,
@@ -265,7 +265,7 @@ class ControlThread(threading.Thread):
                 quiet, self.calm = 0, False
                 now = time.monotonic()
                 next_heartbeat = min(next_heartbeat, now + self._heartbeat_s)
-                # Sent at once after a long pause, because the rates of new work are measured from this report.
+                # Sent immediately after a long pause, because the rates of new work are measured from this report.
                 next_metrics = min(next_metrics, now if self._pause_s else now + self._metrics_s)
 
     def _send_registration(self, dealer: zmq.Socket[bytes], now: float) -> None:
@@ -288,7 +288,7 @@ class ControlThread(threading.Thread):
         return max(1, int(self._silence_max_s / interval_s)) * interval_s
 
     def _next(self, now: float, interval_s: float, every: int = 1) -> float:
-        """Return when to send again; idle tasks of a host send together, so that their reader wakes up once."""
+        """Return the time of the next send; idle tasks of a host send together, so that their reader wakes up once."""
         if not self.calm:
             return now + interval_s
         group = (self._register.task_id - 1) // TOGETHER
@@ -340,7 +340,7 @@ class ControlThread(threading.Thread):
                 self._take(body_of(envelope)[1], envelope.request_id)
 
     def _take(self, body: Any, request: int) -> None:
-        """Take a message from the stream manager, or its answer to the registration with this number."""
+        """Handle a message from the stream manager, or its answer to the registration with this number."""
         match body:
             case control_pb2.RegisterAgain():
                 # The stream manager does not know this task: it was restarted.

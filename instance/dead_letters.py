@@ -70,7 +70,7 @@ class DeadLetters:
         self._emit = emit
 
     def count_damaged(self, lost: bool) -> None:
-        """Count a tuple with a value that cannot be decoded; `lost`: no letter is kept of the tuple."""
+        """Count a tuple with a value that cannot be decoded; `lost` means that the tuple has no dead letter."""
         self._metrics.count("__malformed-tuples", "", 1)
         if lost:
             self._progress.lost += 1

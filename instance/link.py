@@ -263,7 +263,7 @@ class DataLink:
             self.grant()
 
     def unreported(self) -> bool:
-        """Return whether the stream manager does not know the latest consumption."""
+        """Return whether the latest consumption is not reported to the stream manager yet."""
         return self.consumed_bytes != self._reported_bytes
 
     def grant(self) -> None:
@@ -322,7 +322,7 @@ class DataLink:
 
 
 def drain(fd: int) -> None:
-    """Empty a pipe that does not block."""
+    """Empty a non-blocking pipe."""
     try:
         while os.read(fd, 4096):
             pass

@@ -238,7 +238,7 @@ class TaskMetrics:
                 self.gauge(name, "", value)
 
     def sample_process(self) -> None:
-        """CPU, memory and garbage collection of this process."""
+        """Sample the CPU time, memory and garbage collection of this process."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         self.counters["__py-user-cpu-time-secs", ""] = usage.ru_utime
         self.counters["__py-sys-cpu-time-secs", ""] = usage.ru_stime
@@ -260,7 +260,7 @@ class TaskMetrics:
         return self._samples.moved
 
     def fill(self, report: control_pb2.MetricsReport) -> None:
-        """Append all samples to a report. Called by one other thread: copies first."""
+        """Append all samples to a report. Another thread calls this, so the values are copied first."""
         samples = self._samples
         samples.moved = False
         samples.take(self.counters, control_pb2.Sample.COUNTER)

@@ -49,7 +49,7 @@ _RECORD_BYTES = 8192
 
 
 def key_of(component: str, tup: HeronTuple) -> str:
-    """A key that is the same for the same content from the same place, after a restart, a replay and a rewind."""
+    """Return the key of the tuple's content and source, which stays the same in a restart, a replay and a rewind."""
     try:
         plain = [value.data if type(value) is Undecodable else value for value in tup.values]
         values = format(stable_hash_many(plain), "x")
@@ -122,7 +122,7 @@ class InHand:
         self._memory: mmap.mmap | None = None
 
     def read(self) -> dict[str, Any] | None:
-        """Return what the predecessor was doing when it died; None if it was doing nothing."""
+        """Return the predecessor's record of the tuple in progress when it died; None without such a tuple."""
         try:
             data = self._path.read_bytes()
             size = int.from_bytes(data[:4], "little")
@@ -204,7 +204,7 @@ class PoisonGuard:
         settle: Callable[[HeronTuple], None],
         heard: Callable[[HeronTuple], dict[int, int]],
     ) -> None:
-        """`folder` ends with the topology; `settle` makes a tuple count as processed, at once.
+        """`folder` ends with the topology; `settle` makes a tuple count as processed.
 
         `heard` returns the highest root of each spout task that has arrived by the time of a tuple.
         """
@@ -376,7 +376,7 @@ class PoisonGuard:
         return given
 
     def bury_damaged(self, tup: HeronTuple, values: DamagedValues) -> None:
-        """Give up a tuple with a value that cannot be decoded: no process could do better."""
+        """Give up a tuple with a value that cannot be decoded, because no process can decode it."""
         error = values.error
         why = f"a value of this tuple could not be decoded\n{user_traceback(error)}"
         self._letters.count_damaged(lost=not self.tries_max)

@@ -82,7 +82,7 @@ class Readiness:
     ) -> None:
         if inspect.iscoroutinefunction(is_ready):
             raise TopologyError(
-                f"is_ready of component {component} is a coroutine; make it a plain method that returns at once"
+                f"is_ready of component {component} is a coroutine; make it a plain method that does not block"
             )
         self._component = component
         self._is_ready = is_ready

@@ -111,10 +111,11 @@ class ExecuteTimes:
     the mean of their chunk. That would hide a single slow call among thousands, so:
 
     - where calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
-    - a chunk that takes `SLOW_FACTOR` times as long as usual holds a slow call: all but one of its calls count as
-      usual, and that one gets the rest of the time. If several calls were slow, the time of that one is too long; the
-      sum is right in any case. The usual time is a moving average per source, because streams differ. A chunk can at
-      most double it, so one slow call does not raise it much, and it follows a lasting change within a few chunks.
+    - a chunk that takes `SLOW_FACTOR` times as long as usual contains a slow call: all other calls count with the usual
+      time, and the slow call gets the remaining time. If several calls were slow, the time of the slow call is too
+      long; the sum is exact in any case. The usual time is a moving average per source, because streams differ. A chunk
+      can at most double it, so one slow call does not raise it much, and it follows a lasting change within a few
+      chunks.
     """
 
     def __init__(self) -> None:
