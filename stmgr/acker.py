@@ -1,4 +1,4 @@
-"""The acker of one spout task: it detects which tuples were processed, with all tuples derived from them. Pure.
+"""The acker of one spout task: detects when a tuple and all tuples derived from it are processed. Pure.
 
 A tree of tuples is one 64-bit number: each copy of a tuple has a random edge, which is XORed in when
 the copy is sent and again when it is acked; when the number is zero the tree is complete (as in Storm
@@ -81,7 +81,7 @@ class Acker:
     # ---- registering --------------------------------------------------------------------------
 
     def register(self, frame: frame_pb2.Frame) -> Runs:
-        """Take the roots of a frame from the spout; return the roots to fail because the ring is full."""
+        """Register the roots of a frame from the spout; return the roots to fail because the ring is full."""
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
         if base < self._low:
@@ -99,7 +99,7 @@ class Acker:
         return failed
 
     def _make_room(self, first: int, end: int) -> Runs:
-        """Make room in the ring for the roots first .. end-1 next to the live ones; return the roots to fail."""
+        """Make room in the ring for the roots from `first` to `end` - 1; return the roots to fail."""
         if not self.live_roots:
             self._low, self._next = first, first
         failed: Runs = NO_RUNS
@@ -293,7 +293,7 @@ class Acking:
         self.ackers: dict[int, Acker] = {}
 
     def take(self, frame: frame_pb2.Frame, data: bytes) -> None:
-        """Take a message for the acker of a spout."""
+        """Apply a message for the acker of a spout."""
         if not fits(frame):
             self._counts["malformed_frames"] += 1
             return

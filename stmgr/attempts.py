@@ -14,7 +14,7 @@ from heronpy.proto import plan_pb2
 
 
 class Attempts:
-    """The attempts of the regions; see the module."""
+    """The current attempt of each region, and the counts of frames that were given up."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}
@@ -24,7 +24,7 @@ class Attempts:
         self.on_lost: Callable[[int, int, int, str], None] = _nothing
 
     def use(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take the attempts of a new plan."""
+        """Use the attempts of a new plan."""
         attempts = {name: region.attempt for region in plan.regions for name in region.components}
         self._of = {i.task_id: attempts[i.component] for i in plan.instances if i.component in attempts}
 

@@ -46,13 +46,13 @@ def marks_of(high: int, low: int, bytes_per_s: float, target_s: float) -> tuple[
 
 
 def frame_limit(pace: float, target_s: float) -> int:
-    """Return the most tuples in a frame for a task with this pace in tuples per second; 0: no limit."""
+    """Return the maximum number of tuples in a frame for a task with this pace in tuples per second; 0: no limit."""
     limit = max(1, int(pace * target_s * FRAME_SHARE))
     return limit if limit < FRAME_TUPLES_MAX else 0
 
 
 class Episode(Struct):
-    """One local link past the high mark."""
+    """A local link whose queue has passed the high mark."""
 
     number: int
     link: str
@@ -79,17 +79,17 @@ class Remote(Struct):
 
     @property
     def holds(self) -> bool:
-        """True if it holds back senders, at least by credit."""
+        """True if the announcement holds back senders, at least by credit."""
         return not self.culprits or any(not (one.avoided or one.drops) for one in self.culprits)
 
     @property
     def clamps(self) -> bool:
-        """True if it stops the spouts."""
+        """True if the announcement stops the spouts."""
         return not self.culprits or any(culprit.clamps for culprit in self.culprits)
 
 
 def clamps(episode: Episode) -> bool:
-    """Return whether spouts are stopped for this announcement."""
+    """Return whether spouts are stopped for this episode."""
     return episode.over and not episode.avoided
 
 
@@ -169,7 +169,7 @@ class Backpressure:
         return episode.over
 
     def forget(self, link: str, now: float) -> bool:
-        """Forget a link that has ended permanently."""
+        """Remove a link that has ended permanently."""
         self._rest.pop(link, None)
         episode = self.local.get(link)
         if episode is None:
@@ -207,7 +207,7 @@ class Backpressure:
                 episode.avoided = avoided
 
     def heard(self, message: control_pb2.Backpressure, now: float) -> None:
-        """Take another stream manager's announcement; ignore an announcement of an older incarnation."""
+        """Store another stream manager's announcement; ignore an announcement of an older incarnation."""
         known = self.remote.get(message.stmgr_id)
         if known is not None and message.epoch < known.epoch:
             return
@@ -220,7 +220,7 @@ class Backpressure:
             )
 
     def lost(self, stmgr_id: str) -> None:
-        """Forget a stream manager that left the plan."""
+        """Remove a stream manager that left the plan."""
         self.remote.pop(stmgr_id, None)
 
     def expire(self, now: float) -> None:
@@ -257,7 +257,7 @@ class Backpressure:
         return None
 
     def next_deadline(self) -> float | None:
-        """Return when `expire` or `announcement_due` has something to do."""
+        """Return the time of the next call of `expire` or `announcement_due` that may have an effect."""
         times = [remote.expires for remote in self.remote.values()]
         if self._announced:
             times.append(self._next_renewal)

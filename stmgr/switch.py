@@ -4,7 +4,7 @@ The shell calls it directly, once per frame; tuples never become events. The pay
 Pure except for the `transmit` functions of links and its counters.
 
 Invariants: every tuple of every accepted data frame is, at any time, queued, in flight on a link,
-consumed, or counted in `discarded`; a sender soon learns when its last frame has been passed on.
+consumed, or counted in `discarded`; a sender is soon notified when its last frame has been passed on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PEER = re.compile(rb"s:(stmgr-\d+):(\d+)")
 
 
 class Switch:
-    """Routes frames; has the links, ackers and backpressure of one container."""
+    """Routes frames; holds the links, ackers and backpressure of one container."""
 
     def __init__(
         self, settings: StmgrSettings, send: Callable[[bytes, bytes, bytes], bool], now: Callable[[], float]
@@ -131,7 +131,7 @@ class Switch:
             self._end_source(identity)
 
     def _open(self, identity: bytes, epoch: int, parts: list[bytes]) -> None:
-        """Handle the first frame of a link from a registered task or a peer of the plan. Others are ignored."""
+        """Handle the first frame of a link from a registered task or a peer of the plan; ignore other frames."""
         for task in self.tasks.values():
             if task.identity == identity and task.source is not None and task.source.epoch == epoch:
                 task.source.seq = 1
@@ -208,7 +208,7 @@ class Switch:
         local = self.tasks.get(dest)
         if local is not None:
             link = local.link
-            # A peer gets its credit at once (see links.py) and is asked to hold the task's frames instead.
+            # A peer gets its credit immediately (see links.py) and is asked to hold the task's frames instead.
             limit = link.high if source.task and self.holds else NEVER
             if link.queued_bytes > limit and self.hints.is_avoided(dest):
                 # The sender uses another task, which it could not do without credit.
@@ -345,7 +345,7 @@ class Switch:
         return False
 
     def attach(self, task: LocalTask, identity: bytes, epoch: int, link_epoch: int) -> None:
-        """Begin a (new) link of a task; settle the rest of the previous link.
+        """Begin a (new) link of a task; settle the remaining frames of the previous link.
 
         The spout's side has given up all its pending roots by now, whether it is a new process or not.
         """
@@ -422,7 +422,7 @@ class Switch:
                 self.acking.fail_roots(Frame.FromString(waiting.data))
 
     def rewind(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take the attempts of a new plan: drop waiting frames of earlier attempts."""
+        """Apply the attempts of a new plan: drop waiting frames of earlier attempts."""
         self.attempts.use(plan)
         stale = self.attempts.is_stale
         for link in self._links():

@@ -101,6 +101,6 @@ def several(tup: Any, what: str) -> list[Any]:
     for one in tuples:
         if not is_tuple(one):
             raise TypeError(
-                f"{what}() takes a tuple that process() was given, or a list of such tuples, not {one!r:.100}"
+                f"{what}() takes a tuple that was passed to process(), or a list of such tuples, not {one!r:.100}"
             )
     return tuples

@@ -4,7 +4,7 @@ The usual streams (consumers with fields groupings on one field each, or one buf
 for the default stream (compiled.py); all others take the general path. A fields grouping keeps a memo from key to the
 destination's bound `extend`, so the stable hash is computed once per distinct key. Values are frozen at emit
 (wire/codec.py); the size of every tuple is checked at emit, so an oversized tuple is refused there and cannot break the
-link. heronpy/plan/emit_rules.py decides what may be emitted, and to which tasks it goes.
+link. heronpy/plan/emit_rules.py checks each tuple and chooses its receiving tasks.
 
 Tuples from this task to one destination are sent in the order of their emits. Nothing else runs while a frame is built
 and sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be applied during
@@ -106,7 +106,7 @@ class Emitter:
         self.batches.limit_to(START_TUPLES)
         #: Tasks that are full; shuffles avoid them.
         self._full: set[int] = set()
-        #: Ids of tracked tuples that no task receives; they are complete at once.
+        #: Ids of tracked tuples that no task receives; they are complete immediately.
         self.unrouted: list[Any] = []
 
     # ---- plan -------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Emitter:
             self._go_round()
 
     def heed_nothing(self) -> None:
-        """Forget which tasks are full, because the information may be outdated."""
+        """Treat no task as full, because the information about full tasks may be outdated."""
         self._full.clear()
         self.batches.limits.clear()
         self._go_round()
@@ -200,7 +200,7 @@ class Emitter:
     ) -> Any:
         """Return the public `emit` of the task, with its default stream's fast path; None without a fast path.
 
-        `special` takes every unusual call; `immediate` gets ids that are acked at once.
+        `special` takes every unusual call; `immediate` gets ids that are acked immediately.
         """
         stream = self.streams.get("default")
         if stream is None or stream.shape == "general" or stream.mixed:
@@ -410,7 +410,7 @@ class Emitter:
             low += part.size
 
     def _arrow_rows(self, stream: OutStream, columns: ArrowColumns) -> int:
-        """The number of tuples that are sent together: about a full frame for each task, for at most `frames` tasks."""
+        """Return the number of tuples to send together: about a full frame per task, for at most `frames` tasks."""
         tasks = max((len(chooser.tasks) for chooser in stream.choosers), default=1)
         by_size: int = self.settings.batch_bytes * columns.size // (columns.batch.nbytes + 1)
         limit = max(1, min(by_size, self.settings.batch_tuples) * min(self.frames, tasks))

@@ -104,7 +104,7 @@ class Outlet:
         return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
 
     def _limited(self, total: int, limits: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Shares within the limit of their destination; a destination gets several shares if all have a limit."""
+        """Return shares within their destination's limit. If all destinations have limits, one may get several."""
         found: list[tuple[int, int]] = []
         turn = self.turn % len(self.dests)
         # A small flush rotates the destinations. A larger flush serves the destinations with the smallest limits first,
@@ -124,7 +124,7 @@ class Outlet:
 
 
 class ArrowOutlet(Outlet):
-    """The tuples of one record batch, for one destination or shared by several; sent at once, never buffered.
+    """The tuples of one record batch, for one destination or shared by several; sent immediately, never buffered.
 
     `flat` is the record batch. Its width counts as 1, because one element of a slice is one tuple.
     """

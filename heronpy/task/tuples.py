@@ -116,7 +116,7 @@ class InFrame:
         #: The traced tuple in this frame, until it is processed; see tracing.py.
         self.trace: Arrived | None = None
         self.tracked = False
-        #: Whether all tuples were acked or failed at once; later acks of them are duplicates.
+        #: Whether all tuples were acked or failed together; later acks of them are duplicates.
         self.whole_done = False
         #: Whether a tuple was anchored to a tuple of this frame.
         self.touched = False
@@ -222,7 +222,7 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
     def id(self) -> str:
         """An id that is unique within the task that received the tuple."""
         frame = self.frame
-        # Only tuples of tracked frames know their place; all tuples of a frame are made at once.
+        # Only tuples of tracked frames have a place; all tuples of a frame are created together.
         place = self.index if frame.tracked else id(self)
         return f"{frame.task}-{frame.number:x}-{place:x}"
 
