@@ -28,9 +28,9 @@ class Doing(NamedTuple):
     work: float
     """Share of the time that counts as busy, from 0 to 1."""
     blocked: bool
-    """Return whether the remaining time is blocked; else it is idle."""
+    """True if the remaining time is blocked; else it is idle."""
     at_limit: bool = False
-    """Return whether blocked time is waiting for acks at topology.max.spout.pending."""
+    """True if blocked time is waiting for acks at topology.max.spout.pending."""
 
 
 WORKING, BLOCKED, IDLE = Doing(1.0, False), Doing(0.0, True), Doing(0.0, False)
