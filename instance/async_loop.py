@@ -277,7 +277,7 @@ class AsyncBoltTask(BoltTask):
     async def _end(self) -> None:
         """Wait for running coroutines, then cancel them; the tuples of cancelled coroutines fail.
 
-        The wait ends after half of the time until the process is killed, because it must still shut down cleanly.
+        The wait ends after half of the time until the process is killed, to leave time for a clean shutdown.
         """
         self._awake.close()
         if self._running:

@@ -48,7 +48,7 @@ class Awake(asyncio.Event):
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """A selector that detects when the loop sleeps; a coroutine that blocks the loop prevents that."""
+    """A selector that detects when the loop sleeps; a coroutine that blocks the loop prevents the detection."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         """`before` is called when no coroutine can continue; `after` when coroutines continue, even without a sleep."""

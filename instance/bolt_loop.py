@@ -160,7 +160,7 @@ class BoltTask(Task):
         return heard
 
     def leave(self) -> None:
-        """Leave the stream manager; no tuple is processed after this."""
+        """Unregister from the stream manager; no tuple is processed afterwards."""
         if self._execute_watch is not None:
             self._execute_watch.stop()
         self.poison.end()

@@ -1,9 +1,9 @@
-"""A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. Shared by all tasks; spouts use it as is.
+"""A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. Shared by all tasks; spouts use it unchanged.
 
 Messages of the topology master and arriving barriers are only recorded (`note`, `ask`). The loop calls
 `work` between two tuples, never inside user code, so a cut never happens in the middle of a call. A cut
 consists of: pre_save, sending of all buffers, a barrier to every downstream task, capture. Writing continues
-in parallel with the task (snapshots.py). This class separates the frames of one attempt from all others.
+in parallel with the task (snapshots.py). `Checkpoints` separates the frames of one attempt from all other frames.
 
 Invariants: nothing is sent before the region has started; every data frame that is sent is counted, so
 that a barrier can state how many frames precede it; for each checkpoint a task sends at most one snapshot.
@@ -129,7 +129,7 @@ class Cut(Struct, frozen=True):
 
 
 class CutWork(Struct, frozen=True):
-    """The content that a task's checkpoints save; used by the task's thread."""
+    """The content that a task's checkpoints save, for the task's thread."""
 
     #: The user's object.
     component: Callable[[], Any]
@@ -141,7 +141,7 @@ class CutWork(Struct, frozen=True):
 
 
 class CutOutput(Struct, frozen=True):
-    """The task's output as its checkpoints use it; used by the task's thread."""
+    """The parts of a task's output that its checkpoints use, for the task's thread."""
 
     #: Sends everything that was emitted and is still buffered.
     flush: Callable[[], None]
@@ -225,7 +225,7 @@ class Checkpoints:
             component.pre_restore(str(self.restored_from))
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take a new plan, which may start the region. A process that misses the start waits for the next attempt."""
+        """Apply a new plan, which may start the region. A process that misses the start waits for the next attempt."""
         region = region_of(plan, self.ports.name.component)
         if region is None or region.attempt != self.attempt or not region.started or self.started:
             return

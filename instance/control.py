@@ -1,7 +1,7 @@
 """The helper thread of a task: registration, heartbeats, metrics, exceptions.
 
-It runs in parallel with user code so that a heartbeat can distinguish *hung* from *busy*: the thread reports how long
-ago the task's loop made its last turn. It decides nothing: it puts messages into `inbox` and wakes the loop through a
+The thread runs in parallel with user code so that a heartbeat can distinguish *hung* from *busy*: it reports the time
+since the last turn of the task's loop. It decides nothing: it puts messages into `inbox` and wakes the loop through a
 pipe. Control has its own sockets and never waits behind data (decision D4).
 """
 

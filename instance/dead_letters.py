@@ -1,8 +1,8 @@
 """The destinations of a task's given-up tuples: a file, a metric, and a stream of the component.
 
-A component that declares an output stream `dead_letters` with the fields payload, traceback, task and
-tries also sends each of them there, anchored to the tuple. Invariant: a letter that cannot be written never makes a
-task fail; it is logged and counted.
+A component may declare an output stream `dead_letters` with the fields payload, traceback, task and tries. Each
+given-up tuple is then also emitted on this stream, with the tuple as its anchor. Invariant: a letter that cannot be
+written never makes a task fail; it is logged and counted.
 """
 
 from __future__ import annotations

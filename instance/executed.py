@@ -79,7 +79,7 @@ class SlowTuples:
 
     If each call is timed, because calls are slow or few, the tuple is known. Within a chunk of quick
     calls the clock is not read (time_use.py). So the control thread samples which tuple is in progress; if a chunk
-    turns out to contain a slow call, the sampled tuple is assumed to be the slow one. A slow call without a sample is
+    turns out to contain a slow call, the sampled tuple is assumed to be slow. A slow call without a sample is
     kept without a value: it held the interpreter's lock all the time, or ran in the first second after a pause. Pure
     except for the line in the log, at most one per `LOG_EVERY_S`.
     """
@@ -125,7 +125,7 @@ class SlowTuples:
     def chunk(
         self, part: Sequence[HeronTuple], took_ns: float, samples: list[Sample], stamps: Sequence[int], at: float
     ) -> None:
-        """Record a chunk that took longer than a slow call; `samples` and `stamps` are as in ExecuteTimes."""
+        """Record a chunk longer than the limit of a single call; `samples` and `stamps` are as in ExecuteTimes."""
         seen, limit = list(self._seen), self.limit_ns
         self._seen.clear()
         if len(part) == 1:

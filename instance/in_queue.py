@@ -13,7 +13,7 @@ oldest first, and never begins with a done frame; `counts` are the sums over all
 done, or are aside. `validate` checks them.
 
 Alignment decides when a bolt has all barriers, and which frames wait until then. Aligned: once the barrier of a source
-has come out of the queue, the source's later frames are held back until the barriers of all sources are there; then the
+has come out of the queue, the source's later frames are held back until the barriers of all sources have come; then the
 task is cut (its state belongs to the checkpoint), and the frames that were held back go first. Unaligned: the task is
 cut immediately, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint.
 Invariants: no frame of a blocked source is processed before the cut; frames of one source keep their order; every item
@@ -276,8 +276,8 @@ class TunedCapacity:
 class Pace:
     """The number of tuples per second that a task processes while tuples wait. Pure.
 
-    The newest second of work has half of the weight. So a pause of some seconds is seen, and one slow tuple does
-    not determine the rate.
+    The newest second of work has half of the weight. So the rate reflects a pause of some seconds, but one slow tuple
+    does not determine it.
     """
 
     __slots__ = ("_busy_ns", "_done", "rate")
@@ -386,7 +386,7 @@ class Aligner(Generic[T]):
         self._held: list[T] = []
 
     def data(self, source: int, item: T, size: int) -> Step:
-        """Decide about a frame that came out of the queue; if it is held, `end` returns `item`."""
+        """Return the action for a frame from the queue; if the frame is held, `end` returns `item`."""
         if source not in self.blocked:
             return Step.PROCESS
         if self.held_bytes + size > self.bytes_max:
@@ -396,7 +396,7 @@ class Aligner(Generic[T]):
         return Step.HELD
 
     def barrier(self, source: int, checkpoint: int) -> Step:
-        """Decide about a barrier that came out of the queue."""
+        """Return the action for a barrier from the queue."""
         if checkpoint <= self.ended or checkpoint < self.checkpoint or source not in self.sources:
             return Step.IGNORED
         if self.checkpoint and checkpoint > self.checkpoint:

@@ -159,8 +159,8 @@ def may_join(plan: plan_pb2.PhysicalPlan, task_id: int, component: str) -> bool:
 def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[topology_pb2.Topology, str]:
     """Return the topology, and the component that the packing plan assigns to this task.
 
-    The executor has read both from the state manager and passes them on. The task opens no state manager itself, so
-    its load does not grow with the number of tasks, and its outages do not affect the task.
+    The executor has read both from the state manager and passes them on. Tasks do not connect to the state manager, so
+    its load does not grow with the number of tasks, and its outages do not affect them.
     """
     try:
         topology = topology_pb2.Topology.FromString(handed(topology_file(launch.sockets_dir, container)))

@@ -5,8 +5,8 @@ frames is bounded: a task that sends rarely sends immediately; a task that sends
 last send, and tuples emitted until then are sent together. At any rate, a tuple waits at most `longest_s`, and there
 are at most 1 / `longest_s` sends a second.
 
-A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer. While it stays
-saturated, it waits twice as long between two sends, because the wait itself counts as silence. Its tuples are late
+A saturated task (it has not slept since its last send) waits up to `PATIENCE` times longer. While it stays saturated,
+it waits twice as long between two sends, because the wait itself counts as silence. Its tuples are late
 anyway because of the queue, and fewer frames make them less late. Otherwise frames would become small just when every
 core is in use, because time without a core would count as waiting.
 
@@ -66,7 +66,7 @@ def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
     """Return the pause before the next call of a spout that has emitted nothing for `silent_s`, within the limits.
 
     While tuples keep coming, each call that emits nothing is followed by a short pause, and pauses grow with the time
-    without a tuple: soon to a tenth of a second, and later slowly. So a new record waits for at most a twentieth of
+    without a tuple: quickly up to 0.1 s, then slowly. So a new record waits for at most a twentieth of
     the silence before it, up to `SOON_S`. After a long silence it waits for at most a fiftieth of the silence. A spout
     with a silent source wakes up rarely, because a wake-up costs more the longer the process has slept.
     """
@@ -112,7 +112,7 @@ class Linger:
 
     @property
     def latest(self) -> float:
-        """Return the time from which a busy task sends in any case."""
+        """Return the time from which a busy task always sends."""
         return self.due + (PATIENCE - 1) * self._longest_s
 
 
@@ -128,7 +128,7 @@ class AckLinger:
     - when no tuple has come for `LINGERS` lingers of the tuples: a spout may have stopped because it lacks acks;
     - immediately if tuples are rarer than that, because a wait would need an extra wake-up.
 
-    Small groups of acks go out at most once per `LINGERS` lingers, except the first ones after silence.
+    Small groups of acks go out at most once per `LINGERS` lingers, except the first groups after silence.
     """
 
     __slots__ = ("_came_at", "_often", "_pause_s", "_rarely", "_silence_s", "room")

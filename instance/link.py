@@ -1,7 +1,7 @@
 """The data link between a task and its stream manager: credit both ways, epoch and sequence numbers.
 
 Outward, a frame is sent while the number of sent bytes is below the stream manager's grant (one frame may
-overshoot, so that a frame larger than the window passes); the rest waits in the outbox. Inward, this side grants the
+overshoot, so that a frame larger than the window passes); other frames wait in the outbox. Inward, this side grants the
 stream manager absolute totals of bytes and tuples. It returns credit each quarter window, or when the task has been
 idle for a moment.
 
@@ -37,7 +37,7 @@ _CREDITED = (DATA, BARRIER)
 
 
 class DataLink:
-    """The link through all its incarnations; `open` starts a new one."""
+    """The link of a task, across all incarnations; `open` starts a new incarnation."""
 
     def __init__(
         self,

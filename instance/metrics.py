@@ -197,7 +197,7 @@ class TaskMetrics:
         self._samples = KeptSamples()
 
     def count_to(self, name: str, label: str, total: float) -> None:
-        """Set a counter to a total that may be known late. The counter never falls."""
+        """Set a counter to a total that may arrive late. The counter never falls."""
         key = (name, label)
         self.counters[key] = max(total, self.counters.get(key, 0.0))
 

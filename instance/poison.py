@@ -1,4 +1,4 @@
-"""Poison tuples: decides which are retried, and which are given up (F19).
+"""Poison tuples: decides which tuples are retried, and which are given up (F19).
 
 A tuple is identified by its content, so it is recognised after a restart of the task, a replay by its spout and a
 rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is a
@@ -7,15 +7,15 @@ and when a charge lapses.
 
 A failed try is found in three ways. An exception is caught where it is raised. executed.py finds a call that lasts too
 long. A crash leaves no record of the tuple, so the successor of a crashed process works carefully: it records each
-tuple before it gives it to user code, and skips those that have failed too often. That costs a few microseconds
-per tuple and ends after the number of tuples and the time that may lie between a crash and the return of its tuple.
+tuple before the call of user code, and skips tuples that have failed too often. This work costs a few microseconds per
+tuple and ends after the number of tuples and the time that may lie between a crash and the return of its tuple.
 After a charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy
 task has no overhead.
 
-A task's memory across restarts is in the journal, a small file in the folder of the topology's sockets, so it
-ends with the topology. A memory-mapped page in a file next to it records the tuple in progress. The page survives the
-death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither ever stops
-a task.
+The journal keeps a task's charges across restarts. It is a small file in the folder of the topology's sockets, so it
+ends with the topology. A memory-mapped page in another file records the tuple in progress. The page survives the
+death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither file ever
+stops a task.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ CAREFUL_S = 60.0
 
 
 class EndsProcessError(Exception):
-    """Decoding this value has ended as many processes as tries are allowed."""
+    """Decoding this value has ended the allowed number of processes."""
 
     def __init__(self, charge: Charge) -> None:
         super().__init__(charge.why)
@@ -390,7 +390,7 @@ class PoisonGuard:
         self._give_up(tup, charge, key, why, error.tries if isinstance(error, EndsProcessError) else 0)
 
     def watch_decoding(self, component: str, stream: str, task: int) -> Watch | None:
-        """Return how to decode values of this source while the task looks for a tuple that ends the process."""
+        """Return the decoder of this source's values while the task looks for a tuple that ends the process."""
         if self.careful is None or not self._in_hand.is_open:
             return None
 

@@ -62,7 +62,7 @@ def watch_forks(task: Any) -> None:
 
 @contextmanager
 def by_the_runtime() -> Iterator[None]:
-    """Mark a child that is forked in this block as the runtime's, so that it is left alone."""
+    """Mark a child that is forked in this block as the runtime's own child, which must not end itself."""
     global _ours
     _ours = True
     try:

@@ -284,7 +284,7 @@ class Task:
             raise StopRequested
 
     def wait_outside(self, outage: str, pause_s: float) -> None:
-        """Pause user code that waits for something outside, such as room on a disk, and serve control messages.
+        """Pause user code that waits for an external condition, such as room on a disk, and serve control messages.
 
         `outage` names the reason; empty when the code continues. A waiting task is not hung. A task that must stop
         raises StopRequested instead of waiting.
@@ -386,7 +386,7 @@ class Task:
         """Handle a new stream manager process: frames in its predecessor are lost (tuples are replayed by timeout)."""
 
     def take_hint(self, frame: frame_pb2.Frame) -> None:
-        """Take a CLAMP about one task: whether it is full, and the limit of its frames."""
+        """Apply a CLAMP about one task: whether the task is full, and the limit of its frames."""
         self.emitter.heed(frame.dest_task, frame.on, frame.count)
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:

@@ -2,7 +2,7 @@
 
 *Busy* is all work of the task's thread: user code, and the runtime's work for its tuples. *Blocked* is waiting
 for room in the outgoing queue, and at a spout also backpressure, its limit of pending tuples, and a sink that is not
-ready; the time at that limit is also reported separately. *Idle* is the rest: no input, a pause that next_tuple
+ready; the time at that limit is also reported separately. *Idle* is all other time: no input, a pause that next_tuple
 requested, a paused topology, or waiting for a plan. A call of user code that itself waits (for a database, or in
 `sleep`) is busy, because the task can do nothing else.
 

@@ -62,8 +62,6 @@ Registration = asyncio.Future[control_pb2.RegisterInstanceReply | None]
 
 
 class Stmgr:
-    """One stream manager."""
-
     def __init__(self, launch: LaunchSpec, container: int, epoch: int) -> None:
         self.launch = launch
         self.container = container

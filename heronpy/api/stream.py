@@ -91,7 +91,7 @@ class FieldGrouping(NamedTuple):
 
 
 class CustomGrouping(NamedTuple):
-    """Lets a serialized `ICustomGrouping` instance or class path choose the tasks."""
+    """A grouping by a serialized `ICustomGrouping` instance or class path."""
 
     gtype: int
     python_serialized: bytes

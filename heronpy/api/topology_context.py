@@ -252,7 +252,7 @@ class TopologyContext:
         return self._metrics_collector
 
     def add_task_hook(self, task_hook: ITaskHook) -> None:
-        """Add a hook, which is called from now on."""
+        """Add a hook, which is called for all later events. Raises TypeError if it is not an ITaskHook."""
         if not isinstance(task_hook, ITaskHook):
             raise TypeError(f"a task hook must be an ITaskHook instance, given: {task_hook!r}")
         self._hooks.append(task_hook)

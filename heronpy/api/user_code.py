@@ -332,7 +332,7 @@ def use_arguments(argv: Sequence[str], names_topology: bool) -> None:
 def _hide_from_argparse(name: str) -> None:
     """Hide the topology's name from an argparse parser that takes no positional argument.
 
-    `heron submit local topo.py NAME --size 3` hands NAME to the program as its first argument, where
+    `heron submit local topo.py NAME --size 3` passes NAME to the program as its first argument, where
     programs for Apache heronpy expect NAME; a parser without positional arguments would refuse it.
     """
 

@@ -163,7 +163,6 @@ class SimTask:
     # -- the delegate of the user's object ----------------------------------------------------
 
     def log(self, message: str, level: str | None = None) -> None:
-        """Log for user code."""
         self.logger.log(level_of(level), "%s", message)
 
     def report_error(self, error: Exception) -> None:
@@ -199,8 +198,6 @@ class SimTask:
 
 
 class SpoutTask(SimTask):
-    """A task of a spout."""
-
     is_spout = True
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
@@ -337,7 +334,6 @@ class SpoutTask(SimTask):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """Emit for the user's spout."""
         world = self.world
         roots: tuple[int, ...] = ()
         if tup_id is not None and world.is_acking:
@@ -357,7 +353,6 @@ class SpoutTask(SimTask):
         return tasks if need_task_ids else None
 
     def emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> Any:
-        """Emit many tuples for the user's spout."""
         count, hooked = None if ids is None else len(ids), self.context.has_hooks
         given = self.outputs.rows(stream, columns, rows, "ids", count, direct_task, hooked)
         for row, tup_id in zip(given, repeat(None) if ids is None else ids):
@@ -381,8 +376,6 @@ class SpoutTask(SimTask):
 
 
 class BoltTask(SimTask):
-    """A task of a bolt."""
-
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
         self.queue: deque[Delivery] = deque()
@@ -457,13 +450,11 @@ class BoltTask(SimTask):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """Emit for the user's bolt."""
         roots = roots_of(anchors) if anchors is not None and self.world.is_acking else ()
         tasks = self._send(tup, stream, direct_task, roots)
         return tasks if need_task_ids else None
 
     def emit_batch(self, columns: Any, *, rows: Any, stream: str, anchors: Any, direct_task: int | None) -> None:
-        """Emit many tuples for the user's bolt."""
         is_one = anchors is None or is_tuple(anchors)
         count, hooked = None if is_one else len(anchors), self.context.has_hooks
         given = self.outputs.rows(stream, columns, rows, "anchors", count, direct_task, hooked)

@@ -74,12 +74,10 @@ class World(Shared):
 
     @property
     def spouts(self) -> list[SpoutTask]:
-        """The tasks of all spouts."""
         return [task for task in self.tasks.values() if isinstance(task, SpoutTask)]
 
     @property
     def bolts(self) -> list[BoltTask]:
-        """The tasks of all bolts."""
         return [task for task in self.tasks.values() if isinstance(task, BoltTask)]
 
     def tasks_named(self, component: str) -> list[SimTask]:

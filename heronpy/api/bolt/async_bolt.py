@@ -1,4 +1,4 @@
-"""The base class of bolts that wait for something external, such as a web service."""
+"""The base class of bolts that wait for an external service, such as a web service."""
 
 from __future__ import annotations
 

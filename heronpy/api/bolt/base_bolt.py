@@ -58,7 +58,7 @@ class BaseBolt(BaseComponent):
 
         `anchors` are the input tuples that count as fully processed only after the emitted tuple is processed.
         `direct_task` is the receiving task of a direct stream. With `need_task_ids`, the receiving task ids are
-        returned.
+        returned. Raises TopologyError if the stream is not declared, or the values do not match its fields.
         """
         tasks: list[int] | None = self.delegate.emit(
             tup, stream=stream, anchors=anchors, direct_task=direct_task, need_task_ids=need_task_ids
@@ -85,7 +85,7 @@ class BaseBolt(BaseComponent):
         a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`. Use
         `anchors=batch` for one output per input, `anchors=batch.take(kept)` after a filter, and `anchors=[batch]` for
         one output of the whole batch. Values of type None, bool, int, float, str and bytes are the fastest. Raises
-        TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
+        TopologyError as `emit` does; earlier tuples may have been emitted before the error.
         """
         self.delegate.emit_batch(columns, rows=rows, stream=stream, anchors=anchors, direct_task=direct_task)
 

@@ -325,7 +325,7 @@ def spec_of_class(
     config: dict[str, Any] | None,
     optional_outputs: Sequence[str | Stream] | None,
 ) -> HeronComponentSpec:
-    """Create the spec of a spout or bolt class, for both `spec()` methods."""
+    """Create the spec of a spout or bolt class; both `spec()` methods call this function."""
     outputs = getattr(cls, "outputs", ())
     if not isinstance(outputs, (list, tuple)):
         raise TypeError(

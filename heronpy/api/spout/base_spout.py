@@ -49,7 +49,8 @@ class BaseSpout(BaseComponent):
         """Emit a tuple with these values.
 
         With `tup_id`, the tuple is tracked: `ack` or `fail` is later called with this id. `direct_task` is the
-        receiving task of a direct stream. With `need_task_ids` the receiving task ids are returned.
+        receiving task of a direct stream. With `need_task_ids`, the receiving task ids are returned. Raises
+        TopologyError if the stream is not declared, or the values do not match its fields.
         """
         tasks: list[int] | None = self.delegate.emit(
             tup, tup_id=tup_id, stream=stream, direct_task=direct_task, need_task_ids=need_task_ids
@@ -72,8 +73,8 @@ class BaseSpout(BaseComponent):
         may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; the emitted values are
         Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`. `ids` has the id of
         each tuple, or None for a tuple that is not tracked. All tuples are emitted, even beyond
-        `topology.max.spout.pending`. Raises TopologyError as `emit` does; tuples before the invalid one may have been
-        emitted by then.
+        `topology.max.spout.pending`. Raises TopologyError as `emit` does; earlier tuples may have been emitted
+        before the error.
         """
         self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
 

@@ -1,10 +1,10 @@
 """Keyed state: a mapping whose changes are saved, and whose keys move with their tuples when tasks are added.
 
 `context.keyed_state(name)` returns a keyed state. Each task holds the keys of its own key groups. The keys of
-`context.partitioned_state(name)` are partitions of a source, and a rule assigns each to a task. A key counts as
-changed when it is written or deleted, and also when a mutable value (a list, an object) is read. So
-`state[word].append(x)` is saved. Changes to a list that is kept in a variable and modified later,
-without another read from the state, are not saved.
+`context.partitioned_state(name)` are partitions of a source, and a rule assigns each partition to a task. A key counts
+as changed when it is written or deleted, and also when a mutable value (a list, an object) is read. So
+`state[word].append(x)` is saved. If a list is kept in a variable and modified later, without another read from the
+state, the change is not saved.
 
 A checkpoint may read the state while the task changes it. Before the first change of a key after the cut, the state
 saves the key's old value (`Cut.save`). So the cut needs no copy, and the reader sees the state at the cut. The writer
@@ -99,8 +99,8 @@ class KeyOwner(Struct, frozen=True):
 def task_of_partition(log: Any, number: int, parallelism: int) -> int:
     """Return the index of the task that a partition of a log belongs to.
 
-    The partitions of a log are spread evenly over any number of tasks. They keep their tasks when the log gets more
-    partitions.
+    The partitions of a log are spread evenly over any number of tasks. A partition keeps its task when the log gets
+    more partitions.
     """
     return (stable_hash(log) + number) % parallelism
 
