@@ -3,8 +3,8 @@
 A tuple that a spout sends again has a new number, and after a rewind it may have another
 place, so only its content identifies it after a restart. Other tuples may have the same content and be
 innocent. Therefore a charge is never permanent: it is cleared when a tuple of the same content passes, or after some
-time. A guilty content costs only a `term` of tuples before one of them is tried again. The term doubles each time that the
-retry fails, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple that was charged wrongly
+time. A guilty content costs only a `term` of tuples before one of them is tried again. The term doubles each time that
+the retry fails, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple that was charged wrongly
 costs one dead letter.
 
 An end is charged to a content and not to (source task, number, attempt). All three are known when the tuple is marked,

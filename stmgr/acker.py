@@ -6,7 +6,7 @@ and Heron). Roots are consecutive numbers, so the trees are a ring of uint64 ind
 root, and a whole frame is registered or acknowledged by one vectorised XOR on a slice.
 
 Roots may be registered out of order: a tuple with several copies is registered ahead of the tuples that
-still wait for credit. One acker sees the roots of one incarnation of its spout task only.
+still wait for credit. An acker handles the roots of only one incarnation of its spout task.
 
 Invariants: `live[slot]` is true exactly while the root of that slot is registered and neither
 complete, failed nor forgotten; `value[slot]` is zero when it is not live; live roots lie in

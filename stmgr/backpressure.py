@@ -9,7 +9,7 @@ a dead announcer never stops the topology for long.
 
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
 they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
-spouts until it has shrunk to one and a half times the mark. Clamps never flap: there is a pause before the next one,
+spouts until it has shrunk to one and a half times the mark. Clamps never flap: clamps are separated by a pause,
 unless the queue is past four times the mark. If surplus tuples are discarded (`drops`), nothing is held and no spout is
 clamped. `now` is given, and announcements are returned.
 """

@@ -1,6 +1,6 @@
 """The decisions of a stream manager's control half: events in, effects out. Pure.
 
-`begin` first; `handle` takes an event and the monotonic time, and the shell sends a
+Call `begin` first. `handle` takes an event and the monotonic time, and the shell sends a
 TICK at `next_deadline`. Tuples are not events; the shell passes frames to the switch. Timed actions happen on
 a TICK only, because other events may come from inside the switch.
 

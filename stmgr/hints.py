@@ -21,7 +21,7 @@ PACE_MAX = 1e12
 
 
 def clamp_frame(on: bool, task: int = 0, limit: int = 0) -> bytes:
-    """A CLAMP frame: without a task it stops or resumes a spout, with a task it is a hint about that task."""
+    """Return a CLAMP frame: without a task it stops or resumes a spout, with a task it is a hint about the task."""
     return Frame(kind=CLAMP, on=on, dest_task=task, count=limit).SerializeToString()
 
 
@@ -61,7 +61,7 @@ class Hints:
         return alike is not None and not alike <= self._backpressure.full()
 
     def hold_sender(self, waiting: Waiting) -> None:
-        """Withhold a frame's credit until it is sent; unless the sender can use other tasks, shrink its window."""
+        """Withhold a frame's credit until the frame is sent. Shrink its sender's window if no other task has room."""
         task = waiting.dest_task
         if not self.is_avoided(task):
             assert waiting.creditor is not None

@@ -82,7 +82,7 @@ class Endpoints:
         return self._authenticator.refused if self._authenticator is not None else 0
 
     def close(self) -> None:
-        """Close all; unsent messages are dropped."""
+        """Close all sockets; unsent messages are dropped."""
         if self._authenticator is not None:
             self._authenticator.close()
         self.control.close()
@@ -93,7 +93,7 @@ class PeerConnection:
     """Sockets to one incarnation of another stream manager.
 
     Each connection is a new link over a new socket: ZeroMQ keeps unsent frames when a connection breaks, and would send
-    them over the next one after they were counted as lost.
+    them over the next connection after they were counted as lost.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class PeerConnection:
         return not self._reconnecting and self._data.send(message_of(header, data))
 
     def announce(self, message: control_pb2.Backpressure) -> None:
-        """Send backpressure, repeatedly while it lasts. Its end is sent only to processes that got its beginning."""
+        """Send backpressure, repeatedly while it lasts. Its end is sent only to processes that received its start."""
         if self._control is None and message.on:
             try:
                 self._control = ControlClient(

@@ -86,7 +86,7 @@ class Switch:
     # ---- frames in ----------------------------------------------------------------------------
 
     def receive(self, parts: list[bytes]) -> None:
-        """Take a message from the data socket: identity, link header, frame (see `message_of`)."""
+        """Process a message from the data socket: identity, link header, frame (see `message_of`)."""
         if self._ended:
             return
         identity = parts[0]
@@ -273,7 +273,7 @@ class Switch:
                 task.release()
 
     def peer_credit(self, stmgr_id: str, *parts: bytes) -> bool:
-        """Take a peer's answers on the socket to it: credits, and the tasks that are too full.
+        """Process a peer's answers on the socket to it: credits, and the tasks that are too full.
 
         Returns False if the link must be reopened, because a message was damaged in transit in either direction.
         """

@@ -27,7 +27,7 @@ class MetricsCollector:
         self._totals: dict[str, Any] = {}
 
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
-        """Register a metric. A second metric of the same name is an error, as in the runtime."""
+        """Register a metric. Raises ValueError if the name is already registered."""
         if name in self._metrics:
             raise ValueError(f"metric {name!r} is already registered; give each metric a different name")
         self._metrics[name] = metric

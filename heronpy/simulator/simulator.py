@@ -219,7 +219,7 @@ class Simulator:
         ]
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
-        """Return the rows that a SparkSink took, as column to value, in order; needs `sinks="collect"`."""
+        """Return the rows that a SparkSink received, as dicts by column, in order; needs `sinks="collect"`."""
         tasks = self._world.tasks_named(sink)
         if not isinstance(tasks[0].user, CollectingSink):
             why = "is not a SparkSink" if self._world.collects else 'is not collected; give Simulator(sinks="collect")'

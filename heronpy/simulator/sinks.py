@@ -1,4 +1,4 @@
-"""Spark sinks of a simulation: their rows are kept for the test instead of being handed to Spark."""
+"""Spark sinks of a simulation: their rows are kept for the test instead of being passed to Spark."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class SimTask:
         raise NotImplementedError(f"{type(self).__name__} must define step")
 
     def wake_time(self, now: float) -> float | None:
-        """Return when the task may become runnable without another event; None if never."""
+        """Return the time at which the task may become runnable without another event; None if never."""
         raise NotImplementedError(f"{type(self).__name__} must define wake_time")
 
     # -- calls into user code -----------------------------------------------------------------
@@ -410,7 +410,7 @@ class BoltTask(SimTask):
             self._execute(self._take())
 
     def step_tick(self) -> None:
-        """Take the due tick; missed ticks are not repeated."""
+        """Process the due tick; missed ticks are not repeated."""
         assert self.tick_at is not None
         assert self._tick_s is not None
         missed = int((self.world.clock.now - self.tick_at) / self._tick_s)

@@ -170,8 +170,8 @@ class TransformBolt(ElementBolt, StatefulComponent):
 class KeyGrouping(ICustomGrouping):
     """Routes (key, value) elements so that equal keys go to one task.
 
-    The hash of a key is the same in every process and after every restart; builtin hash() would make
-    different senders send one key to different tasks.
+    The hash of a key is the same in every process and after every restart; with the built-in hash(), different senders
+    would send the same key to different tasks.
     """
 
     def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:

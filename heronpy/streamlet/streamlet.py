@@ -60,7 +60,7 @@ class Streamlet(Generic[_T_co]):
     # -- about the stage ----------------------------------------------------------------------
 
     def set_name(self, name: str) -> Self:
-        """Name the stage. Without a name, the stage is called after its operator, for example "map-1"."""
+        """Name the stage. Without this call, the name is derived from the operator, for example "map-1"."""
         if not isinstance(name, str) or not name:
             raise StreamletError(f"a streamlet's name must be a non-empty str, not {name!r}")
         self._name = name
@@ -148,7 +148,7 @@ class Streamlet(Generic[_T_co]):
     def reduce_by_key_and_window(
         self: Streamlet[tuple[_K, _V]], window_config: WindowConfig, reduce_function: Callable[[_V, _V], _V]
     ) -> Streamlet[tuple[KeyedWindow[_K], _V]]:
-        """Emit (KeyedWindow, fold of the key's values) per key and window; the input is (key, value) elements."""
+        """Emit (KeyedWindow, fold of the key's values) per key and window; the input is (key, value) pairs."""
         return self._add_child(ReduceByKeyAndWindowStreamlet(window_config, reduce_function, self))
 
     def join(

@@ -41,7 +41,7 @@ class WindowedBolt(StreamletBoltBase, SlidingWindowBolt):
         self.function: Callable[[Any, Any], Any] = part_of(config, self.FUNCTION, self)
 
     def process_tick(self, tup: Tuple) -> None:
-        """Process the windows that end by now."""
+        """Process the windows that have ended."""
         if self.slide_interval < self.window_duration:
             super().process_tick(tup)
             return

@@ -1,6 +1,6 @@
 """Turns outlets into frames: payload, roots and edges of a batch. Pure.
 
-A frame stays far below what a link accepts: a batch that turns out too large is cut in two, so no tuple
+A frame stays far below the limit of a link: a batch that turns out too large is cut in two, so no tuple
 that was accepted at emit can break the link.
 
 Pure except for `send`, which takes finished frames and never blocks or calls back, and `bits`, the source
@@ -45,7 +45,7 @@ class TracedCall(Protocol):
 
 
 class Copy:
-    """The mark of one copy of a tracked spout tuple: its number among those that are not sent yet."""
+    """The mark of one copy of a tracked spout tuple: the tuple's number among the unsent tuples with copies."""
 
     __slots__ = ("number",)
 

@@ -1,7 +1,7 @@
 """The emitter: groups tuples at the sender into one flat buffer per destination (decision D1). Pure.
 
 The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path, compiled
-for the default stream (compiled.py); all others take the general path. A fields grouping keeps a memo from key to the
+for the default stream (compiled.py); others take the general path. A fields grouping keeps a memo from key to the
 destination's bound `extend`, so the stable hash is computed once per distinct key. Values are frozen at emit
 (wire/codec.py); the size of every tuple is checked at emit, so an oversized tuple is refused there and cannot break the
 link. heronpy/plan/emit_rules.py checks each tuple and chooses its receiving tasks.
@@ -148,7 +148,7 @@ class Emitter:
         self._go_round()
 
     def warm(self, now: float) -> None:
-        """Remove the initial limit of frame sizes some time after the first tuples. Called from time to time."""
+        """Remove the initial limit of frame sizes `START_S` seconds after the first tuples. Called periodically."""
         if self._began_at < 0 or not self.batches.flushes:
             return
         self._began_at = self._began_at or now

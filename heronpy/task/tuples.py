@@ -148,7 +148,7 @@ class InFrame:
             self.root_counts = None
 
     def plain(self) -> bool:
-        """Return whether its roots are consecutive, of one spout task, and share one edge or seed."""
+        """Return whether the frame's roots are consecutive, of one spout task, and share one edge or seed."""
         envelope = self.envelope
         return (
             envelope is not None
@@ -228,7 +228,7 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
 
     @property
     def creation_time(self) -> float:
-        """Monotonic seconds when this task received the tuple."""
+        """The time at which this task received the tuple, in monotonic seconds."""
         return self.frame.created
 
     @property
@@ -251,7 +251,7 @@ class DamagedValues(list[Any]):
 
     @property
     def error(self) -> BaseException:
-        """The exception raised by decoding the first such value."""
+        """The exception raised by decoding the first undecodable value."""
         return next(value.error for value in self if type(value) is Undecodable)
 
 
@@ -340,7 +340,7 @@ class InBatch(Batch):
         return [self.take([place]) for place in range(self._size)]
 
     def places(self) -> Places:
-        """The positions of its tuples in the frame, ascending and distinct."""
+        """The positions of the batch's tuples in the frame, ascending and distinct."""
         if isinstance(self.numbers, range):
             return np.arange(self.numbers.start, self.numbers.stop)
         return np.unique(np.array(self.numbers, dtype=np.int64))

@@ -277,7 +277,7 @@ def emit_columns(
 
 
 class Acks(Protocol):
-    """Takes the acks and fails of a bolt."""
+    """Receives the acks and fails of a bolt."""
 
     acking: bool
 
