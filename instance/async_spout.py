@@ -40,7 +40,7 @@ CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 SETTLE_S = 0.05
 #: Methods in addition to `run` that may be coroutines.
 CALLS = ("ack", "fail", "activate", "deactivate")
-#: Whether the coroutine is `run` or one of CALLS, or was started by such a coroutine.
+#: True if the coroutine is `run` or one of CALLS, or was started by such a coroutine.
 _in_call: ContextVar[bool] = ContextVar("in_call", default=False)
 
 
@@ -50,7 +50,7 @@ class AsyncSpoutTask(SpoutTask):
         self._awake = Awake()
         self._permits = Permits(self._awake.set)
         self._push: Callable[..., list[int] | None] = self._emit_any
-        #: Whether the next emit must be traced.
+        #: True if the next emit must be traced.
         self._tracing = False
         self._run: asyncio.Task[Any]
         #: Running coroutines of CALLS, and the number of their emits that wait for a permit.
@@ -58,7 +58,7 @@ class AsyncSpoutTask(SpoutTask):
         self._calls_waiting = 0
         self._failure: BaseException | None = None
         self._ending = False
-        #: Whether an emit was waiting for a permit when the loop fell asleep.
+        #: True if an emit was waiting for a permit when the loop fell asleep.
         self._held_up = False
         self._chunk = 1
         self._offered_at = 0.0

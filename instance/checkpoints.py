@@ -173,22 +173,22 @@ class Checkpoints:
         self.restored_from = int(region.checkpoint)
         self.location = region.location
         self.started = False
-        #: Whether the state is loaded and the task initialised: from then on, the status contains the attempt.
+        #: True if the state is loaded and the task initialised: from then on, the status contains the attempt.
         self.restored = False
         self.state = state
         self.writer = SnapshotWriter(
             state, settings.fork_above_bytes, settings.inline_max_bytes, self._written, state.uploads
         )
-        #: Whether there is something for `work`; always set once the region has started.
+        #: True if there is something for `work`; always set once the region has started.
         self.pending = False
         self.due: Cut | None = None
         #: The highest checkpoint that was cut or aborted in this task.
         self.ended = 0
         #: The newest complete checkpoint whose post_save has returned.
         self.committed = 0
-        #: Whether the task had finished in the checkpoint from which it was restored, and has received no tuple since.
+        #: True if the task had finished in the checkpoint from which it was restored, and has received no tuple since.
         self.finished_before = False
-        #: Whether this source has sent tuples but keeps nothing in its state, so that a restore cannot rewind it.
+        #: True if this source has sent tuples but keeps nothing in its state, so that a restore cannot rewind it.
         self.saves_nothing = False
         self._notes: deque[CheckpointMessage] = deque()
         self._cut_here: set[int] = set()

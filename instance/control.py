@@ -129,8 +129,7 @@ class ControlThread(threading.Thread):
         self._look = look
         self._quiet = quiet
         self._quiet_max_s = quiet_max_s
-        #: Whether the task did nothing and nothing waited at the last heartbeat; and the announced pause between
-        #: metrics.
+        #: True if, at the last heartbeat, the task did nothing and nothing waited; the announced pause between metrics.
         self._rests = False
         self._pause_s = 0.0
         self._heartbeat_s = heartbeat_s
@@ -138,7 +137,7 @@ class ControlThread(threading.Thread):
         #: While nothing changes, the pause between heartbeats and metrics grows to this value, so that idle tasks cost
         #: little.
         self._silence_max_s = silence_max_s
-        #: Whether nothing had changed at the last heartbeats.
+        #: True if nothing had changed at the last heartbeats.
         self.calm = False
         #: The counters that the last status carried.
         self.sent: tuple[int, ...] = ()

@@ -25,7 +25,7 @@ class Inner(Protocol):
 
     #: The plan by which the task works; None: it has never joined a plan.
     plan: plan_pb2.PhysicalPlan | None
-    #: Whether the input has ended, so that `finish` is called when nothing waits.
+    #: True if the input has ended, so that `finish` is called when nothing waits.
     finish_requested: bool
     link: DataLink
     emitter: Emitter

@@ -138,7 +138,7 @@ class AckLinger:
         self._silence_s = LINGERS * linger_s
         self._rarely = Linger(self._silence_s)
         self._often = Linger(max(self._silence_s, min(LONGEST * linger_s, LONGEST_S)))
-        #: When tuples last arrived, and the average pause between arrivals.
+        #: The time of the latest arrival of tuples, and the average pause between arrivals.
         self._came_at = NEVER
         self._pause_s = 4 * self._silence_s
         #: Number of acks that are sent without waiting for others.

@@ -81,11 +81,11 @@ class DataLink:
         #: Over all incarnations: tuples of the frames sent, frames and tuples consumed, frames of every kind.
         self.total_sent_tuples = self.total_consumed_frames = self.total_consumed_tuples = 0
         self.all_frames_sent = self.all_frames_received = 0
-        #: Whether nothing is left to receive, and the descriptor becomes readable when something arrives.
+        #: True if nothing is left to receive, and the descriptor becomes readable when something arrives.
         self._settled = False
-        #: Whether the last wait timed out without a readable descriptor, and the socket was not used since then.
+        #: True if the last wait timed out without a readable descriptor, and the socket was not used since then.
         self._quiet = False
-        #: Whether the last wait ended because there may be a frame.
+        #: True if the last wait ended because there may be a frame.
         self._came = False
         #: Total requested length, since the last check of the socket, of the waits that frames do not end.
         self._unseen_s = 0.0

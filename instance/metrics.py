@@ -137,7 +137,7 @@ class KeptSamples:
 
     def __init__(self) -> None:
         self.message = control_pb2.MetricsReport()
-        #: Whether a sample is new, or has changed since the last report for another reason than time.
+        #: True if a sample is new, or has changed since the last report for another reason than time.
         self.moved = True
         self._numbers: dict[tuple[int, tuple[str, str]], control_pb2.Sample] = {}
         self._histograms: dict[tuple[str, str], tuple[control_pb2.Sample, int]] = {}
@@ -281,7 +281,7 @@ class UserMetrics:
         self._metrics: dict[str, tuple[Any, float]] = {}
         self._due: dict[str, float] = {}
         self._full = False
-        #: Whether user code has a metric, or has counted with one of `heronpy.api.global_metrics`.
+        #: True if user code has a metric, or has counted with one of `heronpy.api.global_metrics`.
         self.used = False
 
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:

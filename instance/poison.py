@@ -73,7 +73,7 @@ class Journal:
         self.charges = Charges(tries_max)
         #: The incarnation that recorded why it ended.
         self.spoken = 0
-        #: Whether the task looks for a tuple that ended its process. It keeps looking if a process ends for another
+        #: True if the task looks for a tuple that ended its process. It keeps looking if a process ends for another
         #: reason.
         self.careful = False
 

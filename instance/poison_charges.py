@@ -67,7 +67,7 @@ class Charge(Struct):
 
     tries: int = 0
     why: str = ""
-    #: Whether the tuple ends the process, or must not be given to user code again: look for it before it is processed.
+    #: True if the tuple ends the process, or must not be given to user code again: look for it before it is processed.
     deadly: bool = False
     #: Number of dead letters with this content.
     letters: int = 0

@@ -33,11 +33,11 @@ class Progress:
     lost: int = 0
     turned_at: float = 0.0
     resting: bool = False
-    #: Whether this is a spout whose class does not override fail().
+    #: True if this is a spout whose class does not override fail().
     forgets_failed: bool = False
-    #: Whether this is a spout whose state is restored from a checkpoint together with the other tasks.
+    #: True if this is a spout whose state is restored from a checkpoint together with the other tasks.
     rewinds: bool = False
-    #: Whether spouts send tuples again that a link loses, because there are acks or checkpoints.
+    #: True if spouts replay tuples that a link loses, because there are acks or checkpoints.
     sends_again: bool = False
     #: With acks: whether tuples outside of any tuple tree were sent, which are never replayed.
     untracked: bool = False

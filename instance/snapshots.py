@@ -199,7 +199,7 @@ class Job(Struct):
     #: The facts about the cut that the task adds to the snapshot.
     cut: TaskSnapshot
     deadline: float
-    #: Whether the snapshot also needs the data in flight (unaligned).
+    #: True if the snapshot also needs the data in flight (unaligned).
     records: bool = False
     channel: Channel | None = None
     ready: threading.Event = field(default_factory=threading.Event)

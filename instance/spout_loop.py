@@ -69,7 +69,7 @@ class SpoutTask(Task):
         self._tells_acks = True
         self.clamped = False
         self.exhausted = False
-        #: Whether the plan reports that a sink is not ready.
+        #: True if the plan reports that a sink is not ready.
         self.held = False
         self._activated = True
         self._completed: list[frame_pb2.Frame] = []
@@ -77,9 +77,9 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
-        #: When a spout that has reached its limit of pending tuples continues; see linger.py.
+        #: The time at which a spout that has reached its limit of pending tuples continues; see linger.py.
         self._resume_at = OPEN
-        #: Whether the limit of pending tuples is the only reason why nothing may be emitted.
+        #: True if the limit of pending tuples is the only reason why nothing may be emitted.
         self._at_limit = False
         #: The last requests of next_tuple: the time of its next call (0: no request), the descriptor to wait for, and
         #: whether it called `busy`.
@@ -90,8 +90,8 @@ class SpoutTask(Task):
         self._dry_calls = DRY_CALLS
         #: The largest number of tuples that one call was seen to emit.
         self._most = 1
-        #: How much later than requested next_tuple may be called, so that its tuples are sent together; and the delay
-        #: of the last call.
+        #: The delay with which next_tuple may be called, so that its tuples are sent together; the delay of the last
+        #: call.
         self._slack_s = self._late_s = 0.0
         #: The longest time without a turn.
         self._rest_max_s = BLOCKED_WAIT_S

@@ -51,7 +51,7 @@ from .neighbours import LocalTask, Peer
 RING_MIN = 1 << 12
 #: Maximum number of slots, 9 bytes each: 144 MB at most per spout task. Beyond it, the oldest trees are failed.
 RING_MAX = 1 << 24
-#: Runs of at least this number of roots are taken one by one; shorter runs root by root, at most this number at once.
+#: Runs of at least this number of roots are taken one by one; shorter runs root by root, at most this number together.
 RUN_LONG, RUNS_AT_ONCE = 256, 1024
 #: Up to this number of consecutive roots are handled one by one, because NumPy calls would cost several times more.
 FEW = 4

@@ -30,8 +30,7 @@ REST_S = 1.0
 #: Multiples of the high mark at which spouts are clamped, are clamped even during a pause between clamps, and are
 #: released.
 CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
-#: Shares of the target: the high mark of a queue, and the most that one frame may contain. The rest is for data in
-#: transit.
+#: Shares of the target: the high mark of a queue, and the maximum of a frame. The remaining share is for data in transit.
 QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
 #: The high mark in bytes of a queue for a task whose pace is not known yet.
 QUEUE_START_BYTES = 512
@@ -62,9 +61,9 @@ class Episode(Struct):
     high: int = 0
     #: Tuples per second that the task has recently processed; 0: unknown.
     pace: float = 0.0
-    #: Whether the queue has passed the mark at which spouts are clamped.
+    #: True if the queue has passed the mark at which spouts are clamped.
     over: bool = False
-    #: Whether its senders use other tasks, and the start of that state.
+    #: True if its senders use other tasks; the start of this state.
     avoided: bool = False
     judged: float = 0.0
 
@@ -102,7 +101,7 @@ class Backpressure:
         self.local: dict[str, Episode] = {}
         self.remote: dict[str, Remote] = {}
         self.clamped = False
-        #: Whether surplus tuples are discarded.
+        #: True if surplus tuples are discarded.
         self.drops = False
         #: Maps a task that gets its input only by shuffle to all tasks of its component.
         self.alike: Mapping[int, frozenset[int]] = {}
@@ -116,7 +115,7 @@ class Backpressure:
         self.spent_s: dict[int, float] = {}
         #: Seconds per culprit task of avoided episodes.
         self.avoided_s: dict[int, float] = {}
-        #: Whether a full task holds back its senders, by credit or by a clamp, and the total seconds of this state.
+        #: True if a full task holds back its senders, by credit or by a clamp; the total seconds of this state.
         self.holding = False
         self.held_s = self._held_since = 0.0
         self.episodes_started = 0

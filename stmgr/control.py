@@ -76,7 +76,7 @@ class Control:
         self._pressure = pressure
         self._export_s = export_s
         self._silence_s = silence_s
-        #: Whether something has moved since the last round.
+        #: True if something has moved since the last round.
         self._moved = True
         self._links = 0
         #: For each task, the registration that waits for the first plan, because its tuples would have no destination.

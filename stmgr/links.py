@@ -227,7 +227,7 @@ class Link:
         self.transmit = transmit
         #: Called when a frame waits while there is no link.
         self.wanted: Callable[[], None] = _nobody
-        #: Whether frames carry a checksum: frames to peers do; the kernel only copies frames to tasks.
+        #: True if frames carry a checksum: frames to peers do; the kernel only copies frames to tasks.
         self.checked = not task
         self.queue: deque[Waiting] = deque()
         #: Frames for tasks for which the peer currently has no room.

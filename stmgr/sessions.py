@@ -21,7 +21,7 @@ class Session(Struct):
     status: control_pb2.TaskStatus
     heard_at: float
     lost: bool = False
-    #: Whether the last heartbeat showed progress.
+    #: True if the last heartbeat showed progress.
     moved: bool = False
     #: The time at which the plan was last sent to the task.
     told_at: float = 0.0

@@ -114,9 +114,9 @@ class PeerConnection:
         self._control: ControlClient | None = None
         self._close_data: tuple[Callable[[], None], ...] = ()
         self._closed = False
-        #: Whether nothing had to be sent yet.
+        #: True if nothing had to be sent yet.
         self._idle = True
-        #: Whether there is no data socket now.
+        #: True if there is no data socket now.
         self._reconnecting = True
 
     def open(self) -> None:

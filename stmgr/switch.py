@@ -50,11 +50,11 @@ class Switch:
             settings.backpressure_lease_s,
             settings.backpressure_renew_s,
         )
-        #: Whether a full queue may hold back its senders' credit: not in a topology with a cycle or with drops.
+        #: True if a full queue may hold back its senders' credit: not in a topology with a cycle or with drops.
         self.may_hold = True
-        #: Whether a full queue currently holds back its senders' credit.
+        #: True if a full queue currently holds back its senders' credit.
         self.holds = True
-        #: Whether peers are asked to hold back the frames of a full task.
+        #: True if peers are asked to hold back the frames of a full task.
         self.asks = True
         #: The function that takes data frames; see `dropping.py`.
         self.take_data = self.data
@@ -78,9 +78,9 @@ class Switch:
         #: The incarnation that the plan has, or last had, of each peer: no other may open a link (D13).
         self.peer_epochs: dict[str, int] = {}
         self.pending = PendingLinks()
-        #: Whether there is a plan; before the first plan no credit is granted, because there are no destinations.
+        #: True if there is a plan; before the first plan no credit is granted, because there are no destinations.
         self._ready = False
-        #: Whether nothing is accepted any more; see `end`.
+        #: True if nothing is accepted any more; see `end`.
         self._ended = False
 
     # ---- frames in ----------------------------------------------------------------------------

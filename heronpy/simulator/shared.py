@@ -37,7 +37,7 @@ class Shared:
 
     def __init__(self, topology: Any, seed: int, records_limit: int, collects: bool = False) -> None:
         self.topology = topology
-        #: Whether the rows of Spark sinks are kept instead of being handed over.
+        #: True if the rows of Spark sinks are kept instead of being passed to Spark.
         self.collects = collects
         self._sinks = spark_sinks(topology) if collects else frozenset[str]()
         self.plan = LogicalPlan.from_topology(topology)

@@ -13,7 +13,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 class Generator(ABC, Generic[_T_co]):
     """A source of elements. cloudpickle sends the object to its tasks, so open files in `setup`."""
 
-    #: Whether every object of the class is a source that ends; see `Builder.new_source`.
+    #: True if every object of the class is a source that ends; see `Builder.new_source`.
     bounded: ClassVar[bool] = False
 
     @abstractmethod

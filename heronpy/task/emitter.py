@@ -101,7 +101,7 @@ class Emitter:
         self._leaders = list(streams)
         #: Number of tuples that may be emitted at once, before a slow task can have reported that it is full.
         self.burst = START_TUPLES
-        #: When the first tuples were sent; for `START_S` after that, the speed of the receiving tasks is unknown.
+        #: Time of the first send; for `START_S` after that, the speed of the receiving tasks is unknown.
         self._began_at = 0.0
         self.batches.limit_to(START_TUPLES)
         #: Tasks that are full; shuffles avoid them.

@@ -67,7 +67,7 @@ class FrameReader:
         self._schemas: dict[str, list[Schema]] = {}
         #: Component and stream to the serialised Arrow schema.
         self._arrow: dict[str, dict[str, bytes]] = {}
-        #: Whether the frame opened last may contain damaged tuples.
+        #: True if the frame opened last may contain damaged tuples.
         self.damaged = False
 
     def read_by(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> None:

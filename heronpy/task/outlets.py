@@ -64,11 +64,11 @@ class Outlet:
         #: Index of each tuple's stream, in an outlet for several streams.
         self.kinds: list[int] | None = [] if mixed else None
         self.big_bytes = 0
-        #: When the spout tuple behind some of its tuples was emitted, or 0 if unknown; see tracing.py.
+        #: The emit time of the spout tuple behind some of its tuples, or 0 if unknown; see tracing.py.
         self.origin_ns = 0
         #: The traced tuple in this outlet; see tracing.py.
         self.trace: Traced | None = None
-        #: Whether it contains copies of tracked spout tuples; all outlets with copies are sent together.
+        #: True if it contains copies of tracked spout tuples; all outlets with copies are sent together.
         self.copies = False
         #: Edges of anchored tuples and of copies are splitmix64(seed + position); the seed is drawn when needed.
         self.seed = 0
@@ -161,7 +161,7 @@ class OutStream:
         #: Maps a destination to its outlet; the same dict in all streams that share a consumer.
         self.outlets: dict[int, Outlet] = {}
         self.shared: Outlet | None = None
-        #: Whether it shares its outlets with other streams of this component.
+        #: True if it shares its outlets with other streams of this component.
         self.mixed = False
         #: Number of tuples that have left the buffers; each copy counts.
         self.emitted = 0

@@ -111,17 +111,17 @@ class InFrame:
         self.task = task
         self.count = size
         self.created = created
-        #: When the spout tuple behind some of its tuples was emitted, or 0 if the frame does not say; see tracing.py.
+        #: The emit time of the spout tuple behind some of its tuples, or 0 if unknown; see tracing.py.
         self.origin_ns = 0
         #: The traced tuple in this frame, until it is processed; see tracing.py.
         self.trace: Arrived | None = None
         self.tracked = False
-        #: Whether all tuples were acked or failed together; later acks of them are duplicates.
+        #: True if all tuples were acked or failed together; later acks of them are duplicates.
         self.whole_done = False
-        #: Whether a tuple was anchored to a tuple of this frame.
+        #: True if a tuple was anchored to a tuple of this frame.
         self.touched = False
         self.envelope: frame_pb2.Frame | None = None
-        #: Whether some tuple has no root, or more than one.
+        #: True if some tuple has no root, or more than one.
         self.many_roots = False
         self.values_: Array64 | None = None
         self.done: NDArray[np.bool_] | None = None

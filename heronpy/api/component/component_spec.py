@@ -63,9 +63,9 @@ class HeronComponentSpec(InputSource):
         self.inputs = inputs
         self.outputs = outputs
         self.custom_config = config
-        # Whether the class overrides is_ready().
+        # True if the class overrides is_ready().
         self.asks_readiness = False
-        # Whether this is a bolt that processes several tuples at once.
+        # True if this is a bolt that processes several tuples concurrently.
         self.asynchronous = False
         # The facts about the component's class that are known without loading it; see traits_of.
         self.traits: Sequence[str] = ()
