@@ -61,7 +61,7 @@ class Entry:
 
     @property
     def skip(self) -> int:
-        """The number of tuples at the start of the original frame that are done."""
+        """The number of done tuples in the frame as it was first sent."""
         return self.count - self.left
 
     def rest(self) -> frame_pb2.Frame:

@@ -14,7 +14,7 @@ from heronpy.proto import plan_pb2
 
 
 class Attempts:
-    """The current attempt of each region, and the counts of frames that were given up."""
+    """The current attempt of each region, and the number of tuples in frames that were given up."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}

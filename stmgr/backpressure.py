@@ -30,7 +30,7 @@ REST_S = 1.0
 #: Multiples of the high mark at which spouts are clamped, are clamped even during a pause between clamps, and are
 #: released.
 CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
-#: Shares of the target: the high mark of a queue, and the maximum of a frame. The remaining share is for data in transit.
+#: Shares of the target: the high mark of a queue, and the maximum of a frame. The other part is for data in transit.
 QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
 #: The high mark in bytes of a queue for a task whose pace is not known yet.
 QUEUE_START_BYTES = 512

@@ -55,7 +55,7 @@ def word_count(window_s: int = 10) -> Builder:
 
 def at_least_once() -> Config:
     """Return a configuration with at-least-once delivery. Elements are pending until they have left their
-    window, so the runner sets a message timeout longer than the windows, and a high limit of pending elements."""
+    window, so the runner sets a message timeout longer than the windows, and allows enough pending elements."""
     config = Config()
     config.set_delivery_semantics(Config.ATLEAST_ONCE)
     return config

@@ -15,7 +15,7 @@ class IMetric:
     """Interface of a metric."""
 
     def get_value_and_reset(self) -> Any:
-        """Return the value since the last call, or None without news. Multi-key metrics return a dict by key."""
+        """Return the value since the last call (None: nothing to report). Multi-key metrics return a dict by key."""
         raise NotImplementedError(f"{type(self).__name__} must define get_value_and_reset()")
 
 

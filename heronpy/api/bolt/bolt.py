@@ -67,7 +67,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def or_batches(process: _Method) -> _Method:
-    """Mark a base class's `process`, so that a subclass that defines only `process_batch` gets batches."""
+    """Mark a `process` that is unused if its class also has `process_batch`. An overriding `process` is not marked."""
     process.or_batches = True  # type: ignore[attr-defined]
     return process
 
