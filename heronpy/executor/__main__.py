@@ -51,7 +51,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
-    """Limit this process and its future children; returns why that is impossible, or ""."""
+    """Limit this process and its future children; returns the reason if that fails, else ""."""
     from heronpy.procs import container_group  # only for topologies that request resources
 
     container, cpu, ram_bytes = arguments.container, arguments.cpu, arguments.ram_bytes
@@ -66,7 +66,7 @@ def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
 
 
 def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
-    """Run the executor; returns its exit code. `roles` replaces the modules that are run."""
+    """Run the executor; returns its exit code. `roles` has the modules to run for each kind of process."""
     arguments = parse(argv)
     if arguments.parent and not die_with_parent(signal.SIGKILL, arguments.parent):
         return exit_codes.LOST_PARENT

@@ -1,4 +1,4 @@
-"""The executor's shell: joins process host, metrics inbox, metrics page and the connection to the topology master.
+"""The executor's shell: connects process host, metrics inbox, metrics page and the link to the topology master.
 
 Invariants: the container keeps working while the topology master or the state manager is unreachable; when this process
 ends for any reason, all its processes end (the fork server ensures that).
@@ -366,7 +366,7 @@ class Executor:
         self._sinks.offer(time.time(), self._reports.all())
 
     def _export_when_due(self) -> None:
-        """Pass several reports on together, at most twice per export interval.
+        """Pass on several reports together, at most twice per export interval.
 
         Processes report once per interval, so a report does not wait for those of other processes.
         """
@@ -434,7 +434,7 @@ class Executor:
 
 
 def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int, str]:
-    """The number of files of the container's process that opens the most, and its name (pure)."""
+    """The largest number of files that a process of the container opens, and the name of that process (pure)."""
     if plan is None or container == 0:
         return FDS_PER_PROCESS, "tmaster"
     tasks = sum(len(c.instances) for c in plan.containers if c.id == container)
@@ -443,7 +443,7 @@ def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int
 
 
 def check_files(plan: plan_pb2.PackingPlan | None, container: int) -> None:
-    """Raise the soft limit of open files; ConfigError when the hard limit is below what is needed.
+    """Raise the soft limit of open files; ConfigError when the hard limit is too low.
 
     Called before the first process starts, so that too low a limit gives one error instead of a partial start (F26).
     """

@@ -128,7 +128,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> dict[str, Any]:
-        """The answer as JSON. EngineAwayError if it does not come in time, and for temporary refusals."""
+        """The answer as JSON. EngineAwayError without an answer in time, and for temporary refusals."""
         text = self.text(method, path, query, body, kind)
         try:
             found = json.loads(text)
@@ -161,9 +161,7 @@ class Api:
         return found
 
     def lines(self, path: str, query: Mapping[str, str | int], idle_s: float, opened: list[Any]) -> Iterator[bytes]:
-        """The lines of an answer as they arrive; `opened` receives the answer, which another thread can end by
-        `shut`.
-        """
+        """The lines of an answer as they arrive; `opened` receives the answer, for `shut` in another thread."""
         with self._asked("GET", path, query, None, JSON, idle_s) as answer:
             if answer.status >= 300:
                 raise refusal("watch", _object(path), answer.status, answer.read(LINE_MAX))
@@ -224,7 +222,7 @@ _VERBS = {"GET": "read", "POST": "create", "DELETE": "delete", "PATCH": "patch"}
 
 
 def shut(opened: list[Any]) -> None:
-    """End the answers of `lines` that another thread reads."""
+    """End an answer that another thread reads with `lines`."""
     for answer in opened:
         try:
             answer.shutdown()

@@ -135,7 +135,6 @@ class KubernetesEngine:
         return made
 
     def _complete(self, request: Request, uid: str) -> None:
-        """Create the secret of a pod."""
         for left in reversed(range(SECRET_TRIES)):
             try:
                 self._api.call("POST", self._path("secrets"), body=secret(request, uid))
@@ -152,7 +151,7 @@ class KubernetesEngine:
             self._delete(name, max(1, math.ceil(grace_s)))
 
     def _delete(self, name: str, grace_s: int | None = None) -> None:
-        """Delete a pod. A pod without a node is gone at once."""
+        """Delete a pod. A pod without a node disappears immediately."""
         query = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         try:
             left = self._api.call("DELETE", self._path(name=name), query)
@@ -194,7 +193,7 @@ class KubernetesEngine:
 
     # ---- what is seen -----------------------------------------------------------------------------
     def _pods(self, selected: str) -> tuple[list[Mapping[str, Any]], str]:
-        """All pages of one list, and its version. Starts again when the version expires between two pages."""
+        """All pages of one list, and its version. Reads the list again if its version expires between pages."""
         for left in reversed(range(LIST_TRIES)):
             try:
                 found: list[Mapping[str, Any]] = []
@@ -261,14 +260,14 @@ class KubernetesEngine:
         return {nodes_.name_of(node) for node in self._nodes()} & {*hosts}
 
     def explain(self, engine_id: str) -> Explained:
-        """The reason that the scheduler of Kubernetes, or the kubelet, gives."""
+        """The reason reported by the Kubernetes scheduler or the kubelet."""
         try:
             return Explained(words_of(self._api.call("GET", self._path(name=engine_id))))
         except GoneError:
             return Explained("Kubernetes no longer lists the pod")
 
     def termination_report(self, engine_id: str) -> str:
-        """The end of a pod's log; after the pod is gone, the end that its status kept."""
+        """The last output of a pod: from its log, or from its last status once the pod is gone."""
         if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
             return ""
         # `limitBytes` drops the end of the log, so it is large: it only limits lines without an end.
@@ -290,7 +289,7 @@ class KubernetesEngine:
 
     # ---- the cluster ------------------------------------------------------------------------------
     def reach(self) -> tuple[str, ...]:
-        """The address by which this host reaches the API server."""
+        """The address from which this host reaches the API server."""
         server = urlsplit(self._api.server)
         return (address_towards(f"{server.hostname}:{server.port or 443}"),)
 

@@ -71,7 +71,7 @@ class KnownPods:
 
     # ---- facts ------------------------------------------------------------------------------
     def made(self, seen: Seen, uid: str) -> None:
-        """Record that a pod was created."""
+        """Record the creation of a pod."""
         if seen.engine_id not in self._ends:
             self._alive.setdefault(seen.engine_id, _Alive(seen, uid))
 

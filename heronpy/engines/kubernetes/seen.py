@@ -46,14 +46,14 @@ _UNKNOWN: Final = "ContainerStatusUnknown"
 
 
 def of(value: Any, *keys: str) -> Mapping[str, Any]:
-    """A map within maps; empty if it is missing."""
+    """A nested map; empty if it is missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
 def text(value: Mapping[str, Any], key: str) -> str:
-    """A text of a map; empty if it is missing."""
+    """The text at a key of a map; empty if it is missing."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
 
@@ -75,17 +75,17 @@ def uid_of(pod: Mapping[str, Any]) -> str:
 
 
 def node_of(pod: Mapping[str, Any]) -> str:
-    """The name of its node; empty while it has none."""
+    """The name of the pod's node; empty before the pod is placed."""
     return text(of(pod, "spec"), "nodeName")
 
 
 def topology_of(pod: Mapping[str, Any]) -> str:
-    """The topology to which it belongs."""
+    """The topology id in the pod's annotations."""
     return text(of(pod, "metadata", "annotations"), TOPOLOGY_ID)
 
 
 def is_deleted(pod: Mapping[str, Any]) -> bool:
-    """Whether its deletion was requested; it exists until its kubelet has ended it."""
+    """Whether deletion of the pod was requested; the pod exists until its kubelet has ended it."""
     return bool(text(of(pod, "metadata"), "deletionTimestamp"))
 
 
@@ -159,7 +159,7 @@ def _end(pod: Mapping[str, Any], now: float) -> tuple[Ended, ExitReason | None, 
 
 
 def _is_overdue(pod: Mapping[str, Any], now: float) -> bool:
-    """Whether the pod should have ended a while ago, so that its kubelet counts as silent."""
+    """Whether the pod should have ended long enough ago for its kubelet to count as silent."""
     try:
         until = datetime.fromisoformat(text(of(pod, "metadata"), "deletionTimestamp").replace("Z", "+00:00"))
         return now > until.timestamp() + OVERDUE_S

@@ -227,7 +227,7 @@ def _number(file: Path) -> float | None:
 
 
 def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = lambda one: True) -> bool:
-    """Signal the chosen living processes of a container; returns whether there was one."""
+    """Signal the chosen living processes of a container; returns whether any was found."""
     import psutil
 
     found = False

@@ -111,7 +111,7 @@ def size_of(requests: Sequence[Request], options: SparkOptions) -> Size:
 def properties_of(
     topology_id: str, options: SparkOptions, size: Size, address: str, ports: range | None
 ) -> dict[str, str]:
-    """All properties of an application: one task per executor, once."""
+    """All Spark properties of an application; each executor runs one task, without retries."""
     silent_s = max(SILENT_MIN_S, options.lost_s)
     memory, cores = f"{math.ceil(size.memory_bytes / _MIB)}m", str(size.cores)
     found = {
@@ -165,8 +165,7 @@ def _text(value: object) -> str:
 
 
 def placed(requests: Sequence[Request], owned: Sequence[Collection[int]]) -> tuple[list[list[Request]], list[Request]]:
-    """Which application runs each request: the application that has its container. The remaining requests need a new
-    one.
+    """The application for each request: the one that has its container. The remaining requests need a new application.
 
     `owned` has the containers of each living application.
     """
