@@ -149,6 +149,7 @@ class RpcClient:
 
     def call(self, body: Message, timeout_s: float = 5.0) -> Any:
         """Send a request and return the body of its reply, None for an empty reply.
+
         Raises RpcError if the peer refuses, and DeadlineError if it does not answer in time, or ends.
         """
         request_id = next(self._ids)

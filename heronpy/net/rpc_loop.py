@@ -45,6 +45,7 @@ class ControlServer:
         users: bool = False,
     ) -> None:
         """At most `receives_max` messages from a peer, and `sends_max` to it, wait in this process; further messages
+
         wait in the peer. With `users`, `user` is set for each request.
         """
         sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), hwm=sends_max, heartbeat=False)
@@ -229,6 +230,7 @@ class ControlClient:
 
     async def call(self, body: Message, timeout_s: float = 5.0) -> Any:
         """Send a request and return the body of its reply, None for an empty reply.
+
         Raises RpcError if the peer refuses, and DeadlineError if it does not answer in time.
         """
         request_id = self._last = next(self._ids)

@@ -58,7 +58,7 @@ _NO_LIMIT = 1 << 60
 
 
 class OomCounter:
-    """The kernel's count of out-of-memory kills in this process's control group (versions 1 and 2), and its memory figures.
+    """The out-of-memory kills in this process's control group (versions 1 and 2), and the group's memory figures.
 
     `moved()` returns whether the kernel has killed a process since the last call.
 

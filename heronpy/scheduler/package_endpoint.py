@@ -1,7 +1,7 @@
 """The package of a topology as one archive, for hosts that do not have it.
 
-It is made once, in its own thread: a tar file of the package's entry in the cache, without compression, owners and
-times, so that equal packages give equal archives. It is in the working folder and is kept for the next scheduler.
+The archive is made once, in its own thread: a tar file of the package's entry in the cache, without compression, owners
+and times, so that equal packages give equal archives. The file stays in the working folder for the next scheduler.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Archive:
 
 
 class PackageEndpoint:
-    """Call `start` on the loop; without a package `digest` is empty.
+    """The archive of one topology; call `start` on the loop. Without a package, `digest` is empty.
 
     `place` is a folder or URL from which hosts fetch the archive; if it is empty, hosts ask the scheduler.
     """
@@ -78,7 +78,7 @@ class PackageEndpoint:
         return replace(made, place=self._place)
 
     async def archive(self) -> Archive:
-        """The archive, once it is made. RetryableRpcError if making it failed; the next call tries again."""
+        """Wait for the archive. RetryableRpcError if it could not be made; the next call tries again."""
         if self._made is None:
             return Archive()
         if self._made.done() and self._made.exception() is not None:
@@ -89,7 +89,7 @@ class PackageEndpoint:
             raise RetryableRpcError(str(error)) from None
 
     async def read(self, package: str, offset: int) -> bytes:
-        """At most `PIECE_BYTES` from the offset on; empty at the end."""
+        """Read at most `PIECE_BYTES` of the archive from the offset; empty at the end."""
         if not self.digest or package != self.digest:
             raise InvalidRpcError(f"package {package[:80]!r} is not this topology's")
         if self._asking >= ASKING_MAX:
@@ -103,7 +103,7 @@ class PackageEndpoint:
             self._asking -= 1
 
     def remove(self) -> None:
-        """Delete the archive when it is no longer needed. This may wait for its store."""
+        """Delete the archive when it is no longer needed. May wait for the package store."""
         if not self.digest:
             return
         self._file.unlink(missing_ok=True)
@@ -129,7 +129,7 @@ def _read(file: Path, offset: int) -> bytes:
 def pack_entry(entry: Path, into: Path, files_max: int = FILES_MAX, bytes_max: int = BYTES_MAX) -> int:
     """Write an entry of the package cache as a tar file, unless the file exists; returns its size.
 
-    The file appears complete or not at all. Names are relative to the entry. It has only files, folders and links.
+    The file appears complete or not at all. It has only files, folders and links, with names relative to the entry.
     """
     try:
         if into.is_file() and not into.is_symlink():

@@ -1,14 +1,14 @@
-"""The decisions on where containers run: which submission is made, activated, cancelled. Pure.
+"""The decisions of placement: which submissions of containers are made, activated and cancelled. Pure.
 
 The engine's list and the messages of containers at the endpoint are the truth. Each event updates facts, and `_settle`
-compares them with the plan. So a lost command is given again, and a scheduler that takes over adopts the existing
+compares the facts with the plan. So a lost command is repeated, and a scheduler that takes over adopts the existing
 submissions: it starts with the ledger of its predecessor and waits for the first list.
 
 Invariants:
 - At most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor may act.
 - Submission numbers and epochs only grow, and are in the ledger before they are used.
-- Once a successor is decided on, its predecessor is granted nothing more.
-- A submission does not count as ended because a list lacks it, or because there is no list.
+- Once a successor is decided on, its predecessor gets no more grants.
+- A submission that a list lacks, or whose list is missing, does not count as ended.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Placement(PlacementFacts):
 
     # ---- events -----------------------------------------------------------------------------
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """Handle one event at the monotonic time `now`; nothing follows after AllGone."""
+        """Handle one event at the monotonic time `now`; AllGone is the last effect."""
         if now - self._last_now > OWN_STALL_S:
             self._awake_since = now
         self._last_now, self._changed = now, False
@@ -194,7 +194,7 @@ class Placement(PlacementFacts):
         return effects
 
     def _on_ended(self, container: Container, seen: Seen, now: float) -> list[Effect]:
-        """Handle an end that the engine confirms, which it repeats in its lists for a while."""
+        """Handle a confirmed end, which the engine's lists repeat for a while."""
         number = seen.submission
         if number in container.ended:
             return []
@@ -218,7 +218,7 @@ class Placement(PlacementFacts):
         return effects
 
     def _judge(self, container: Container, seen: Seen, one: Submission, now: float) -> list[Effect]:
-        """Decide what follows the unexpected end of a submission."""
+        """Decide how to react to the unexpected end of a submission."""
         where = f"on host {seen.host}: " if seen.host else ""
         what = f"container {container.number}, submission {one.number} on {seen.host or 'no host'}, has ended"
         what += f" ({container.exit_detail})"
@@ -317,7 +317,7 @@ class Placement(PlacementFacts):
 
     # ---- what follows from the facts ----------------------------------------------------------
     def _settle(self, container: Container, heard: int, now: float) -> list[Effect]:
-        """The effects that the facts about one container require; `heard` is the submission that sent this request."""
+        """The effects that the facts about one container require; `heard` is the submission that sent a request."""
         if not self._planned:
             return []
         effects = self._find_lost(container, now)
@@ -435,7 +435,7 @@ class Placement(PlacementFacts):
         return [Submit(wish)]
 
     def _activate(self, container: Container, one: Submission, heard: int, now: float) -> list[Effect]:
-        """Let a standby act as soon as no other process of the container can."""
+        """Activate a standby as soon as no other process of the container can act."""
         entry = container.entry
         if not one.is_heard(now, 2 * self._times.renew_s) or one.epoch:
             return []
@@ -452,7 +452,7 @@ class Placement(PlacementFacts):
         return [Activate(container.number, one.number, container.entry.epoch)]
 
     def _has_no_successor(self, container: Container, why: str, now: float) -> list[Effect]:
-        """Handle a permanent refusal of the engine. A container that was only to be moved stays where it is."""
+        """Handle a permanent refusal of the engine. A container that was to be moved stays on its host."""
         if not container.is_moving:
             return self._fail(container, None, why)
         self._end_move(container, why, now)
