@@ -44,9 +44,9 @@ class ControlServer:
         sends_max: int = CONTROL_HWM,
         users: bool = False,
     ) -> None:
-        """At most `receives_max` messages from a peer, and `sends_max` to it, wait in this process; further messages
+        """`receives_max` and `sends_max` limit the messages from and to each peer that wait in this process.
 
-        wait in the peer. With `users`, `user` is set for each request.
+        With `users`, `user` is set for each request.
         """
         sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), hwm=sends_max, heartbeat=False)
         sock.setsockopt(zmq.RCVHWM, receives_max)

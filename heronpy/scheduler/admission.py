@@ -195,7 +195,7 @@ class Admission:
 
     # ---- answers ----------------------------------------------------------------------------
     def answer(self, effect: Activate | Grant | Fence) -> None:
-        """Answer the last request of a submission. Does nothing without a request, or when the permit forbids a grant."""
+        """Answer the last request of a submission; does nothing without a request, or if the permit forbids it."""
         who = effect.container, effect.submission
         received_at = self._renewals.received_at(who)
         if received_at is None:

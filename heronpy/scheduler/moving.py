@@ -84,7 +84,7 @@ class Moves:
         return [executor_id(number) for number in containers]
 
     async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
-        """Once `known` holds, replace a container by one of another size. The old one ends when the new one stands by."""
+        """Once `known` holds, replace a container by one of another size, which stands by before the old one ends."""
         until = time.monotonic() + (wait_s or self._limit_s)
         why = "the scheduler has not seen the new size"
         if await wait_until(known, self._change, lambda: until):
@@ -113,7 +113,7 @@ class Moves:
         return running
 
     def resume(self, drains: Mapping[str, str], listed: Callable[[], bool]) -> None:
-        """Continue drains, by host and requesting user, once `listed` tells that the hosts of all containers are known."""
+        """Continue drains (users by host) once `listed` tells that the hosts of all containers are known."""
         for host, by in drains.items():
             log.info("the drain of host %s, which %s requested, continues", host, by)
             self._until[host] = time.monotonic() + self._limit_s

@@ -55,7 +55,7 @@ _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """Delay an interrupt until the end of the block, so that no files are left that only this process knows."""
+    """Delay an interrupt until the end of the block, so that it leaves no files that only this process knows."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
@@ -215,7 +215,7 @@ class LocalStateManager:
             self._owner_descriptor = -1
 
     def close_in_child(self) -> None:
-        """After a fork: close the parent's descriptors, so that the death of the parent is noticed."""
+        """Close the parent's descriptors after a fork, so that the death of the parent is noticed."""
         if self._closed:
             return
         self._closed = "this state manager was opened before a fork; open a new one"
@@ -244,7 +244,7 @@ class LocalStateManager:
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
-        """Turn an error of the file system into a StateError that names the folder to check."""
+        """Turn an error from the file system into a StateError that names the folder to check."""
         try:
             yield
         except OSError as error:
@@ -335,7 +335,7 @@ class LocalStateManager:
         return None
 
     def _forget(self, file: Path, dead: _Node) -> None:
-        """Remove a dead node if that is possible without waiting; readers ignore it anyway."""
+        """Remove a dead node if that is possible without waiting; readers ignore dead nodes anyway."""
         with contextlib.suppress(StateError, OSError):
             if self._mutex.locked():
                 return
@@ -419,7 +419,7 @@ def _encode(name: str) -> str:
 
 
 def _encode_directory(name: str) -> str:
-    """Encode a first segment as the name of a directory, which must not look like a node."""
+    """Encode the first path segment as the name of a directory, which must not look like a node."""
     encoded = _encode(name)
     return encoded.removesuffix(_NODE) + "%2Enode" if encoded.endswith(_NODE) else encoded
 

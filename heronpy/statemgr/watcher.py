@@ -133,7 +133,7 @@ class Watcher:
             self._thread.join(timeout=5.0)
 
     def close_in_child(self) -> None:
-        """Close the descriptors that a fork has copied; the thread does not exist here."""
+        """Close the descriptors that a fork has copied; the thread does not exist in the child."""
         self._close_descriptors()
 
     def _poll_more(self, error: Exception) -> None:

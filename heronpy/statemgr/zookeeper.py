@@ -1,11 +1,11 @@
 """State in ZooKeeper: for the processes of several machines.
 
 Invariants: A value of several pieces becomes visible in one transaction that names its new pieces. Pieces are removed
-only when no value can name them any more, so a reader sees the complete old or new value. Every write has a unique
-number, so a write whose answer was lost is recognised, and is neither repeated nor mistaken for another write.
+only once no value can name them, so a reader sees the complete old or new value. Every write has a unique number, so a
+write whose answer was lost is recognised, and is neither repeated nor mistaken for another write.
 
-Ephemerals belong to the session, which outlives a lost connection. Three rules bind them to the lifetime of the process
-instead. A process that closes its manager ends its session. The ephemeral of a killed process counts as gone
+Ephemerals belong to the session, which outlives a lost connection. Three rules bind ephemerals to the lifetime of the
+process instead. A process that closes its manager ends its session. The ephemeral of a killed process counts as gone
 immediately on the same machine, and after the session expires on other machines. A process whose session has expired
 restores its ephemerals, unless another process now owns them. A lock is not restored: its holder gets a warning.
 """
@@ -307,7 +307,7 @@ class ZooKeeperStateManager:
         return znode.describe_pieces(write, data)
 
     def _sweep(self, path: str, at: str, keep: str = "", only: str = "") -> None:
-        """Remove pieces that no value names; after a failure the next sweep retries."""
+        """Remove pieces that no value names; the next sweep retries after a failure."""
         above = self._pieces(path)
         with contextlib.suppress(StateError, NoNodeError, NotEmptyError):
             folders = [only] if only else [folder for folder in self._list(above) if folder != keep]
