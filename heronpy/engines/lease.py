@@ -57,7 +57,7 @@ class LeaseTimes(Struct, frozen=True):
         stopped_s = (self.fence_s + self.stop_grace_s) * (1 + CLOCK_DRIFT)
         if stopped_s >= self.lost_s:
             raise ConfigError(
-                f"lost_s is {self.lost_s:g}, but a container without a grant has stopped only after {stopped_s:.3g} s"
+                f"lost_s is {self.lost_s:g}, but a container without a grant may act for up to {stopped_s:.3g} s"
                 f" (fence_s {self.fence_s:g} and a stop grace of {self.stop_grace_s:g}); raise lost_s or lower fence_s"
             )
         if self.permit_s < self.lost_s:

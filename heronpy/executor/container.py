@@ -280,7 +280,7 @@ class Container:
     def _on_parent(self) -> None:
         # A parent outside of the namespace of this process always has the number 0, so its end cannot be seen.
         if not self._parent or os.getppid() != self._parent:
-            self._on_signal(True, "the engine's process that started it has ended")
+            self._on_signal(True, "the engine's process that started this container has ended")
 
     def _on_tick(self) -> None:
         self._ticks += 1
@@ -341,7 +341,7 @@ class Container:
         except OSError as error:
             self._end.set_exception(ConfigError(f"cannot start {launch.python}: {error.strerror}"))
             return
-        log.info("the executor is process %d in epoch %d", self._child.pid, epoch)
+        log.info("the executor runs as process %d in epoch %d", self._child.pid, epoch)
 
     # ---- what is sent -------------------------------------------------------------------------
     async def _renew(self, send: Send) -> None:

@@ -115,7 +115,7 @@ class Evidence:
         """The objects of a process by type; the process stops for up to about `limit_s`. RpcError if it ends."""
         if not LIMIT_MIN_S <= request.limit_s <= LIMIT_MAX_S or not 1 <= request.top <= TOP_MAX:
             raise InvalidRpcError(
-                f"the limit of a heap is from {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s, for 1 to {TOP_MAX} types"
+                f"a count of objects may take {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s and list 1 to {TOP_MAX} types"
             )
         with self._turn(request.name) as pid:
             wanted = {"heap": {"top": request.top, "limit_s": request.limit_s}}
@@ -138,7 +138,7 @@ class Evidence:
         if name in self._busy:
             raise RetryableRpcError(f"evidence of {name} is already being collected; try again later")
         if len(self._busy) >= AT_ONCE_MAX:
-            raise RetryableRpcError(f"evidence of {AT_ONCE_MAX} processes is being collected; try again")
+            raise RetryableRpcError(f"evidence of {AT_ONCE_MAX} processes is already being collected; try again later")
         self._busy.add(name)
         try:
             yield pid

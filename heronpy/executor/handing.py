@@ -62,7 +62,7 @@ def tasks_that_ran(state: StateManager, launch: LaunchSpec) -> frozenset[int]:
         found = state.get(paths.totals(launch.topology))
         ledger = control_pb2.TotalsLedger.FromString(found[0] if found is not None else b"")
     except (HeronError, DecodeError) as error:
-        log.warning("it is unknown which tasks have run before, so a task that cannot start fails at once: %s", error)
+        log.warning("cannot tell which tasks have run before, so a task that cannot start fails immediately: %s", error)
         return frozenset()
     if ledger.topology_id != launch.topology_id:
         return frozenset()

@@ -139,7 +139,7 @@ class Executor:
         self._done = asyncio.Event()
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self.stop, "it was requested to stop")
+            loop.add_signal_handler(signum, self.stop, "it was asked to stop")
         self._host = ProcessHost(self._server, self._supervisor, self)
         try:
             await self._open()

@@ -119,8 +119,8 @@ def to_text(cluster: str, host: str) -> str:
     client = client_of(cluster)
     if client is None:
         raise ConfigError(
-            f"cluster {cluster} has no key for clients in {folder_of(cluster)}: no topology was submitted to its hosts"
-            " from here yet"
+            f"cluster {cluster} has no key for clients in {folder_of(cluster)}; submit a topology to it from"
+            " this host first"
         )
     endpoints = {name: known_endpoint(cluster, name) for name in topologies_of(cluster)}
     content = {

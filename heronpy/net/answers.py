@@ -35,7 +35,7 @@ def read(found: object, shape: type[T]) -> T:
     """The struct in an answer; AnswerError if the struct is missing, damaged or of another kind."""
     if not isinstance(found, control_pb2.Answer) or found.kind != shape.__name__:
         raise AnswerError(
-            f"the answer is not of type {shape.__name__}: its sender is of another release; use the"
+            f"the answer is not of type {shape.__name__}: its sender has another release; use the"
             " heron command of the release that submitted the topology"
         )
     if len(found.data) > BYTES_MAX:

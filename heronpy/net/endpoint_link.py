@@ -291,7 +291,7 @@ class EndpointLink:
 
     def _away(self, patience_s: float, what: str) -> StateAwayError:
         complaint = self._calls.complaint
-        why = f"; it says: {complaint}" if complaint else ": check whether the scheduler runs"
+        why = f"; its last refusal: {complaint}" if complaint else ": check that the scheduler is running"
         return StateAwayError(
             f"the scheduler's control endpoint at {self.address} does not answer ({what} within {patience_s:g} s){why}"
         )

@@ -93,7 +93,7 @@ def check(settings: SecuritySettings) -> None:
         ) from None
     if address.is_unspecified or address.is_multicast:
         raise ConfigError(
-            f"heron.security.bind_host {host} is not an address that others can connect to; use the address of"
+            f"heron.security.bind_host {host} is not an address that other hosts can reach; use the address of"
             " one network interface of this machine"
         )
     if choose(settings) is Transport.IPC:

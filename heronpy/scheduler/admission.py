@@ -277,7 +277,7 @@ class Admission:
             # After the state manager has lost its records, the engine's next list shows the submission.
             raise RetryableRpcError(f"container {who[0]} has no submission {who[1]} yet; try again")
         if len(nonce) != NONCE_BYTES:
-            raise InvalidRpcError(f"a hello has a nonce of {NONCE_BYTES} bytes, not of {len(nonce)}")
+            raise InvalidRpcError(f"a hello needs a nonce of {NONCE_BYTES} bytes, not {len(nonce)}")
         if self._bindings.is_other(who, nonce):
             self.impostors += 1
             log.warning("refused another process that claims to be container %d, submission %d", *who)
@@ -291,7 +291,7 @@ class Admission:
         release, where = self._terms.launch.release, f"on host {hello.host[:255]}"
         if hello.heronpy != release:
             raise InvalidRpcError(
-                f"heronpy {where} is of release {hello.heronpy[:80]}, but the topology was submitted with {release};"
+                f"heronpy {where} has release {hello.heronpy[:80]}, but the topology was submitted with {release};"
                 " install that release there, or set heron.engine.python to a Python that has it"
             )
         if hello.python != PYTHON:
@@ -304,7 +304,7 @@ class Admission:
         """Grant, activate or fence; a standby's request waits until there is news for it."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
-            raise InvalidRpcError(f"container {who[0]} claims an epoch that it was not given")
+            raise InvalidRpcError(f"container {who[0]} claims an epoch that it never received")
         answer = self._renewals.open(who, renew.number, self._now())
         number, host = self._hosts.get(who[0], (0, ""))
         if who not in self._sent:

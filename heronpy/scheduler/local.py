@@ -173,7 +173,7 @@ class LocalScheduler:
 
     def _on_signal(self) -> None:
         if self._kill is None:
-            log.info("the scheduler was requested to end; the topology's state is kept")
+            log.info("the scheduler was asked to end; the topology's state is kept")
             self._kill = asyncio.create_task(self._stop(0.0))
             self._kill.add_done_callback(lambda _: self._end.set())
 

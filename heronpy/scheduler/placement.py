@@ -180,7 +180,7 @@ class Placement(PlacementFacts):
         if late:
             return [
                 *effects,
-                Note(f"a list of the engine came {now - event.asked_at:.0f} s late and is ignored", True),
+                Note(f"ignored a list from the engine that arrived {now - event.asked_at:.0f} s late", True),
             ]
         if self.away_since is not None:
             effects.append(Note(f"the engine answers again after {now - self.away_since:.0f} s"))
@@ -283,7 +283,7 @@ class Placement(PlacementFacts):
         # The engine was also asked to end it, but may be away.
         patience_s = self._limits.leave_s if self._killed_at is None else self._kill_grace_s
         if asked_at is not None and (not held or now - asked_at >= patience_s):
-            return [*effects, Fence(container.number, number, "it was requested to end")]
+            return [*effects, Fence(container.number, number, "it was asked to end")]
         return [*effects, Grant(container.number, number)] if one.epoch else effects
 
     def _on_refused(self, event: Refused, now: float) -> list[Effect]:

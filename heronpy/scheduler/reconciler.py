@@ -263,7 +263,7 @@ class EngineScheduler:
         """End the scheduler as a signal does."""
         stays = self._placement is None or traits_of(self._setup.engine).outlives_scheduler
         fate = "keep running" if stays else "end with it"
-        log.info("the scheduler was requested to end; the topology's containers %s", fate)
+        log.info("the scheduler was asked to end; the topology's containers %s", fate)
         self._end.set()
 
     def _on_lost(self, error: FencedError) -> None:

@@ -170,8 +170,8 @@ def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
         )
     if limits.threads is not None and need.threads > limits.threads:
         raise ConfigError(
-            f"{total}, but only {limits.threads} threads may run here; raise 'ulimit -u' or the group's pids.max,"
-            " or lower the parallelism",
+            f"{total}, but only {limits.threads} threads may run on this host; raise 'ulimit -u' or the group's"
+            " pids.max, or lower the parallelism",
         )
     if limits.ram_bytes is not None and need.ram_bytes > limits.ram_bytes:
         raise ConfigError(

@@ -127,7 +127,7 @@ class ClientRules:
         """Why a client may not access a node; "" if the access is allowed."""
         if path in self._allowed[use]:
             return ""
-        return f"a command on another host than topology {self._topology!r} may not {use.value} state node {path!r}"
+        return f"a command on another host may not {use.value} state node {path!r} of topology {self._topology!r}"
 
 
 def operations_lock(topology: str) -> str:

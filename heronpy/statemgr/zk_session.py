@@ -225,8 +225,8 @@ class Session:
         if state == KazooState.SUSPENDED:
             self._suspended = True
             log.warning(
-                "lost the connection to ZooKeeper at %s; reconnecting, and continuing normally until its session"
-                " of %g s has ended",
+                "lost the connection to ZooKeeper at %s; reconnecting; the process continues normally unless its"
+                " session of %g s ends first",
                 self.hosts,
                 self._timeout_s,
             )

@@ -80,7 +80,7 @@ class Api:
         file = os.environ.get("KUBECONFIG") or "~/.kube/config"
         if any(part and not os.path.isabs(os.path.expanduser(part)) for part in file.split(os.pathsep)):
             raise EngineFatalError(
-                f"KUBECONFIG is {file!r}, but the scheduler works in another folder; make it absolute"
+                f"KUBECONFIG is {file!r}, but the scheduler runs in another folder; use an absolute path"
             )
         parts = [part for part in file.split(os.pathsep) if part]
         if not any(os.path.exists(os.path.expanduser(part)) for part in parts):
@@ -91,7 +91,7 @@ class Api:
         if self._context and self._context not in named:
             known = ", ".join(sorted(named))
             raise EngineFatalError(
-                f"heron.kubernetes.context is {self._context!r}, but the kubeconfig has {known or 'none'}"
+                f"heron.kubernetes.context is {self._context!r}, but the kubeconfig has {known or 'no contexts'}"
             )
         config.load_kube_config(config_file=file, context=self._context or None, client_configuration=configuration)
         chosen = named[self._context] if self._context else active

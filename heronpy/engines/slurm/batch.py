@@ -68,7 +68,7 @@ class SlurmOptions:
         if self.time_limit_s and self.time_limit_s <= self.leave_s:
             raise ConfigError(
                 f"slurm.time_limit_s is {self.time_limit_s} but must be more than leave_s ({self.leave_s}),"
-                " otherwise containers are told to end as soon as they start"
+                " otherwise containers have to end as soon as they start"
             )
         if self.output_dir and (not self.output_dir.startswith("/") or set(self.output_dir) & set("%\\\n")):
             meant = f"slurm.output_dir is {self.output_dir!r}"

@@ -96,7 +96,7 @@ def parse_jobs(text: str) -> list[Job]:
     lines = [[field.strip() for field in line.split("|")] for line in text.splitlines() if line.strip()]
     cut = lines and len(lines[-1]) < 8 and not text.rstrip().endswith("|")  # the character that ends each job
     if lines and (cut or not any(len(fields) >= 8 for fields in lines)):
-        raise ValueError(f"squeue printed lines that are not in the format asked for: {text[-200:]!r}")
+        raise ValueError(f"squeue printed lines in an unexpected format: {text[-200:]!r}")
     for fields in lines:
         if len(fields) < 8:
             continue
