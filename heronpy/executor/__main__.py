@@ -44,7 +44,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--life", type=int, default=0, help="how often the slot has already ended in this epoch")
     parser.add_argument("--after", default="", help="why the container was restarted; empty if unknown")
-    parser.add_argument("--after-text", default="", help="the same, as text for users")
+    parser.add_argument("--after-text", default="", help="the reason of --after, as text for users")
     parser.add_argument("--cpu", type=float, default=0.0, help="maximum number of cores of the container; 0: no limit")
     parser.add_argument("--ram-bytes", type=int, default=0, help="maximum memory of the container; 0: no limit")
     return parser.parse_args(argv)

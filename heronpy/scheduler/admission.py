@@ -190,7 +190,7 @@ class Admission:
             try:
                 (Path(folder) / self._proof_name).unlink(missing_ok=True)
             except OSError as error:
-                log.warning("%s stays in %s: %s", self._proof_name, folder, error.strerror)
+                log.warning("cannot remove %s from %s: %s", self._proof_name, folder, error.strerror)
         self._package.remove()
 
     # ---- answers ----------------------------------------------------------------------------

@@ -269,7 +269,7 @@ def bind_endpoint(
         except zmq.ZMQError as error:
             _refuse_address(error, addresses)
             if time.monotonic() >= deadline:
-                log.error("port %d, where containers expect this scheduler, is taken; they will be replaced", kept)
+                log.error("port %d, to which containers connect, is taken; the containers will be replaced", kept)
                 break
             time.sleep(PORT_AGAIN_S)
     endpoint = _at_any_port(addresses, port_range, make)

@@ -91,7 +91,7 @@ class PackageEndpoint:
     async def read(self, package: str, offset: int) -> bytes:
         """Read at most `PIECE_BYTES` of the archive from the offset; empty at the end."""
         if not self.digest or package != self.digest:
-            raise InvalidRpcError(f"package {package[:80]!r} is not this topology's")
+            raise InvalidRpcError(f"package {package[:80]!r} does not belong to this topology")
         if self._asking >= ASKING_MAX:
             raise RetryableRpcError("too many hosts are fetching the package; try again")
         self._asking += 1
@@ -111,7 +111,7 @@ class PackageEndpoint:
             try:
                 PackagePieces(self._place, self._topology_id, REMOVE_S).remove()
             except HeronError as error:
-                log.warning("the package of the topology stays in %s: %s", self._place, error)
+                log.warning("cannot remove the package of the topology from %s: %s", self._place, error)
 
 
 def _read(file: Path, offset: int) -> bytes:

@@ -471,4 +471,4 @@ class Placement(PlacementFacts):
         self._changed = self._changed or bool(host)
         if not self._avoided.add(host, now, why, by):
             return []
-        return [Note(f"host {host} gets no container for {self._limits.avoid_s:g} s: {why}", True)]
+        return [Note(f"host {host} gets no containers for {self._limits.avoid_s:g} s: {why}", True)]

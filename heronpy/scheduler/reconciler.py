@@ -480,4 +480,4 @@ class EngineScheduler:
         what = (
             f"moved {', '.join(f'container {number}' for number in moved)}" if moved else "the host had no containers"
         )
-        return control_pb2.Ok(text=f"host {host} gets no container for {self._setup.settings.avoid_s:g} s; {what}")
+        return control_pb2.Ok(text=f"host {host} gets no containers for {self._setup.settings.avoid_s:g} s; {what}")

@@ -121,7 +121,9 @@ class Relay:
         field = body_of(envelope)[0] if envelope is not None else ""
         if envelope is None or field not in PASSED_ON.get(kind, ()):
             self.forbidden += 1
-            raise InvalidRpcError(f"the control endpoint does not forward request {field!r} to {kind or 'nobody'!r}")
+            raise InvalidRpcError(
+                f"the control endpoint does not forward request {field!r} to {kind or 'an unnamed process'!r}"
+            )
         if not (math.isfinite(relay.timeout_s) and 0 < relay.timeout_s <= TIMEOUT_MAX_S):
             self.forbidden += 1
             raise InvalidRpcError(f"a request may wait for its answer for at most {TIMEOUT_MAX_S:g} s")

@@ -148,5 +148,5 @@ class KnownPods:
 
 
 def _given_up(seen: Seen) -> Seen:
-    words = "the pod is gone, and its node has not confirmed its end"
+    words = "the pod is gone, but its node has not confirmed the end"
     return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, reason=None, words=words)

@@ -151,7 +151,7 @@ class LocalEngine:
         seen = Seen(file.name, container, submission, phase, shell.host_name, cancelled=kill_at is not None)
         life = shell.life()
         if life is Life.UNKNOWN:
-            words = f"it was started on host {shell.host_name}, whose processes cannot be seen from here"
+            words = f"it was started on host {shell.host_name}, whose processes are not visible from this host"
             return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
         if life is Life.LIVES:
             if kill_at is not None and boot_s() >= kill_at:

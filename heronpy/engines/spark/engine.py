@@ -252,6 +252,6 @@ class SparkEngine:
             said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
             return [Found("Spark's driver", False, said[0] if said else "no output", "reinstall heronpy[spark]")]
         if all(one.ok for one in found) and not self._options.is_standalone:
-            what = f"{self._options.master} is not checked here, but by the test container"
+            what = f"{self._options.master} is not checked here; the test container below uses it"
             found.append(Found("Spark's master", True, what))
         return found
