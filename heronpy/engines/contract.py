@@ -66,7 +66,7 @@ class Request:
 
     topology_id: str
     container: int
-    #: 1 for the first submission of this container; it only grows, also over restarts of the scheduler.
+    #: 1 for the container's first submission; only grows, even across restarts of the scheduler.
     submission: int
     #: Cores, which are requested and not enforced.
     cpu: float
@@ -84,7 +84,7 @@ class Request:
     beside: tuple[str, ...] = ()
     #: Whether the container may start on any host, without waiting for one that spreads the containers of the topology.
     anywhere: bool = False
-    #: The credential with which it is admitted at the endpoint; never an argument, variable, comment or log line.
+    #: The credential for admission at the endpoint; never an argument, variable, comment or log line.
     token: str = field(default="", repr=False)
 
 
@@ -113,13 +113,13 @@ class Seen:
     exit_code: int | None = None
     #: Whether a command of another user or program ended it at the engine.
     cancelled: bool = False
-    #: Whether the engine says that it can never start as submitted.
+    #: Whether it can never start as submitted, according to the engine.
     hopeless: bool = False
-    #: Whether the engine says that no host allowed by its request has room now.
+    #: Whether no host allowed by its request has room now, according to the engine.
     waits: bool = False
     #: Whether the engine has chosen a host for it, in order to spread containers, and will start it on no other.
     pinned: bool = False
-    #: The engine's own words on its phase or end, for people.
+    #: The engine's description of its phase or end, for users.
     words: str = ""
     #: Hosts that its request excludes.
     avoid: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class Explained:
     """Why an object is not running yet."""
 
     words: str
-    #: Wall time at which the engine expects it to start; None if it does not say.
+    #: Wall time at which the engine expects it to start; None if unknown.
     starts_at: float | None = None
 
 
@@ -142,7 +142,7 @@ class NodeSize:
     ram_bytes: int
     #: None if the engine does not count disk space; then it is not requested, either.
     disk_bytes: int | None = None
-    #: The engine's name for the place of these hosts, such as a partition.
+    #: The engine's name for the group of these hosts, such as a partition.
     where: str = ""
 
 
@@ -164,7 +164,7 @@ class Found:
     ok: bool
     detail: str = ""
     fix: str = ""
-    #: Why it was not checked, if it was not.
+    #: Why it was not checked; None if it was checked.
     untried: Untried | None = None
 
     @classmethod
@@ -186,8 +186,7 @@ class Traits:
     avoids_hosts: bool = True
     #: It keeps containers apart by itself (`Request.apart_from`); otherwise their hosts have to be known first.
     keeps_apart: bool = False
-    #: `cancel` tells the first process of a container to end. Otherwise the scheduler's control endpoint tells it at
-    #: once.
+    #: `cancel` asks the first process of a container to end. Otherwise the scheduler's control endpoint does so.
     tells_to_end: bool = True
     #: Containers continue when the scheduler ends.
     outlives_scheduler: bool = True

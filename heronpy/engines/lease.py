@@ -24,7 +24,7 @@ from heronpy.common.errors import ConfigError
 
 #: How much faster one host's clock may run than another's.
 CLOCK_DRIFT = 0.001
-#: Number of requests of a container whose answers are awaited; older ones are ignored.
+#: Number of open requests per container; answers to older requests are ignored.
 REQUESTS_MAX = 64
 
 
@@ -43,7 +43,7 @@ class LeaseTimes(Struct, frozen=True):
     fence_s: float = 40.0
     lost_s: float = 60.0
     stop_grace_s: float = 3.0
-    #: How long a scheduler grants without having proved its permit.
+    #: How long after the last proof of its permit a scheduler may grant leases.
     permit_s: float = 600.0
 
     def __post_init__(self) -> None:

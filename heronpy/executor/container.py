@@ -269,7 +269,7 @@ class Container:
             arriving.write_files(welcome, self._token, credential, launch)
         return launch
 
-    # ---- what is decided ----------------------------------------------------------------------
+    # ---- effects ------------------------------------------------------------------------------
     def _on_signal(self, now: bool, why: str) -> None:
         log.info("%s must end: %s", self._name, why)
         if self._machine is not None:
@@ -343,7 +343,7 @@ class Container:
             return
         log.info("the executor runs as process %d in epoch %d", self._child.pid, epoch)
 
-    # ---- what is sent -------------------------------------------------------------------------
+    # ---- messages -----------------------------------------------------------------------------
     async def _renew(self, send: Send) -> None:
         self._feed(await self._link.renew(send, self._late_s))
 

@@ -21,7 +21,7 @@ SILENT_S = 30.0
 FIRST_SIGN_S = 120.0
 #: No event for this long means that this process was paused: the silence of the executor then proves nothing.
 OWN_STALL_S = 5.0
-#: A standby repeats its request after at least this part of `renew_s`, for any answer.
+#: A standby repeats its request after at least this fraction of `renew_s`, whatever the answer.
 PAUSE = 0.1
 #: Minimum time between requests to the endpoint, even if the connection is lost often.
 BACK_S = 0.5
@@ -210,7 +210,7 @@ class ContainerState:
         self._times = times
         self._lives, self._life = lives, 0
         self._lease = Lease(times, fencing)
-        #: Whether the state manager is reached without the scheduler, so that it can say whether there is a scheduler.
+        #: Whether the state manager is reached without the scheduler, and so can report whether a scheduler exists.
         self._state_apart = state_apart
         self.phase = Phase.PREPARING
         self._asked: int | None = None

@@ -18,7 +18,7 @@ from heronpy.common.logs import LogFormatter
 log = logging.getLogger("heronpy.executor")
 
 MARK = b" | "
-#: Most bytes of lines that wait to be written.
+#: Maximum bytes of lines that wait to be written.
 WAITING_MAX_BYTES = 1 << 20
 #: A write of at most this size is atomic on a pipe; longer lines are cut.
 PIECE_MAX_BYTES = 4096

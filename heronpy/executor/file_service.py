@@ -33,7 +33,7 @@ READ_MAX_BYTES = 256 * 1024
 LISTED_MAX = 20_000
 #: Maximum number of concurrent requests; further ones are refused.
 ANSWERING_MAX = 8
-#: Most concurrent searches, which read whole files.
+#: Maximum number of concurrent searches, which read whole files.
 SEARCHING_MAX = 2
 #: A log or a file of dead letters, and its rotated files: `P.log`, `P.log.1`.
 _FILE = re.compile(r"(?P<process>[^\x00-\x1f/\\.][^\x00-\x1f/\\]*?)\.(?P<kind>log|jsonl)(\.[0-9]{1,4})?")

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from heronpy.views.evidence import Profile, Row, WeightedStack
 
-#: Most bytes of an answer with stacks; the lightest stacks are left out.
+#: Maximum bytes of an answer with stacks; the lightest stacks are left out.
 ANSWER_MAX_BYTES = 1 << 20
 FRAME_MAX, DEPTH_MAX, LINE_MAX = 200, 200, 1000
 #: Below this file, a stack continues with the process that forked this one.

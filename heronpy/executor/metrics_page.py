@@ -64,7 +64,7 @@ class MetricsPage:
     def __init__(self, host: str, port: int, pages: Pages, ports: range | None = None) -> None:
         self._host = host
         self._wanted_port = port
-        #: The ports of which a free one is used if no port is wanted; None: any free port.
+        #: The range from which a free port is chosen if no port is configured; None: any port.
         self._ports = ports
         self._pages = pages
         self._server: asyncio.Server | None = None

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 2.0
-#: While no process works, processes are measured and heartbeats sent in one of this many rounds.
+#: While all processes are idle, measurements and heartbeats take place in one of this many rounds.
 CALM_ROUNDS = 2
 #: Pause before the next attempt to reach a topology master after an unexpected failure.
 RETRY_S = 1.0
@@ -265,13 +265,13 @@ class Executor:
         log.info("%s stops: %s", self._name, why)
         self._host.handle(StopAsked(why))
 
-    # ---- what should run --------------------------------------------------------------------
+    # ---- desired processes ------------------------------------------------------------------
     def _on_plan(self, plan: plan_pb2.PackingPlan | None) -> None:
         if not self._supervisor.views():
             try:
                 check_files(plan, self._place.container)
             except ConfigError as error:
-                # Users are shown the last line of this log.
+                # Commands show users the last line of this log.
                 self.stop(str(error), exit_codes.STARTUP_FAILURE)
                 return
         if plan is not None and self._has_run is None:

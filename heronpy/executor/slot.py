@@ -145,7 +145,7 @@ class Slot:
                 os.write(self._signs_fd, b".")
         self._host.handle(Tick())
 
-    # ---- what should run --------------------------------------------------------------------
+    # ---- desired processes ------------------------------------------------------------------
     async def _follow(self) -> None:
         loop, watched, complaint = asyncio.get_running_loop(), False, ""
 
@@ -252,7 +252,7 @@ class Slot:
             self._preparing.discard(known)
         self._reconcile()
 
-    # ---- what is answered -------------------------------------------------------------------
+    # ---- answers ----------------------------------------------------------------------------
     def _running(self) -> set[Key]:
         views = self._supervisor.views()
         return {self._key(view.spec.name) for view in views if view.state not in _GONE}
@@ -306,7 +306,7 @@ class Slot:
         record.name = executor_id(self._runs[name].container)
         return record.SerializeToString(deterministic=True)
 
-    # ---- what the host of the processes needs -----------------------------------------------
+    # ---- callbacks of the process host ------------------------------------------------------
     def command_of(self, spec: ProcessSpec, number: int) -> Command:
         run = self._runs[spec.name]
         launch, epoch = self._ready[run.spec.topology_id], run.epoch(number, self._life)

@@ -37,7 +37,7 @@ _FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAI
 _EVENTS: Final = _FAILURES | zmq.EVENT_ACCEPTED
 #: Errors of such a failure when the peer has closed the connection. A silent peer is disconnected by this side.
 _LEFT: Final = frozenset({errno.EPIPE, errno.ECONNRESET})
-#: Maximum number of connections without a key at a time; one more closes the oldest.
+#: Maximum number of connections without a key at a time; a further connection closes the oldest one.
 STRANGERS_MAX: Final = 128
 #: A handshake takes some milliseconds; ZeroMQ itself ends it after zsock.HANDSHAKE_MS.
 PATIENCE_S: Final = 2.5
@@ -174,7 +174,7 @@ class Authenticator:
         self.admitted = 0
         #: Connections refused: the wrong key, or no handshake at all.
         self.refused = 0
-        #: Connections that their other side has closed before it presented a key.
+        #: Connections that the peer closed before presenting a key.
         self.left = 0
         self._refused_peers: set[bytes] = set()
         sock = (context or zmq.Context.instance()).socket(zmq.ROUTER)

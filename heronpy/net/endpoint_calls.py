@@ -16,7 +16,7 @@ from typing import Final
 from heronpy.common.errors import StateError
 from heronpy.proto import control_pb2, endpoint_pb2
 
-#: An unanswered request is sent again after this, then after twice as long, and so on.
+#: An unanswered request is sent again after this time, which doubles with each attempt.
 AGAIN_S: Final = 1.0
 AGAIN_MAX_S: Final = 8.0
 _CHANGES: Final = frozenset(("put", "counter", "lock", "unlock"))

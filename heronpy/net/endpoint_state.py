@@ -210,7 +210,7 @@ class EndpointStateManager:
         """Stop using the session in a forked child, because it belongs to the parent."""
         self._link.close_in_child()
 
-    # ---- asking -------------------------------------------------------------------------------
+    # ---- requests -----------------------------------------------------------------------------
     def _check(self, path: str, data: bytes = b"") -> None:
         self._link.check_open()
         check_path(path)

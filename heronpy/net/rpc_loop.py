@@ -185,7 +185,7 @@ class ControlClient:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[control_pb2.Envelope]] = {}
         self._last = 0
-        #: Messages that could not be queued because the peer is unreachable; control is periodic, so it is repeated.
+        #: Messages that could not be queued because the peer is unreachable; control messages are periodic.
         self.undelivered = 0
         self._socket = LoopSocket(sock, self._receive)
 

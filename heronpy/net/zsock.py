@@ -19,7 +19,7 @@ import zmq
 if TYPE_CHECKING:
     import asyncio
 
-#: A peer that goes silent is disconnected by ZeroMQ itself after this (ZeroMQ hides disconnects).
+#: ZeroMQ disconnects a silent peer after this time, without reporting it.
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
 #: For connections to a process with many peers: each ping wakes it, and other messages arrive as often.

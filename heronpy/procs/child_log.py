@@ -54,7 +54,7 @@ class ChildLog:
         self._log = RotatingLog(path, file_max_bytes, files_max, name)
         self._loop = asyncio.get_running_loop()
         self._pipes: dict[int, Separator] = {}
-        # No line is longer than a file: its rest would continue at the beginning of the next file.
+        # No line is longer than a file: the remainder would continue at the beginning of the next file.
         room = (file_max_bytes - _MARK_BYTES) // _ESCAPED_TIMES
         self._line_limits = min(_RAW_LINE_MAX_BYTES, room), min(_RECORD_LINE_MAX_BYTES, room)
         self._tail = b""

@@ -35,7 +35,7 @@ class ExitReason(Enum):
     FENCED = "fenced"
     OWN_BUG = "own_bug"
     SPAWN_FAILED = "spawn_failed"
-    #: The process said that no later attempt can succeed.
+    #: The process reported that no later attempt can succeed.
     GAVE_UP = "gave_up"
     #: For a container: its host is drained, or its restart was requested.
     MOVED = "moved"

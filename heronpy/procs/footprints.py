@@ -26,7 +26,7 @@ _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 #: Fields of /proc/PID/stat after the name: CPU time of the user and the system, for the process and for its ended
 #: children.
 _TIMES = slice(11, 15)
-#: Most processes that are examined in one tree.
+#: Maximum number of processes that are examined in one tree.
 PROCESSES_MAX = 10_000
 #: The children of a process that uses no CPU are listed again after this time.
 LOOK_AGAIN_S = 10.0

@@ -43,7 +43,7 @@ ROUNDS = 32
 #: About how many of a container's references are examined, spread over all of them.
 BELOW_MAX = 20_000
 LOOK_EVERY = 256
-#: Most frozen objects to search for; containers with more than `WIDE` references are not searched.
+#: Maximum number of frozen objects to find; containers with more than `WIDE` references are not searched.
 FROZEN_MAX, WIDE = 50_000, 1000
 #: References below this weight are not followed further.
 WEIGHT_MIN = 0.001

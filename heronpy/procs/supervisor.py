@@ -51,7 +51,7 @@ from heronpy.procs.supervision import (
 DUMP_GRACE_S = 0.3
 #: No event for this long means that this process was paused: silence then proves nothing.
 OWN_STALL_S = 5.0
-#: A process that SIGKILL ends above this share of its memory limit ran out of memory, independent of the sender.
+#: A process that SIGKILL ends above this share of its memory limit ran out of memory, whoever sent the signal.
 AT_LIMIT = 0.95
 #: Starts that one supervisor can number (16 bits of a child's epoch).
 NUMBER_MAX = 0xFFFF

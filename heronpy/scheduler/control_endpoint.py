@@ -253,7 +253,7 @@ class ControlEndpoint:
         return self._state.call(body, container, request, lambda changed: self._server.send(identity, changed))
 
 
-# ---- where it listens -----------------------------------------------------------------------
+# ---- addresses ------------------------------------------------------------------------------
 def bind_endpoint(
     working_dir: str, addresses: Sequence[str], port_range: str, make: Callable[[list[str]], ControlEndpoint]
 ) -> ControlEndpoint:

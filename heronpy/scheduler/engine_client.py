@@ -197,7 +197,7 @@ class EngineClient:
             for one in requests:
                 self._on_event(Refused(one.container, one.submission, str(error), fatal))
 
-    # ---- what is seen -----------------------------------------------------------------------
+    # ---- lists ------------------------------------------------------------------------------
     async def _list(self) -> None:
         asked_at = self._listed_at = self._now()
         self._look_at = float("inf")

@@ -43,7 +43,7 @@ HANG_S = 10.0
 START_S = 120.0
 #: A scheduler that has announced its end gets this time, because a thread may hang in a file system.
 END_S = 60.0
-#: Limits for a later start that fails: something that the scheduler needs may be away for a while.
+#: Limits for failures after the first successful start, whose cause may be a temporary outage.
 LATER = RestartLimits(backoff_s=1.0, backoff_max_s=60.0, budget=1000, window_s=3600.0)
 #: Interval at which the guardian checks for signs of life.
 _LOOK_S = 2.0

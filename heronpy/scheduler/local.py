@@ -270,7 +270,7 @@ class LocalScheduler:
         specs = [ProcessSpec(executor_id(one), "executor", stop_grace_s=self._grace_s) for one in sorted(numbers)]
         self._host.handle(DesiredChanged(tuple(specs)))
 
-    # ---- what the host needs ----------------------------------------------------------------
+    # ---- callbacks of the process host ------------------------------------------------------
     def command_of(self, spec: ProcessSpec, number: int) -> Command:
         container = container_of(spec.name)
         epoch = self._state.counter(paths.epoch(self._launch.topology, f"container-{container}"))
@@ -300,7 +300,7 @@ class LocalScheduler:
             how = f": {view.exit_detail}" if view.exit_detail else ""
             text = f"{view.exit_reason.value.replace('_', ' ')}{how}"
             return view.exit_reason, text.replace("\0", "")[:CAUSE_MAX_CHARS]
-        # All containers end with their scheduler, and the new scheduler does not remember them.
+        # All containers end with their scheduler, and the new scheduler has no record of them.
         return (ExitReason.LOST_HOST, "its scheduler had ended") if epoch > 1 else (None, "")
 
     def open_output(self, name: str) -> int:

@@ -23,7 +23,7 @@ from heronpy.storage.packages import BYTES_MAX, FILES_MAX
 log = logging.getLogger("heronpy.scheduler")
 
 PIECE_BYTES = 256 << 10
-#: How long a request to the place of packages is repeated; at the end of a topology, when a user waits, for REMOVE_S.
+#: How long requests to the package store are repeated; REMOVE_S applies at the end of a topology, when a user waits.
 STORE_S = 30.0
 REMOVE_S = 5.0
 #: Maximum number of pieces that are read from the disk at the same time.
@@ -38,7 +38,7 @@ class Archive:
 
     size: int = 0
     sha256: bytes = b""
-    #: Another place of the archive; empty if there is none.
+    #: The place in the package store; empty if hosts ask the scheduler.
     place: str = ""
 
 

@@ -315,7 +315,7 @@ class Placement(PlacementFacts):
             self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user requested it")
         return effects
 
-    # ---- what follows from the facts ----------------------------------------------------------
+    # ---- consequences of the facts ------------------------------------------------------------
     def _settle(self, container: Container, heard: int, now: float) -> list[Effect]:
         """The effects that the facts about one container require; `heard` is the submission that sent a request."""
         if not self._planned:

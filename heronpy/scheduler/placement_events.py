@@ -81,7 +81,7 @@ class Entry:
     past: Past = Past()
     #: The host from which it is being moved away; empty if it is not being moved.
     moves_from: str = ""
-    #: Why the holder replaced its predecessor; once the holder is to be replaced, the reason of that.
+    #: Why the holder replaced its predecessor; once the holder is to be replaced, the reason for that.
     cause: Cause | None = None
 
 
@@ -322,7 +322,7 @@ class ContainerView:
     epoch: int = 0
     engine_id: str = ""
     host: str = ""
-    #: The engine's reason while it waits; why it failed; why it ended last.
+    #: Why the container waits (from the engine), has failed, or last ended.
     words: str = ""
     restarts: int = 0
     exit_reason: ExitReason | None = None

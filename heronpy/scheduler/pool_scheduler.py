@@ -86,7 +86,7 @@ class PoolScheduler(EngineScheduler):
     def _works(self) -> Sequence[Awaitable[None]]:
         return (self._keep(),)
 
-    # ---- what runs until the end ---------------------------------------------------------------
+    # ---- loops ---------------------------------------------------------------------------------
     async def _keep(self) -> None:
         self._turn = asyncio.Event()
         self._pool_moves = PoolMoves(self._state, self._turn.set)

@@ -273,7 +273,7 @@ class EngineScheduler:
         self._exit_code = exit_codes.FENCED
         self._end.set()
 
-    # ---- what runs until the end ---------------------------------------------------------------
+    # ---- loops ---------------------------------------------------------------------------------
     async def _tick(self) -> None:
         ticked_at = 0.0
         while True:

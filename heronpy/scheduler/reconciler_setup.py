@@ -88,7 +88,7 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
     command = [settings.python or sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     command += ["--start-s", f"{settings.start_s:g}"]
     engine = open_engine(launch.submitted.engine, launch, launch.topology_id, command)
-    # If the engine does not tell a container to end, the endpoint does, in answer to the next renewal.
+    # If the engine does not ask a container to end, the endpoint does, in answer to the next renewal.
     leave_s = _LEAVE_S if traits_of(engine).tells_to_end else 0.0
     limits = PlacementLimits(
         limits_of(scheduler),

@@ -90,7 +90,7 @@ class StateEndpoint:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._refusal = ""
 
-    # ---- what the endpoint calls ----------------------------------------------------------------
+    # ---- calls from the endpoint ----------------------------------------------------------------
     def container_of(self, session: int) -> int | None:
         """The container that opened a session; None if the session does not exist or has ended."""
         return self._records.container_of(session)

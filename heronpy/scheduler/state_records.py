@@ -120,9 +120,9 @@ class StateRecords:
         self._version = owners[1]
         #: Sessions of an earlier scheduler, with the time until which their nodes are kept for them.
         self._waiting = {owner.session: now + owner.session_s for owner in self._owners.values()}
-        #: Held locks to the sessions that hold them.
+        #: The session that holds each lock.
         self._locks: dict[str, int] = {}
-        #: Watched nodes to the number of their changes.
+        #: The change count of each watched node.
         self._changes: dict[str, int] = {}
 
     # ---- life -------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ class StateRecords:
             del self._locks[path]
         return endpoint_pb2.StateAnswer()
 
-    # ---- what sessions leave ------------------------------------------------------------------
+    # ---- ended sessions -----------------------------------------------------------------------
     def owner_of(self, path: str) -> int | None:
         """The session that owns the ephemeral at a path; None without an owner."""
         owner = self._owners.get(path)

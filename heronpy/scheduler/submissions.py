@@ -32,9 +32,9 @@ class Submission:
     hello_at: float | None = None
     #: When the engine first listed it as running.
     runs_since: float | None = None
-    #: When the engine first said that it will never start.
+    #: When the engine first reported that it will never start.
     hopeless_since: float | None = None
-    #: The engine has said so, and has not listed it as running since.
+    #: The engine has reported that it will never start, and has not listed it as running since.
     unstarted: bool = False
     #: Consecutive lists without it: lists that show other submissions, and all lists.
     missed: int = 0
@@ -43,10 +43,10 @@ class Submission:
     given_up: bool = False
     #: It is silent, or missing: its end is neither confirmed nor denied.
     lost: bool = False
-    #: A user says that its end counts as confirmed once it is lost.
+    #: A user has requested that its end counts as confirmed once it is lost.
     forced: bool = False
     leaving: bool = False
-    #: A user wants to move it away from its host, and it may stay if no other host has room.
+    #: A user has requested its move to another host; it stays if no other host has room.
     moving: bool = False
     #: When this scheduler first and last asked for its end.
     cancelled_at: float | None = None

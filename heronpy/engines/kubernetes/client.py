@@ -42,7 +42,7 @@ class Api:
         #: The package's configuration, its connections, and the namespace; None before the first call.
         self._opened: tuple[Any, Any, str] | None = None
 
-    # ---- who we are -----------------------------------------------------------------------------
+    # ---- identity -------------------------------------------------------------------------------
     def _open(self) -> tuple[Any, Any, str]:
         with self._lock:
             if self._opened is not None:
@@ -119,7 +119,7 @@ class Api:
         """The URL of the API server."""
         return str(self._open()[0].host)
 
-    # ---- what is asked --------------------------------------------------------------------------
+    # ---- requests -------------------------------------------------------------------------------
     def call(
         self,
         method: str,

@@ -80,18 +80,18 @@ class KubernetesEngine:
         self._known = KnownPods(GONE_S)
         #: Number of lists so far, and the version of the last one.
         self._listed = 0, ""
-        #: Pods that may lack their secret, so that they cannot start, and since when.
+        #: Pods that may lack their secret and so cannot start, each with the time since when.
         self._halves: dict[str, tuple[Request, float]] = {}
         #: Versions of budgets that the server may support: 1.21 supports the first, 1.20 only the second.
         self._policies = ["v1", "v1beta1"]
-        #: Number of containers in the disruption budget, and since when there are fewer.
+        #: Number of containers in the disruption budget, and the time since when there are fewer.
         self._containers = 0
         self._fewer_since: float | None = None
 
     def _path(self, kind: str = "pods", name: str = "") -> str:
         return f"/api/v1/namespaces/{self._api.namespace}/{kind}" + (f"/{name}" if name else "")
 
-    # ---- what is asked for ------------------------------------------------------------------------
+    # ---- commands ---------------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Create a pod and its secret for each request; if one is refused, remove all of them. See `Engine.submit`."""
         others = self._nodes() if any(one.avoid for one in requests) else []
@@ -191,7 +191,7 @@ class KubernetesEngine:
                 pass  # the next submission tries again
             return
 
-    # ---- what is seen -----------------------------------------------------------------------------
+    # ---- lists ------------------------------------------------------------------------------------
     def _pods(self, selected: str) -> tuple[list[Mapping[str, Any]], str]:
         """All pages of one list, and its version. Reads the list again if its version expires between pages."""
         for left in reversed(range(LIST_TRIES)):

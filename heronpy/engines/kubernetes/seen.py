@@ -25,7 +25,7 @@ from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_
 OVERDUE_S: Final = 30.0
 WORDS_MAX: Final = 500
 
-#: Reasons of a waiting container that waiting does not cure.
+#: Reasons for which a waiting container will not start without a change.
 _HOPELESS: Final = frozenset(
     {
         "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",

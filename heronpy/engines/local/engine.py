@@ -76,7 +76,7 @@ class LocalEngine:
         #: Containers without living processes.
         self._over: set[str] = set()
 
-    # ---- what is asked for ----------------------------------------------------------------------
+    # ---- commands -------------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Start a process for each request. See `Engine.submit`."""
         try:
@@ -132,7 +132,7 @@ class LocalEngine:
         shell = _shell(file).pid
         _signal(file, signal.SIGTERM, lambda one: one.ppid() == shell)
 
-    # ---- what is seen -----------------------------------------------------------------------------
+    # ---- lists ------------------------------------------------------------------------------------
     def list(self) -> Sequence[Seen]:
         """List the containers, and kill those that should have ended. See `Engine.list`."""
         self._shells = [one for one in self._shells if one.poll() is None]

@@ -44,7 +44,7 @@ class SlurmOptions:
     qos: str = ""
     #: Wall time of a container, in seconds; 0: the partition's default.
     time_limit_s: int = 0
-    #: How long before the end of its time a container is warned.
+    #: How long before its time limit a container is warned.
     leave_s: int = 60
     #: Lines of shell that run on the node before the container.
     prologue: tuple[str, ...] = ()

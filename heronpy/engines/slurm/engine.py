@@ -166,7 +166,7 @@ class SlurmEngine:
         self._held: Counter[str] = Counter()
         self._disk: bool | None = None
 
-    # ---- what is asked for ----------------------------------------------------------------------
+    # ---- commands -------------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Submit one job array for each group of equal requests. See `Engine.submit`."""
         ids: dict[tuple[int, int], str] = {}
@@ -239,7 +239,7 @@ class SlurmEngine:
             if not isinstance(error, EngineFatalError | EngineAwayError) or not is_gone(error):
                 raise
 
-    # ---- what is seen -----------------------------------------------------------------------------
+    # ---- lists ------------------------------------------------------------------------------------
     def _jobs(self) -> Sequence[Job]:
         argv = ["squeue", "--all", "--noheader", "--array", "--states=all", "--me", f"--Format={JOBS}"]
         try:

@@ -43,12 +43,12 @@ _REASONS = {
     "BOOT_FAIL": ExitReason.LOST_HOST,
     "NODE_FAIL": ExitReason.LOST_HOST,
 }
-#: Reasons of a pending job that waiting does not cure.
+#: Reasons for which a pending job will not start without a change.
 _HOPELESS = re.compile(
     r"PartitionTimeLimit|PartitionNodeLimit|BadConstraints|InvalidAccount|InvalidQOS|AccountNotAllowed|QOSNotAllowed"
     r"|(Assoc|QOS)Max\w*PerJob\w*|DependencyNeverSatisfied"
 )
-#: Reasons of a pending job that only free room on a node cures, even on nodes that the job excludes.
+#: Reasons for which a pending job waits for free resources, even on nodes that the job excludes.
 _NO_ROOM = re.compile(r"Resources|Priority|ReqNodeNotAvail.*|Nodes.required.*")
 #: How far the clocks of a node and of the controller may differ.
 CLOCKS_S = 60.0

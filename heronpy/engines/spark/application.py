@@ -18,7 +18,7 @@ from heronpy.engines.contract import Request
 _MIB = 1 << 20
 #: Below this Spark refuses to start an executor.
 MEMORY_MIN_BYTES = 512 * _MIB
-#: A JVM that is silent for less may be collecting its garbage.
+#: Minimum timeout: a JVM may be silent for less while it collects garbage.
 SILENT_MIN_S = 30.0
 #: Heap of an executor's JVM, if the memory of its container is counted separately.
 HEAP = "512m"

@@ -81,7 +81,7 @@ class Driver:
         self._say(start)
         threading.Thread(target=self._read, name="spark-driver", daemon=True).start()
 
-    # ---- what it is told ------------------------------------------------------------------------
+    # ---- commands -------------------------------------------------------------------------------
     def submit(self, request: Request, command: Sequence[str]) -> None:
         """Run a container."""
         who = request.container, request.submission
@@ -121,7 +121,7 @@ class Driver:
         with suppress(OSError), self._lock:
             self._process.stdin.close()
 
-    # ---- what it tells --------------------------------------------------------------------------
+    # ---- reports --------------------------------------------------------------------------------
     @property
     def pid(self) -> int:
         return self._process.pid

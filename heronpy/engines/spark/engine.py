@@ -39,8 +39,7 @@ from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_r
 APPLICATIONS: Final = RestartLimits(backoff_s=0.5, backoff_max_s=5.0, budget=3, window_s=300.0)
 #: An application without containers is closed after this time.
 IDLE_S: Final = 30.0
-#: How long executors may take to appear. After that a container counts as queued for want of room, and no longer as
-#: starting.
+#: How long executors may take to appear. After that, a container counts as queued instead of starting.
 LAUNCH_S: Final = 20.0
 CHECK_S: Final = 60.0
 #: Time for the endpoint to tell a container to end, and for the container to do so: a renewal, the stop of its tasks,
@@ -83,7 +82,7 @@ class SparkEngine:
         self._not_before = 0.0
         self._changed = threading.Event()
 
-    # ---- what is asked for ----------------------------------------------------------------------
+    # ---- commands -------------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Queue the requests; the next `list` passes them to drivers. See `Engine.submit`."""
         self._bury()
@@ -124,7 +123,7 @@ class SparkEngine:
         start = {"properties": properties, "address": address, "python": self._options.python or sys.executable}
         return Driver(self._topology_id, size, start, self._changed.set, self._argv)
 
-    # ---- what is seen ---------------------------------------------------------------------------
+    # ---- lists ----------------------------------------------------------------------------------
     def list(self) -> Sequence[Seen]:
         """The jobs from the last reports of the drivers; EngineAwayError while a driver hangs."""
         self._bury()
