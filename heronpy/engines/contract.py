@@ -38,7 +38,7 @@ class EngineFullError(EngineAwayError):
 
 
 class Ended(Enum):
-    """Whether a container has ended, as far as its engine knows."""
+    """The engine's knowledge about the end of a container."""
 
     NO = "no"
     #: None of its processes is left: the engine has seen all of them end.

@@ -216,7 +216,7 @@ def _pair(pair: endpoint_pb2.KeyPair) -> Pair:
 
 
 def check_shared(welcome: endpoint_pb2.Welcome) -> None:
-    """ConfigError unless each shared folder of the scheduler is the same folder at its path on this host."""
+    """Raise ConfigError unless each shared folder of the scheduler is the same folder at its path on this host."""
     for folder in welcome.shared:
         if "/" in folder.name or not os.path.isabs(folder.path):
             raise ConfigError(f"the scheduler did not name a file of a shared folder: {folder.path!r}, {folder.name!r}")

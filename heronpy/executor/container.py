@@ -468,7 +468,7 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def _has_scheduler(launch: LaunchSpec) -> bool | None:
-    """Whether the state manager knows a scheduler; None if it does not answer."""
+    """Whether the state manager has the location of a scheduler; None without an answer."""
     try:
         state = open_state_of(launch)
         try:

@@ -41,7 +41,6 @@ _SUFFIXES = {LOGS: "log", LETTERS: "jsonl"}
 
 
 def socket_name(container: int) -> str:
-    """The name of the service's socket."""
     return f"{executor_id(container)}.files"
 
 
@@ -222,7 +221,7 @@ class FileService:
             self._searching -= searches
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the service. Idempotent."""
         if self._authenticator is not None:
             self._authenticator.close()
         self._server.close()

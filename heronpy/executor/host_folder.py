@@ -41,7 +41,7 @@ _FIX: Final = "set heron.engine.home to a folder that you can write to on every 
 
 
 def home_of(given: str) -> Path:
-    """The folder of this user on this host: the operator's `given`, or one in the folder for temporary files.
+    """This user's folder on this host: the operator's `given`, or one below the folder for temporary files.
 
     A missing folder is created. ConfigError if another user could replace the content.
     """

@@ -59,7 +59,7 @@ class MetricsInbox:
         self._socket = LoopSocket(self._sock, self.receive, pause_s=PAUSE_S)
 
     def receive(self, parts: list[bytes]) -> None:
-        """Handle one message: a report or an exception of a process of this container. No content of it raises."""
+        """Handle one message: a report or an exception from a process of this container. Never raises."""
         envelope = parse(parts[0]) if len(parts) == 1 else None
         field, body = body_of(envelope) if envelope is not None else ("", None)
         if body is None or field not in ("metrics_report", "exception_report"):

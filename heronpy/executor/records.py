@@ -1,4 +1,4 @@
-"""The messages in which the executor reports on its processes. Pure."""
+"""The executor's messages about its processes. Pure."""
 
 from __future__ import annotations
 

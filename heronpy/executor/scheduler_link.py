@@ -162,7 +162,6 @@ class SchedulerLink:
         raise AssertionError("unreachable")
 
     async def log_end(self, process: str, data: bytes, cut: bool) -> bool:
-        """Send the end of a log."""
         return await self._say(endpoint_pb2.LogEnd(credential=self._credential, process=process, data=data, cut=cut))
 
     async def spans(self, spans: Iterable[endpoint_pb2.StartSpan]) -> bool:
@@ -262,7 +261,7 @@ def _end_of(path: Path, count: int) -> tuple[bytes, bool]:
 
 
 def code_of(end: End) -> int:
-    """The container's exit code, negative for the number of a signal; that of an executor that ended by itself."""
+    """The container's exit code, negative for a signal's number. An executor that ended by itself determines it."""
     match end.ending:
         case Ending.EXECUTOR:
             return os.waitstatus_to_exitcode(end.status)

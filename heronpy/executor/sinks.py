@@ -39,7 +39,7 @@ Reports = list[control_pb2.MetricsReport]
 
 
 class Writer(Protocol):
-    """Delivers snapshots; OSError when it cannot."""
+    """Delivers snapshots to one destination."""
 
     #: Name of the sink in warnings.
     where: str
@@ -48,7 +48,7 @@ class Writer(Protocol):
         """Deliver a snapshot; OSError if that fails. May block."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the destination. Idempotent."""
 
 
 class JsonFile:
@@ -215,7 +215,6 @@ class Sinks:
 
     @property
     def names(self) -> list[str]:
-        """Names of the enabled sinks."""
         return [worker.name for worker in self._workers]
 
     @property

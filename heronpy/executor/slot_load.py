@@ -30,7 +30,6 @@ class TreeLoads:
         self._told_at = float("-inf")
 
     def sample(self, pids: Mapping[str, int], now: float) -> None:
-        """Measure all trees."""
         for name, pid in pids.items():
             cpu_s, pss = 0.0, 0
             for one in (pid, *descendants(pid)):

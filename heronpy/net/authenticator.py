@@ -239,7 +239,7 @@ class Authenticator:
             log.warning("refused %s, which does not have the key of this topology", address.decode(errors="replace"))
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the authenticator. Idempotent."""
         for sock, monitor in self._watched:
             if not sock.closed:
                 sock.disable_monitor()

@@ -95,7 +95,6 @@ class EndpointStateManager:
         note_open(self)
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        """Make a new node."""
         try:
             self._put(path, data, 0, ephemeral=ephemeral)
         except VersionMismatchError:
@@ -116,7 +115,6 @@ class EndpointStateManager:
         return found
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """Write a node and return its new version."""
         written = self._put(path, data, version)
         with self._mutex:
             if path in self._mine:
@@ -124,7 +122,6 @@ class EndpointStateManager:
         return written
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Remove a node."""
         with self._mutex:
             # Removed before the request, so that a session that is reopened meanwhile does not restore the node.
             mine = self._mine.pop(path, None)
@@ -142,7 +139,6 @@ class EndpointStateManager:
         raise StateError(f"the nodes below {path or 'the root'!r} are not listed at the scheduler's control endpoint")
 
     def exists(self, path: str) -> bool:
-        """Whether the node exists."""
         return self.get(path) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> EndpointWatch:

@@ -106,7 +106,6 @@ class Watches:
         self._put(fired)
 
     def remove(self, watch: EndpointWatch) -> None:
-        """Remove a watch."""
         with self._mutex:
             place = self._places.get(watch.path)
             if place is not None and watch in place.watches:

@@ -30,7 +30,7 @@ def make_private(folder: str | os.PathLike[str]) -> None:
 
 
 def check_private(folder: str | os.PathLike[str]) -> None:
-    """ConfigError unless the folder belongs to this user and no other user may enter it."""
+    """Raise ConfigError unless the folder belongs to this user and no other user may enter it."""
     try:
         found = os.lstat(folder)
     except OSError as error:

@@ -220,7 +220,6 @@ class ControlClient:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request is open."""
         return bool(self._waiting)
 
     @property

@@ -15,7 +15,6 @@ _REMOVE_TRIES, _REMOVE_PAUSE_S = 20, 0.01
 
 
 def group_name(topology_id: str, container: int) -> str:
-    """The name of a container's group."""
     return f"{prefix_of(topology_id)}{container}"
 
 

@@ -16,12 +16,10 @@ _MAX_BYTES = 64 << 20
 
 
 def plan_file(sockets_dir: str, container: int) -> Path:
-    """The file with the packing plan."""
     return Path(sockets_dir) / f"{executor_id(container)}.plan"
 
 
 def topology_file(sockets_dir: str, container: int) -> Path:
-    """The file with the topology."""
     return Path(sockets_dir) / f"{executor_id(container)}.topology"
 
 

@@ -387,7 +387,7 @@ class Supervisor:
         return [ended, *self._judge(process, reason, now)]
 
     def _judge(self, process: _Process, reason: ExitReason, now: float) -> list[Effect]:
-        """Decide what follows the end of a process that should run."""
+        """Decide how to react to the end of a process that should run."""
         name = process.spec.name
         ran_s = now - process.started
         what = f"{name} ended ({reason.value}{': ' + process.exit_detail if process.exit_detail else ''})"

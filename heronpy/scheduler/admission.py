@@ -325,11 +325,9 @@ class Admission:
         self._handle(Leaving(*who, why))
 
     async def read_package(self, package: str, offset: int) -> bytes:
-        """A piece of the archive."""
         return await self.packages.get(package, self._package).read(package, offset)
 
     async def log_end(self, who: Who, end: endpoint_pb2.LogEnd) -> None:
-        """Keep the end of a log."""
         if self._log_ends >= LOGS_MAX:
             self.busy += 1
             raise RetryableRpcError("too many logs arrive at once; send the log again")

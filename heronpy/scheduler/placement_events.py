@@ -146,7 +146,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class DrainAsked:
-    """Submit nothing to this host for a time, and move its containers away."""
+    """Submit no containers to this host for a time, and move its containers away."""
 
     host: str
     by: str

@@ -88,6 +88,6 @@ class PoolMoves:
                 client.close()
 
     def close(self) -> None:
-        """Send no more requests."""
+        """Stop sending requests."""
         for task in self._asking.values():
             task.cancel()

@@ -149,7 +149,6 @@ class PoolScheduler(EngineScheduler):
             self._loop.call_soon_threadsafe(note)
 
     async def _read(self) -> None:
-        """Read what has changed."""
         name, self._loop = self._launch.topology, asyncio.get_running_loop()
         for path in {paths.pool(name), *self._slot_nodes()} - self._followed:
             await asyncio.to_thread(self._state.watch, path, self._on_node)

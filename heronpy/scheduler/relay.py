@@ -225,7 +225,7 @@ class Relay:
                 client.close()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the relay. Idempotent."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()

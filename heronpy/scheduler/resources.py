@@ -65,7 +65,7 @@ class Need:
 
 
 def need_of(plan: plan_pb2.PackingPlan) -> Need:
-    """Sum up a packing plan."""
+    """The sum of a packing plan's requirements."""
     containers = len(plan.containers)
     sizes = {container.id: len(container.instances) for container in plan.containers}
     tasks = sum(sizes.values())

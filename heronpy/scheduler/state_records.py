@@ -1,4 +1,4 @@
-"""The records at the control endpoint: sessions, the owner of each node, and how a call is carried out. Pure.
+"""The records at the control endpoint: sessions, the owner of each node, and the steps of each call. Pure.
 
 A call is a generator. It yields a `Step` for the state manager, receives the step's result (an error is thrown into
 it), and returns the answer. Reads (`get`) run concurrently; all other calls run one by one.

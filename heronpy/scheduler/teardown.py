@@ -106,7 +106,7 @@ def _take_spark(kept: control_pb2.EndedTopology) -> None:
 
 
 def keep_ended(state: StateManager, topology: str) -> None:
-    """Write the records of a topology that is about to be removed into its working folder; never raises."""
+    """Save the records of a topology in its working folder before its removal; never raises."""
     try:
         kept = known_of(state, topology)
         if kept is None:

@@ -117,7 +117,6 @@ class Watcher:
         return watch
 
     def remove(self, watch: FileWatch) -> None:
-        """Remove a watch."""
         with self._mutex:
             if watch in self._watches:
                 self._watches.remove(watch)

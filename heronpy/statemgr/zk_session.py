@@ -331,7 +331,6 @@ class Watches:
         return watch
 
     def remove(self, watch: NodeWatch) -> None:
-        """Remove a watch."""
         with self._mutex:
             if watch in watch.place.watches:
                 watch.place.watches.remove(watch)

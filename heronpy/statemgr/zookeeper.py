@@ -74,7 +74,6 @@ class ZooKeeperStateManager:
         note_open(self)
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        """Make a new node."""
         at = self._znode(path)
         znode.check_size(path, data, ephemeral)
         for _ in range(_RACES_MAX):
@@ -89,7 +88,6 @@ class ZooKeeperStateManager:
         raise _too_busy(path)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node."""
         at = self._znode(path)
         for _ in range(_READS_MAX):
             found = self._read(at)
@@ -105,7 +103,6 @@ class ZooKeeperStateManager:
         )
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """Write a node and return its new version."""
         at = self._znode(path)
         znode.check_size(path, data)
         for _ in range(_RACES_MAX):
@@ -120,7 +117,6 @@ class ZooKeeperStateManager:
         raise _too_busy(path)
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Remove a node."""
         at = self._znode(path)
         for _ in range(_RACES_MAX):
             found = self._read(at)
@@ -145,7 +141,6 @@ class ZooKeeperStateManager:
         return znode.names_below(folders + self._list(self._base + znode.SINGLE), "")
 
     def exists(self, path: str) -> bool:
-        """Whether the node exists."""
         return self._read(self._znode(path)) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> NodeWatch:
@@ -153,7 +148,6 @@ class ZooKeeperStateManager:
         return self._watches.add(path, self._znode(path), callback)
 
     def counter(self, path: str) -> int:
-        """The next number of a counter."""
         at = self._znode(path)
         for _ in range(_RACES_MAX):
             found = self._read(at)

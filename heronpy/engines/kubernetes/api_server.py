@@ -30,11 +30,11 @@ def rules() -> list[dict[str, list[str]]]:
 
 
 class GoneError(EngineAwayError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class ExistsError(EngineAwayError):
-    """An object of that name exists already."""
+    """An object with this name already exists."""
 
 
 class ExpiredError(EngineAwayError):

@@ -146,7 +146,6 @@ class KubernetesEngine:
                     raise
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """See `Engine.cancel`."""
         for name in engine_ids:
             self._delete(name, max(1, math.ceil(grace_s)))
 
@@ -256,7 +255,6 @@ class KubernetesEngine:
             following.close()
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """See `Engine.ready`."""
         return {nodes_.name_of(node) for node in self._nodes()} & {*hosts}
 
     def explain(self, engine_id: str) -> Explained:
@@ -280,7 +278,6 @@ class KubernetesEngine:
                 return self._known.printed(engine_id)
 
     def look_command(self) -> str:
-        """See `Engine.look_command`."""
         return f"kubectl get pods -n {self._api.namespace} -l {selector(self._topology_id)}"
 
     def topologies(self) -> dict[str, int]:
@@ -313,7 +310,7 @@ class KubernetesEngine:
 def check(
     api: Api, options: PodOptions, topology_id: str, nodes: Callable[[], Sequence[Mapping[str, Any]]]
 ) -> list[Found]:
-    """Lines of `heron cluster check`; creates nothing."""
+    """The lines for `heron cluster check`; creates no objects."""
     if find_spec("kubernetes") is None:
         return [Found("package", False, MISSING, INSTALL)]
     try:

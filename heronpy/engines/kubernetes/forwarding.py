@@ -115,7 +115,7 @@ def _say_end(far: Any) -> None:
 
 
 def _end(far: Any) -> None:
-    """Close a connection to the pod after the data in transit: a reset would end the thread of the package."""
+    """Close a connection to the pod once all data is sent, because a reset would end the package's thread."""
     _say_end(far)
     with suppress(OSError):
         far.settimeout(_END_S)

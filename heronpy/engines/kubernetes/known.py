@@ -1,7 +1,7 @@
 """The known pods of a topology, including pods that are no longer listed. Pure.
 
 Takes lists and events of the watch, in any order; the first report of a confirmed end is kept. A pod that vanishes
-without a report of its kubelet is given up after a moment in which the watch would have reported its end.
+without a report from its kubelet is given up after a short wait for a late event of the watch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names, labels and annotations by which pods are found. Pure."""
+"""Names, labels and annotations for finding pods. Pure."""
 
 from __future__ import annotations
 

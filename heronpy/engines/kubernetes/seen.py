@@ -65,7 +65,6 @@ def items(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def name_of(pod: Mapping[str, Any]) -> str:
-    """The name of a pod."""
     return text(of(pod, "metadata"), "name")
 
 

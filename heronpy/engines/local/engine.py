@@ -173,7 +173,6 @@ class LocalEngine:
         return polling(self._poll_s, changed)
 
     def termination_report(self, engine_id: str) -> str:
-        """See `Engine.termination_report`."""
         return end_of(self._folder / f"{engine_id}.out")
 
     def explain(self, engine_id: str) -> Explained:
@@ -181,11 +180,9 @@ class LocalEngine:
         return Explained("")
 
     def look_command(self) -> str:
-        """See `Engine.look_command`."""
         return f"pgrep -u $USER -af {self._folder}/"
 
     def topologies(self) -> dict[str, int]:
-        """See `Engine.topologies`."""
         shells = [(file.parent.name, _shell(file)) for file in _root().glob("*/*.json")]
         return dict(Counter(topology_id for topology_id, shell in shells if shell.life() is Life.LIVES))
 
@@ -195,7 +192,6 @@ class LocalEngine:
         return ("127.0.0.1",)
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """See `Engine.ready`."""
         return {*hosts} & {this_host().name}
 
     def node_sizes(self) -> Sequence[NodeSize]:

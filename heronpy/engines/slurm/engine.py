@@ -92,7 +92,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_gone(error: EngineFatalError | EngineAwayError) -> bool:
-    """Whether an error says that a job is no longer known."""
+    """Whether an error means that Slurm no longer knows a job."""
     return _GONE.search(str(error)) is not None
 
 
@@ -277,7 +277,6 @@ class SlurmEngine:
             self._rebooted |= {job.engine_id for job in left if was_rebooted(job, boots)}
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """See `Engine.ready`."""
         return ready_nodes(self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--format={NODES}"]), hosts)
 
     def explain(self, engine_id: str) -> Explained:
@@ -297,11 +296,9 @@ class SlurmEngine:
         return end_of(os.path.join(self._options.output_dir, f"{engine_id}.out"))
 
     def look_command(self) -> str:
-        """See `Engine.look_command`."""
         return look_command(self._topology_id)
 
     def topologies(self) -> dict[str, int]:
-        """See `Engine.topologies`."""
         return count_topologies(self._jobs())
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
