@@ -22,7 +22,7 @@ from heronpy.procs.exit_reason import ExitReason
 
 
 class EngineError(HeronError):
-    """An engine refuses a call, or does not answer it."""
+    """An engine refused a call, or did not answer."""
 
 
 class EngineFatalError(EngineError, FatalError):

@@ -192,7 +192,7 @@ def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolde
 
 
 def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchSpec:
-    """The launch with the interpreter of the environment for its dependencies; makes a missing environment."""
+    """The launch with the interpreter from its dependencies' environment, which is made if missing."""
     digest = launch.submitted.environment
     if not digest:
         return launch

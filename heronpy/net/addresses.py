@@ -68,7 +68,7 @@ def page_host(wanted: str, address: str, bind_host: str) -> str:
 
 
 def told_at(endpoint_host: str, endpoints: Sequence[str]) -> list[str]:
-    """The published addresses of the control endpoint: its own ones, or its ports at heron.engine.endpoint_host.
+    """The published addresses of the control endpoint: `endpoints`, or their ports at heron.engine.endpoint_host.
 
     ConfigError if that setting is neither a name nor an address.
     """

@@ -94,7 +94,7 @@ class EndpointLink:
 
     @property
     def opened(self) -> int:
-        """How often the session was opened. Watches and ephemerals from before the last opening may be lost."""
+        """The number of session openings. Watches and ephemerals from before the last opening may be lost."""
         return self._calls.opened
 
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:

@@ -236,8 +236,8 @@ def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) ->
 def check_folder(folder: str) -> None:
     """Raise ConfigError unless only this user can have made the sockets in the folder.
 
-    Other users must not be able to rename the folder either, because they could then replace it. FileNotFoundError for a
-    missing folder.
+    Other users must not be able to rename the folder either, because they could then replace it. FileNotFoundError for
+    a missing folder.
     """
     above = os.stat(os.path.dirname(folder))
     os.lstat(folder)

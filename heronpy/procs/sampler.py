@@ -69,7 +69,7 @@ def install(folder: str, roots: Sequence[object] = ()) -> None:
             wanted = json.loads(ask.read_text(encoding="utf-8"))
             if "heap" in wanted:
                 found = _count(wanted["heap"], roots)
-                # The client that has the answer may send its next request at once.
+                # The client that has the answer may send its next request immediately.
                 running.release()
                 _answer(answer, found)
                 return
@@ -100,7 +100,7 @@ def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, runnin
             signal.setitimer(signal.ITIMER_PROF, 0)
         rows = [{"stack": stack, "seconds": seconds} for stack, seconds in samples.close().items()]
     finally:
-        # The client that has the answer may send its next request at once.
+        # The client that has the answer may send its next request immediately.
         running.release()
     _answer(answer, {"rows": rows, "discarded": samples.discarded})
 

@@ -62,10 +62,10 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a container was started again, or is going to be."""
+    """The reason for a past or planned restart of a container."""
 
     reason: ExitReason
-    #: For people.
+    #: For users.
     text: str
 
 

@@ -98,7 +98,7 @@ class StateEndpoint:
     async def call(
         self, request: endpoint_pb2.StateCall, container: int, asked: int, send: Send
     ) -> endpoint_pb2.StateAnswer:
-        """Carry out one call of a container's session, and answer it; `send` becomes the way to answer this session.
+        """Carry out one call of a container's session, and answer it; `send` is used for all later answers, too.
 
         `asked` is the id of the request. RetryableRpcError if the open requests have too many bytes; StateError if the
         session is not open.

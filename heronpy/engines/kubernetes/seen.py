@@ -196,7 +196,7 @@ def _status(terminated: Mapping[str, Any]) -> int:
 
 
 def words_of(pod: Mapping[str, Any]) -> str:
-    """Why the container does not run yet; empty if it runs."""
+    """Why the container is not running yet; empty if it is running."""
     waiting = of(_state(pod), "waiting")
     if waiting:
         return _joined(text(waiting, "reason"), text(waiting, "message"))
