@@ -34,7 +34,7 @@ def name_of(node: Mapping[str, Any]) -> str:
 
 
 def usable(nodes: Iterable[Mapping[str, Any]], template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The nodes that accept pods of a template: ready, with labels that it selects, and taints that it tolerates.
+    """The nodes that accept pods of a template: ready, with the labels it selects, and only with taints it tolerates.
 
     Affinities of the template are ignored.
     """
