@@ -1,7 +1,7 @@
-"""A state manager for topologies of other hosts, which reads each topology's state at its scheduler's endpoint.
+"""A state manager for topologies of other hosts: reads each topology's state at the endpoint of its scheduler.
 
-Its nodes are those of the topologies to which this host has access. Commands only read; the endpoints refuse all writes
-except a command's lock and the description of its activity.
+It shows only topologies to which this host has access. Commands only read; the endpoints refuse all writes except
+a command's lock and the description of its activity.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class AccessState:
         return endpoint.get(path) if endpoint is not None else None
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """Refused by the endpoint."""
+        """Always raises, because the endpoint refuses it."""
         return self._must(path).set(path, data, version)
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Refused by the endpoint."""
+        """Always raises, because the endpoint refuses it."""
         self._must(path).delete(path, version)
 
     def children(self, path: str) -> list[str]:
-        """The names below a path; for a path of one segment, the topologies that this host knows."""
+        """The names below a path; for a path of one segment, the topologies to which this host has access."""
         segments = check_path(path)
         return access.topologies_of(self._cluster) if len(segments) == 1 else self._must(path).children(path)
 
@@ -60,11 +60,11 @@ class AccessState:
         return self.get(path) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> Watch:
-        """Call back from a thread after each change of the node."""
+        """Call `callback` in a thread after each change of the node."""
         return self._must(path).watch(path, callback)
 
     def counter(self, path: str) -> int:
-        """Refused by the endpoint."""
+        """Always raises, because the endpoint refuses it."""
         return self._must(path).counter(path)
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
@@ -74,7 +74,7 @@ class AccessState:
     def gone(self, topology: str) -> None:
         """Record that the topology was removed together with its endpoint.
 
-        Its locks have ended, and no more requests are sent to the endpoint.
+        The topology's locks have ended, and no more requests are sent to the endpoint.
         """
         with self._mutex:
             endpoint = self._endpoints.pop(topology, None)
@@ -95,7 +95,7 @@ class AccessState:
         return endpoint
 
     def _at(self, path: str) -> EndpointStateManager | None:
-        """The endpoint of a node's topology; None if this host does not know the topology."""
+        """The endpoint of a node's topology; None if this host has no access to the topology."""
         segments = check_path(path)
         name = segments[1] if len(segments) > 1 else ""
         with self._mutex:

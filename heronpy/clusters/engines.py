@@ -49,7 +49,7 @@ def check_kind(kind: str) -> None:
 
 
 def python_of(settings: HasSettings) -> str:
-    """The interpreter of containers."""
+    """The Python interpreter for containers."""
     return settings_for(settings, EngineSettings).python or sys.executable
 
 

@@ -53,7 +53,7 @@ class LogFile(NamedTuple):
 async def listed(
     services: Mapping[int, FileService], unreachable: dict[int, str]
 ) -> dict[int, list[control_pb2.FileEntry]]:
-    """The files of each container. `unreachable` gets the containers whose files cannot be listed, and why."""
+    """The files of each container. `unreachable` gets the containers whose files cannot be listed, with the reason."""
 
     async def of(container: int, service: FileService) -> list[control_pb2.FileEntry]:
         try:
@@ -120,7 +120,7 @@ class EitherFileService:
 
 
 class WithEarlier:
-    """The file service of a container, and the logs of its earlier runs as older files of the same processes."""
+    """The file service of a container; lists the logs of earlier runs as older files of the same processes."""
 
     def __init__(self, service: FileService, earlier: Sequence[FileService]) -> None:
         self._services = (service, *earlier)

@@ -21,7 +21,7 @@ from heronpy.storage.stores import SPOOL, open_replica
 
 #: Greater than any checkpoint id.
 _EVERY = 1 << 63
-#: Time limit for copying the missing checkpoints of an ended run to its replica.
+#: Time limit for copying an ended run's missing checkpoints to its replica.
 REPLICA_S = 60.0
 
 
@@ -42,7 +42,7 @@ def clear_leftovers(folder: Place) -> None:
 
 
 def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """Remove files of unfinished checkpoints; complete ones stay. Returns the location of the newest.
+    """Remove files of unfinished checkpoints; complete ones stay. Returns the location of the newest one.
 
     Raises HeronError if an object store cannot be used.
     """

@@ -101,11 +101,11 @@ class Master:
         return self.session.way(self.name, self.record, "tmaster", location.endpoint)
 
     async def look(self, body: Message, shape: type[T], timeout_s: float = ASK_S) -> T:
-        """Like `ask`, for an answer that is only read: the struct of this shape."""
+        """Like `ask`, but returns the answer as a read-only struct of this shape."""
         return read(await self.ask(body, timeout_s), shape)  # type: ignore[call-overload]
 
     async def launch(self) -> LaunchSpec:
-        """The launch file; HeronError when it cannot be read."""
+        """The content of the launch file; raises HeronError if it cannot be read."""
         return await asyncio.to_thread(self._launch_here)
 
     def _launch_here(self) -> LaunchSpec:
@@ -153,7 +153,7 @@ class Master:
         return await link.ask(way, body, timeout_s)
 
     def _known_way(self, container: int) -> Way | None:
-        """The way to an executor by the endpoint or its socket; None if only the topology master knows it."""
+        """The way to an executor by an endpoint or a socket; None if only the topology master has the address."""
         session, record = self.session, self.record
         if session.by_endpoint(record) is not None:
             return session.way(self.name, record, "executor", "", container)

@@ -38,7 +38,7 @@ def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callab
     """The first address of an endpoint that admits this client, or else a local address that the engine forwards to its
     port.
 
-    Raises ClusterError if there is none. `resolve` reads the settings of the cluster, because its engine may be asked.
+    Raises ClusterError if there is none. `resolve` reads the settings of the cluster, which name its engine.
     """
     refused = False
     why = "no answer"

@@ -64,9 +64,9 @@ _DOES_ANYTHING = "another command, such as heron kill, is running on topology '{
 
 
 def cure_of_dead(target: object, topology: str, run: str = "") -> str:
-    """What a user does with a topology of which no process is running, as a clause.
+    """The remedy for a topology without running processes, as a clause.
 
-    `run`: the batch run that its command continues; "" for any other topology.
+    `run` is the batch run that the topology's command continues; "" for other topologies.
     """
     again = f"repeat its command to continue batch run {run}, or " if run else ""
     return f"{again}run 'heron kill {target} {topology}' to remove its records"
@@ -241,7 +241,7 @@ class Records:
         return found
 
     def of_this_host(self) -> str:
-        """The end of a sentence if no topology is known here but another host may have submitted some; else empty."""
+        """The end of the sentence "there is no topology" if other hosts may have submitted some; "" otherwise."""
         resolved, cluster = self.resolve(), self.target.cluster
         engine = settings.settings_for(resolved, EngineSettings).kind
         if not engine or self.state_place(resolved)[0] != "local" or (has_key(cluster) and not origin_of(cluster)):
@@ -280,7 +280,7 @@ class Records:
         return target.role in (None, record.role) and target.environ in (None, record.environ)
 
     def find(self, topology: str, pools: bool = False) -> plan_pb2.ExecutionState:
-        """The execution state; ClusterError (exit code 3) when there is no such topology."""
+        """The execution state; raises NotThereError (exit code 3) if there is no such topology."""
         record = self.record(topology)
         if record is not None and record.program and not pools:
             raise NotThereError(f"'{topology}' is a pool of topologies; see heron pool --help")
@@ -335,7 +335,7 @@ class Records:
         return "" if host is None or host.is_same(this_host()) else host.name
 
     def check_here(self, record: plan_pb2.ExecutionState, what: str) -> None:
-        """Raise ClusterError, which says that `what` is on the topology's host, when that is not this host."""
+        """Raise ClusterError unless this host is the topology's host; `what` is the reason as a clause."""
         host = self.elsewhere(record)
         if host:
             raise ClusterError(
@@ -349,9 +349,7 @@ class Records:
         return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
 
     def refuse_job(self, name: str, instead: str) -> None:
-        """Raise ClusterError when a topology belongs to a job, which would undo a change; `instead` is the verb for the
-        job.
-        """
+        """Raise ClusterError for a job's topology, because the job would undo a change; `instead` is the job's verb."""
         if not self.state.exists(paths.job(name)):
             return
         content, _ = self.state.get(paths.running_job(name)) or (b"{}", 0)
@@ -362,7 +360,7 @@ class Records:
             raise ClusterError(f"topology '{name}' is controlled by its job; change the job: heron job {instead}")
 
     def check_component(self, topology: str, component: str | None) -> None:
-        """Raise ClusterError with the nearest component when the topology has none of that name."""
+        """Raise RequestError, with the nearest name, if the topology has no such component."""
         self.find(topology)
         known = list(components_of(self.topology(topology))) if component is not None else []
         if component is not None and component not in known:
@@ -393,7 +391,7 @@ class Records:
         doing: Doing | None = None,
         waits: Callable[[str], None] = lambda text: None,
     ) -> Iterator[None]:
-        """Lock that serializes submits and kills of one topology; it ends with this process.
+        """Hold the lock that serializes submits and kills of one topology; the lock ends with this process.
 
         Only commands take it: the topology's processes take other locks while a command waits for them. `doing` is
         shown to other commands while the lock is held. If another command holds the lock, `waits` is called with the

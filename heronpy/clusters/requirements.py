@@ -104,7 +104,7 @@ def fencing(resolved: Resolved, state_type: str) -> Found:
 
 
 def python(resolved: Resolved) -> Found:
-    """The interpreter of containers, as far as it can be checked from here."""
+    """The Python interpreter of containers, as far as this host can check it."""
     path = python_of(resolved)
     if not os.path.isabs(path):
         return Found("python", False, f"heron.engine.python is {path!r}", "give the absolute path on the hosts")

@@ -20,7 +20,7 @@ LOOK_S = 0.1
 
 
 def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply, checkpoint: int) -> None:
-    """A rewind abandons newer checkpoints, so check first that this one is intact and fits."""
+    """Check that a checkpoint is intact and fits, because a rewind abandons newer checkpoints."""
     packing = session.packing_plan(topology)
     groups = settings_for(session.settings_of(session.find(topology)), CheckpointSettings).key_groups
     for record in known.complete:
@@ -80,7 +80,7 @@ def consequences(
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
-    """Restore every region; returns the result in one line. ClusterError when it fails or is late."""
+    """Restore every region; returns the result in one line. ClusterError if a restore fails or takes too long."""
     deadline = time.monotonic() + timeout_s
     session.check_changes(topology)
     before = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
@@ -112,7 +112,7 @@ def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -
 
 
 def _checkpoints(session: Session, topology: str) -> control_pb2.CheckpointsReply | None:
-    """None while the topology master is being restarted; NotThereError when the topology is gone."""
+    """The checkpoints; None while the topology master is being restarted. NotThereError if the topology is gone."""
     try:
         return session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     except NotThereError:

@@ -1,7 +1,4 @@
-"""A verb's session with a cluster: `Records`, and requests to the masters of its topologies.
-
-A Session is made per command, for one cluster.
-"""
+"""A command's session with one cluster: `Records`, and requests to the masters of its topologies."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ T = TypeVar("T", bound=Struct)
 
 ASK_CONTAINERS_S = 2.0
 
-#: Requests whose answer says only that they were carried out.
+#: Requests whose answer only confirms that they were carried out.
 Order: TypeAlias = (
     control_pb2.SetState
     | control_pb2.RuntimeConfig
@@ -65,13 +62,13 @@ def named(container: control_pb2.ProcessRecord) -> str:
 
 
 class Waiting(Enum):
-    """What delays a topology that is being submitted."""
+    """Processes for which a submit waits."""
 
     SCHEDULER = "its scheduler has not started yet"
     TMASTER = "its topology master has not started yet"
 
 
-#: The relay's names of the processes that take requests.
+#: The relay's names for the processes that receive requests.
 _WHAT = {"scheduler": "its scheduler", "tmaster": "its topology master", "executor": "its executor"}
 
 
@@ -308,8 +305,8 @@ class Session(Records):
         )
 
     def cure_of_dead(self, name: str) -> str:
-        """What a user does with a topology of which no process is running, as a clause."""
-        # Imported here, because few commands meet a dead topology.
+        """The remedy for a topology without running processes, as a clause."""
+        # Imported here, because few commands need it.
         from heronpy.batch.run import unfinished
         from heronpy.batch.topology import run_folder
 
@@ -348,7 +345,7 @@ class Session(Records):
             raise self.under_way(name) or self.no_scheduler(name)
 
     def scheduler(self, name: str) -> RpcClient | None:
-        """A client of the topology's scheduler; None when it does not run. ConfigError for a socket of other users."""
+        """A client of the topology's scheduler; None when it does not run. ConfigError for another user's socket."""
         location = self.scheduler_location(name)
         return self.way(name, self.record(name), "scheduler", location.endpoint).client() if location else None
 
@@ -403,7 +400,7 @@ class Session(Records):
     def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
         """Ask the topology master of a topology that must exist; returns the body of its reply.
 
-        Raises ClusterError at once for a change that would wait for a scheduler that does not run.
+        Raises ClusterError immediately for a change that would wait for a scheduler that does not run.
         """
         self.find(name)
         if isinstance(body, _CHANGES):
@@ -412,7 +409,7 @@ class Session(Records):
             return client.call(body, timeout_s)
 
     def look(self, name: str, body: Message, shape: type[T], timeout_s: float = 5.0) -> T:
-        """Like `ask`, for an answer that is only read: the struct of this shape."""
+        """Like `ask`, but returns the answer as a read-only struct of this shape."""
         from heronpy.net.answers import read
 
         return read(self.ask(name, body, timeout_s), shape)  # type: ignore[call-overload]
@@ -421,7 +418,7 @@ class Session(Records):
         return self.ask(name, control_pb2.GetStatus(), timeout_s)
 
     def poll(self, name: str, timeout_s: float = 1.0, starting_s: float = 0.0) -> control_pb2.StatusReply | None:
-        """A status, or None while the topology master cannot answer.
+        """The status, or None while the topology master cannot answer.
 
         While the topology starts, the answer may wait up to `starting_s` for the end of the start.
         """

@@ -34,7 +34,7 @@ from heronpy.scheduler import teardown
 if TYPE_CHECKING:
     import psutil
 
-#: Modules whose processes a topology consists of.
+#: Modules that the processes of a topology run.
 _CONTROL = ("heronpy.scheduler", "heronpy.executor", "heronpy.tmaster", "heronpy.spark", "heronpy.ckpt.replicator")
 OUR_MODULES = frozenset((*_CONTROL, "stmgr", "instance"))
 TERM_GRACE_S = 2.0
@@ -149,7 +149,7 @@ def _ask_until_gone(
             if session.scheduler_location(record.topology) is None:
                 return  # it was killed meanwhile
             if not force:
-                # The scheduler continues to end them, and the next command finds it.
+                # The scheduler continues to end the processes, and the next command finds the scheduler.
                 outcome.remains, outcome.scheduler_lives = outcome.may_run, True
                 outcome.look = _look_command(session, record)
                 return
@@ -414,7 +414,7 @@ def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
 
 
 def remove_sockets(session: Session, record: plan_pb2.ExecutionState) -> None:
-    """Remove the folder of the topology's sockets."""
+    """Remove the topology's socket folder."""
     folder = str(sockets_dir(record.topology_id))
     with contextlib.suppress(HeronError):  # without a launch file the folder follows from the topology's id
         folder = session.launch_of(record).sockets_dir

@@ -1,8 +1,8 @@
 """A test container on a cluster: tests whether hosts have this Python and heronpy, and reach this host.
 
 It is a job of the engine like any other container, with its own id, and is removed after the trial. Its report arrives
-over plain TCP on one port that is open only during the trial, and counts only with the trial's secret, which the engine
-passes to the container as standard input or as a mounted file.
+over plain TCP on one port that is open only during the trial, and is accepted only with the trial's secret, which the
+engine passes to the container as standard input or as a mounted file.
 """
 
 from __future__ import annotations
@@ -132,7 +132,6 @@ class Trial:
         return [found if found is not None else _too_late(tried)]
 
     def _told(self, sockets: list[socket.socket]) -> list[tuple[str, int]]:
-        """The addresses that the container calls."""
         return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
@@ -156,7 +155,7 @@ class Trial:
         return why
 
     def _look(self) -> tuple[bool, Found | None]:
-        """Whether the container has ended without a report, and the finding from what its engine reports about it."""
+        """Whether the container has ended without a report, and a finding from the engine's report about it."""
         for one in self._engine.list():
             if one.ended is not Ended.NO:
                 return True, ended(one.exit_code, one.words, one.host, self._engine.termination_report(one.engine_id))

@@ -15,7 +15,7 @@ CONNECT_S = 3.0
 
 
 def looked_up(folders: dict[str, str]) -> dict[str, str]:
-    """The problem of each folder that is not the shared one on this host: its test file is missing or differs."""
+    """Problems by folder: a folder is not shared with this host if its test file is missing or differs."""
     wrong = {}
     for folder, nonce in folders.items():
         try:
