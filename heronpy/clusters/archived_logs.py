@@ -86,6 +86,6 @@ def _runs(archive: LogArchive, into: Path, said: Callable[[str], None]) -> dict[
     if left_out:
         said(
             f"{left_out} logs of {archive.name} are left out, because more than {format_bytes(COPIED_MAX_BYTES)} would"
-            " be copied; read them there"
+            " be copied; read them in the archive"
         )
     return found

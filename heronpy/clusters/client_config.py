@@ -94,7 +94,7 @@ class ClientConfig:
 def check(key: str, value: str) -> list[str]:
     """Raise RequestError or ConfigError for an unknown key or invalid value; returns warnings about Apache's keys."""
     if key == "service_url":
-        return ["service_url has no effect: heron talks to the cluster directly; heron.statemgr.root is its address"]
+        return ["service_url has no effect: heron connects to the cluster directly; set heron.statemgr.root instead"]
     if key in CLIENT_KEYS:
         if key != "config-path" and not NAME.fullmatch(value):
             raise RequestError(f"'{value}' is not a valid {key}; {NAME_RULE}")

@@ -163,7 +163,7 @@ class Master:
         path = f"{self._launch_here().sockets_dir}/{executor_id(container)}.files"
         if len(path.encode()) > PATH_MAX_BYTES:
             return None
-        session.check_here(record, "its executors listen for that host only")
+        session.check_here(record, "its executors accept local connections only")
         if not os.path.exists(path):  # there is no socket, so no process would answer
             raise ClusterError(f"the executor of container {container} of '{self.name}' is not running")
         return Way(f"ipc://{path}", f"the executor of container {container}")

@@ -161,7 +161,7 @@ def delete(session: Session, name: str, waits: Callable[[str], None] = lambda te
         if pool is not None and pool.members:
             some = ", ".join(sorted(pool.members)[:5])
             raise ClusterError(
-                f"pool '{name}' has {counted(len(pool.members), 'topology')} in it: {some}; stop their jobs first"
+                f"pool '{name}' contains {counted(len(pool.members), 'topology')}: {some}; stop their jobs first"
             )
         outcome = takedown.take_down(session, record, limit_s, waits=waits)
     if outcome.remains:

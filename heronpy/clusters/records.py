@@ -131,7 +131,7 @@ class Records:
         given = list(self.common.config_property)
         if not self._lenient:
             return given
-        self._tell([f"left out: --config-property {text!r} has no form key=value" for text in given if "=" not in text])
+        self._tell([f"left out: --config-property {text!r} is not key=value" for text in given if "=" not in text])
         return [text for text in given if "=" in text]
 
     def conf_dirs(self) -> list[Path]:
@@ -289,7 +289,7 @@ class Records:
             known = [*self.names(), *(known_clusters() if self.target.implied else ())]
             hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see what runs")
             if self.logs_of_ended(topology):
-                hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
+                hint = f" now; 'heron logs {self.target} {topology}' shows the logs of its last run"
             elif origin := origin_of(cluster):
                 hint += f"; only commands on host {origin} know the topologies in pools"
             raise NotThereError(f"cluster {cluster} has no topology '{topology}'{hint}")

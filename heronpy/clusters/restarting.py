@@ -30,7 +30,7 @@ def restart(
     """Restart a part through the topology master or, if there is none, through the scheduler; returns a sentence.
 
     `what` is the number of a container, an instance or a component, or None for the whole topology. With `force`, the
-    scheduler also replaces an engine's containers whose end is unconfirmed; the caller must be sure that they have ended.
+    scheduler also replaces an engine's containers whose end is unconfirmed; the caller must be sure that they ended.
     """
     session.find_begun(topology)
     container, task_id, component = target_of(session, topology, what, task, component)
@@ -98,7 +98,7 @@ def _named(session: Session, topology: str, what: str) -> tuple[int, int, str | 
     if len(meant) + (what in components) > 1:
         raise RequestError(
             f"topology '{topology}' has {'a component and ' if what in components else ''}{listed(meant)} with the name"
-            f" '{what}'; say which with --task or --component"
+            f" '{what}'; select one with --task or --component"
         )
     if meant:
         return ALL_CONTAINERS, names[meant[0]], None

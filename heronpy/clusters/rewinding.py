@@ -57,7 +57,7 @@ def consequences(
     """The effects that a rewind undoes, repeats, and may count twice (pure)."""
     spouts = [spout.comp.name for spout in status.plan.topology.spouts]
     fixed = {task.component for task in status.tasks if task.component in spouts and not task.rewinds}
-    since = f"the last {format_duration(max(now - start.taken_at, 0.0))}" if start is not None else "its whole life"
+    since = f"the last {format_duration(max(now - start.taken_at, 0.0))}" if start is not None else "the entire run"
     found = [f"{counted(len(status.tasks), 'task')} restart with the state of that time"]
     if fixed != set(spouts):
         found.append(
@@ -105,7 +105,7 @@ def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -
             raise ClusterError(f"topology '{topology}' failed while it was restored: {status.cause or 'see its logs'}")
         if time.monotonic() > deadline:
             raise DeadlineError(
-                f"topology '{topology}' was not restored after {timeout_s:g} s;"
+                f"topology '{topology}' was not restored within {timeout_s:g} s;"
                 f" see 'heron status {session.target} {topology}'"
             )
         time.sleep(LOOK_S)

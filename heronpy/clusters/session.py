@@ -128,7 +128,7 @@ class Session(Records):
         if waits_for is not None:
             return ClusterError(
                 f"topology '{name}' is still being submitted: {waits_for.value};"
-                f" try again when 'heron status {self.target} {name}' says RUNNING"
+                f" try again when 'heron status {self.target} {name}' shows RUNNING"
             )
         return super().under_way(name)
 
@@ -210,10 +210,10 @@ class Session(Records):
         """
         if record is None or not endpoint.startswith("ipc://"):
             return
-        self.check_here(record, f"{what} listens for that host only")
+        self.check_here(record, f"{what} accepts local connections only")
         if os.path.basename(os.path.dirname(endpoint)) != short_hash(record.topology_id):
             raise ClusterError(
-                f"the state manager says that {what} listens at {endpoint}, but the sockets of topology"
+                f"according to the state manager, {what} listens at {endpoint}, but the sockets of topology"
                 f" '{record.topology}' are in another folder; nothing was sent to that endpoint; kill the topology and"
                 " submit it again"
             )

@@ -38,7 +38,7 @@ class Stop:
     topology_id: str = ""
     was_active: bool = False
     finishing: bool = False
-    """The bolts were told to finish."""
+    """Whether the bolts were requested to finish."""
     complete: bool = False
     before: control_pb2.StatusReply | None = None
     """State of the topology before the stop."""
@@ -91,7 +91,7 @@ class Stop:
             self.session.ask(self.topology, control_pb2.SetState(active=True), ACTIVATE_S)
         except HeronError as error:
             where = f"{self.session.target} {self.topology}"
-            return f"its spouts are not active again ({error}); see 'heron status {where}'"
+            return f"its spouts could not be activated again ({error}); see 'heron status {where}'"
         return "its spouts are active again"
 
     # ---- savepoint --------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def _under_way(status: control_pb2.StatusReply) -> str:
     moving = sum(beat.queued_tuples + beat.in_flight_tuples for beat in status.stmgrs)
     if busy:
         return f"tuples are in flight: {listed(busy)}"
-    return f"{counted(moving, 'tuple')} are in flight" if moving else "its tasks have not been quiet for long enough"
+    return f"{counted(moving, 'tuple')} are in flight" if moving else "its tasks have not been idle for long enough"
 
 
 def _waiting(status: control_pb2.StatusReply, checkpoint: int) -> str:

@@ -32,7 +32,7 @@ class Outcome(Struct):
     scheduler_lives: bool = False
     """Whether the scheduler continues to end them."""
     silent: bool = False
-    """Whether the scheduler of this host did not answer a request, and the user was told."""
+    """Whether the scheduler of this host did not answer a request, and the user was informed."""
     look: str = ""
     """The command that shows them."""
     why_waits: str = ""

@@ -217,7 +217,7 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
 def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
     """The findings of a report (pure). Its fields come from another host, so each of them is checked."""
     host = str(report.get("host", "?"))[:100]
-    found = [Found("container", True, f"ran on {host} and was heard after {took_s:.1f} s at {tried}")]
+    found = [Found("container", True, f"ran on {host} and reported after {took_s:.1f} s to {tried}")]
     parts = report.get("python")
     there = tuple(part for part in parts if isinstance(part, int)) if isinstance(parts, list) else ()
     here = sys.version_info[:2]

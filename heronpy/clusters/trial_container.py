@@ -43,7 +43,7 @@ def home_problem(home: str) -> str:
         writable = os.access(home, os.W_OK)
         others = os.stat(home).st_mode & 0o022
     except OSError as error:
-        return f"cannot be made ({error.strerror})"
+        return f"cannot be created ({error.strerror})"
     finally:
         for folder in reversed(made):
             os.rmdir(folder)
