@@ -101,7 +101,7 @@ Decision = Persist | Note | Trigger | WriteMetadata | Announce | Abort | Prune |
 
 
 class Roster(Protocol):
-    """Returns the tasks that take part in a checkpoint now; None while a region is not running."""
+    """Returns the tasks that take part in a checkpoint; None while a region is not running."""
 
     def __call__(self) -> Mapping[int, Incarnation] | None: ...
 
@@ -130,7 +130,7 @@ class _Request(Struct, frozen=True):
 
 
 class Coordinator:
-    """See the module. After each call, `take` the effects and perform them in order."""
+    """After each call, `take` the effects and perform them in order."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 The parts of the topology master add events for their decisions; `Watcher` derives from reports the events that
 no component emits. Invariants: At most `limit` events are kept; the oldest events are dropped first, and counted.
-Numbers increase across topology masters, so a reader can ask for the events after the last one that it knows. An event
+Numbers increase across topology masters, so a reader can request only newer events. An event
 that repeats within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under
 a new number. So a crash loop does not evict all other events. Lifecycle states matter in sequence, so they are merged
 only when they flap.
@@ -44,7 +44,7 @@ _Key = tuple[EventKind, str, str]
 
 
 class EventLog:
-    """See the module. `wall_offset_s` is the wall time minus the monotonic time; it only dates events for people."""
+    """The newest events. `wall_offset_s`, the wall time minus the monotonic time, only dates events for people."""
 
     def __init__(self, wall_offset_s: float = 0.0, limit: int = KEPT_MAX) -> None:
         self._wall_offset_s = wall_offset_s
@@ -109,9 +109,9 @@ class EventLog:
     def go_on(
         self, kind: EventKind, text: str, *, subject: str, reason: str = "", lasted_s: float | None = None
     ) -> bool:
-        """Continue the last event, even if it began long ago: it gets this text, under a new number.
+        """Continue the newest event of this kind, subject and reason, at any age, with this text and a new number.
 
-        `lasted_s` is added to its duration, and means that it has just ended. Returns False if no such event is known.
+        `lasted_s` is added to the event's duration, and marks its end. Returns False if there is no such event.
         """
         before = self._events.get(self._newest.get((kind, subject, reason), 0))
         if before is None:
@@ -262,7 +262,7 @@ class Watcher(Struct):
             self.event_log.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
-        """Take a stream manager's report of its full queues. Without full queues, its episodes are over.
+        """Take a stream manager's report of its full queues. Without full queues, its sender's episodes are over.
 
         If the other tasks of the component begin or stop taking over the tuples of the full task, a new episode begins.
         """
@@ -291,7 +291,7 @@ class Watcher(Struct):
         episode.told = True
         what = f"the spouts are held because {episode.name} is too slow"
         if episode.drops:
-            what = f"{episode.name} is full, and what does not fit is discarded"
+            what = f"{episode.name} is full, and tuples that do not fit are discarded"
         elif episode.avoided:
             what = f"{episode.name} is full, and its tuples go to the other tasks of its component"
         self.event_log.add(
@@ -306,7 +306,7 @@ class Watcher(Struct):
         full = f"for {format_duration(lasted_s)} {episode.name} was full"
         what = f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
         if episode.drops:
-            what = f"{full}, and what did not fit was discarded"
+            what = f"{full}, and tuples that did not fit were discarded"
         elif episode.avoided:
             what = f"{full}, and its tuples went to the other tasks of its component"
         elif lasted_s < BRIEF_S:

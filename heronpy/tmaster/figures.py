@@ -37,8 +37,6 @@ _DEAD_LETTERS, _LOST = COUNTERS.index("dead_letters"), COUNTERS.index("lost_tupl
 
 
 class Figures:
-    """See the module."""
-
     def __init__(
         self,
         machine: TopologyMaster,
@@ -54,7 +52,7 @@ class Figures:
         self._number: int | None = None
         self._shared: LoadAnswer | None = None
         self._shared_at = float("-inf")
-        #: Process to the incarnation of its executor and the last reported number of restarts.
+        #: By process: the incarnation of its executor and the last reported number of restarts.
         self._seen: dict[str, tuple[int, int]] = {}
         self._restarts: defaultdict[str, int] = defaultdict(int)
         #: Restarts, dead letters and losses of each component when the last minute was closed.

@@ -88,8 +88,6 @@ class Readiness:
 
 
 class Finisher:
-    """See the module."""
-
     def __init__(self, shared: SharedState) -> None:
         self._shared = shared
         #: The tasks of each bolt, in the order of the streams; None before finishing begins.

@@ -40,8 +40,6 @@ NO_PLAN = (1 << 64) - 1
 
 
 class Observatory:
-    """See the module."""
-
     def __init__(
         self,
         machine: TopologyMaster,

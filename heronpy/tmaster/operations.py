@@ -54,7 +54,7 @@ class Emptying:
             self._applied_at = now
         if self._applied_at is not None:
             self.empty = registry.drained(book.wanted, self._applied_at)
-            # Before that, the queues may have grown.
+            # The queues may have grown before this moment.
             left = self._left()
             if self._least is None or left < self._least:
                 self._least, self._give_up_at = left, now + NO_PROGRESS_S
@@ -309,7 +309,7 @@ class Move:
         self._deadline = now
         self.done = not (tasks and shared.has_run and not registry.degraded and not registry.failed_processes)
         if self.done:
-            shared.confirm([request], f"{shared.book.topology.name} is not complete, so its spouts are not held back")
+            shared.confirm([request], f"not all tasks of {shared.book.topology.name} run, so its spouts are not held")
         else:
             self._emptying = Emptying(shared, now)
             self._deadline = now + shared.settings.drain_timeout_s

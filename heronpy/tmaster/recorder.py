@@ -106,7 +106,7 @@ class Recorder:
             growth_pause_s=GROWTH_PAUSE_S,
         )
         self._events = _Record(Node.EVENTS, event_log.ledger, lambda: event_log.last, pause_s=SOON_PAUSE_S)
-        # The minutes of an idle topology are not worth a write.
+        # The minutes of an idle topology are not written.
         self._minutes = _Record(
             Node.MINUTES,
             minutes.ledger,
@@ -147,7 +147,7 @@ class Recorder:
             self._task.cancel()
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=LAST_WRITE_S)
-        # Counts change all the time, and a successor may have no other source for them.
+        # Counts change continuously, and a successor may have no other source for them.
         last = [self._totals, self._counts, *(one for one in (self._events, self._minutes) if one.is_ahead())]
         self._ends = True
         for record in (*last, self._last):

@@ -2,10 +2,10 @@
 
 The restorer keeps the regions in line with the packing plan. It sends a region back to a checkpoint when part of the
 region is lost, falls back to an older checkpoint when a checkpoint cannot be restored, and starts a region when all
-tasks of the region have restored. Invariants: An attempt, its checkpoint and its start are in the stored plan before a
-task learns of them. The tasks of a started region in the plan are exactly the tasks that restored. So a successor of
-this master can continue from the stored plan (F03). State is discarded only on request: no region that has ever had a
-checkpoint starts empty (F23).
+tasks of the region have restored. Invariants: An attempt, its checkpoint and its start are in the
+stored plan before a task receives them. The tasks of a started region in the plan are exactly the tasks that restored.
+So a successor of this master can continue from the stored plan (F03). State is discarded only on request:
+no region that has ever had a checkpoint starts empty (F23).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NothingSoundError(RpcError):
 
 
 class Restorer:
-    """See the module; call `begin` first."""
+    """Call `begin` first."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from heronpy.proto import control_pb2, plan_pb2
 
 #: The totals of a TaskStatus.
 COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
-#: The counter that grows before all others, in the task and downstream.
+#: The counter that grows first, before all others in the task and downstream.
 _EMITTED = 0
 _LETTERS = COUNTERS.index("dead_letters")
 #: Seconds of silence after which a task is idle or has ended, so its last report counts.
@@ -92,7 +92,7 @@ class TaskCounts(Struct):
     at_least: bool = False
     #: Whether the current process has ended without a final report and has no successor.
     given_up: bool = False
-    #: Whether one of its processes has initialised.
+    #: Whether a process of the task has initialised.
     has_run: bool = False
     #: Container of the current process; 0 if unknown.
     container: int = 0
@@ -142,14 +142,12 @@ class _StmgrCounts(Struct):
     left: bool = False
     #: Whether `latest` is final and includes the tuples that the stream manager held at its end.
     ends: bool = False
-    #: Component to the tuples that this stream manager and its predecessors have discarded on purpose.
+    #: By component: the tuples that this stream manager and its predecessors have discarded on purpose.
     dropped: Mapping[str, int] = field(default_factory=dict)
     dropped_before: Mapping[str, int] = field(default_factory=dict)
 
 
 class Totals(Struct):
-    """See the module."""
-
     tasks: dict[int, TaskCounts] = field(default_factory=dict)
     stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
     #: Whether a process died with tuples that were never counted.
@@ -166,12 +164,12 @@ class Totals(Struct):
     started_at: float = 0.0
     #: Whether all tasks were up once, under this topology master or an earlier one.
     has_run: bool = False
-    #: Process to the epoch of its executor, and its restarts under earlier executors and under this executor.
+    #: By process: the epoch of its executor, and its restarts under earlier executors and under this one.
     restarts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    #: Number of changes that a successor cannot learn from another process: the reports of a new process do not include
-    #: the counts of the replaced process.
+    #: Number of changes that no process reports to a successor: the reports of a new process do not include the counts
+    #: of the replaced process.
     changes: int = 0
-    #: A number that grows with any count.
+    #: A number that grows when any count changes.
     growth: int = 0
     #: Spout task that a plan allowed to emit, to the epoch of its stream manager at that time; 0 if unknown.
     let: dict[int, int] = field(default_factory=dict)

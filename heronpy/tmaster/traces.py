@@ -282,7 +282,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 class TraceStore:
-    """See the module. Times are in seconds; `now` is monotonic."""
+    """The latest traces. Times are in seconds; `now` is monotonic."""
 
     def __init__(self, clocks: Clocks | None = None) -> None:
         """`clocks` compares the clocks of several hosts."""

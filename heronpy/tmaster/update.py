@@ -244,7 +244,7 @@ class Update:
         elif not waiting:
             self._switch(now)
         elif now >= self._deadline:
-            self._roll_back(now, f"within {self._timeout()} these did not register: {listed(waiting)}")
+            self._roll_back(now, f"within {self._timeout()} these processes did not register: {listed(waiting)}")
 
     def _broken(self) -> Broken | None:
         """Return the first task that can never start, or None."""
@@ -285,7 +285,7 @@ class Update:
             self._advance_draining(now)
         elif now >= self._deadline:
             names = [registry.name_of(task) for task in sorted(registry.lagging)]
-            self._roll_back(now, f"within {self._timeout()} these did not apply the new plan: {listed(names)}")
+            self._roll_back(now, f"within {self._timeout()} these tasks did not apply the new plan: {listed(names)}")
 
     def _in_force(self) -> bool:
         """Whether the requested plan is published and, with checkpoints, every task has restored for it."""
@@ -470,8 +470,7 @@ def resume_point(
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan] | None:
     """Return the topology and packing plan of a half-done update, or None if the update is over.
 
-    The physical plan decides: it is stored before it is sent, so no process can know of a switch that the plan does
-    not show.
+    The physical plan decides: it is stored before it is sent, so no process acts on a switch that is not stored.
     """
     if stored.version > intent.old_packing_plan.version + 1:
         return None
