@@ -170,7 +170,7 @@ class App:
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def _openapi(self) -> Response:
-        """Return the OpenAPI document, which is made at the first request, because making it takes long."""
+        """Return the OpenAPI document, which is built at the first request, because this takes long."""
         if not self._document:
             own = [one for one in self.routes if one.path.startswith(reading.V1)]
             self._document = msgspec.json.encode(document(own))

@@ -83,9 +83,7 @@ class Feed:
         return self._watched.gone if self._watched is not None else ""
 
     async def stream(self, last_id: str, who: str = "", *, values: bool) -> AsyncIterator[bytes]:
-        """Yield messages for one viewer until the viewer or the topology is gone. With `values` the viewer may see
-        values of users.
-        """
+        """Yield messages until the viewer or the topology is gone. `values`: whether users' values are shown."""
         self.viewers += 1
         self.askers[who] += 1
         try:

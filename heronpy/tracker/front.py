@@ -1,4 +1,4 @@
-"""The tracker's answers from its first moment: health and the files of the pages.
+"""Serves health and the files of the pages from the start of the tracker.
 
 All other requests wait for the app, whose modules take longer to import than the rest of the start. Meanwhile a browser
 loads the pages.

@@ -127,7 +127,7 @@ async def job(call: Call) -> dict[str, Any]:
     returns=Timeline,
 )  # fmt: skip
 async def minutes(call: Call) -> Timeline:
-    """The scaler's figures of a job in the last day, only on its host: load and tasks by component, and lag."""
+    """The scaler's figures of the last day: load and tasks by component, and lag. Only on the host of the job."""
 
     def asked(session: Session) -> Timeline:
         from heronpy.jobs.manager import minutes_of
@@ -173,7 +173,7 @@ def _version(call: Call, of: str) -> int:
     """The version that the client has read."""
     seen = call.headers.get("if-match", "").strip().strip('"')
     if not (seen.isascii() and seen.isdecimal()):
-        fix = f"set it to the version of the {of} that GET .../jobs/{{cluster}}/{{job}} has"
+        fix = f"set it to the version of the {of} that GET .../jobs/{{cluster}}/{{job}} returns"
         raise Problem(428, "no-version", f"a change of a {of} needs the header If-Match", fix)
     return int(seen[:9])
 

@@ -1,4 +1,4 @@
-"""The user at the other end of a TCP connection on this machine, as the kernel knows it (sock_diag(7), INET_DIAG).
+"""The user at the other end of a TCP connection on this machine, as reported by the kernel (sock_diag(7), INET_DIAG).
 
 The kernel is asked for the one socket whose local end is the client's address and whose remote end is ours. Its answer
 is used only if that socket is established and belongs to a process: a closing socket has no owner, and the kernel then
@@ -41,7 +41,7 @@ def is_loopback(host: str) -> bool:
 
 
 def uid_of(client: Address, server: Address) -> int | None:
-    """The uid of the process that connected from `client` to `server`, both on loopback; None if it is not certain."""
+    """The uid of the process that connected from `client` to `server`, both on loopback; None if it is uncertain."""
     if not (is_loopback(client[0]) and is_loopback(server[0])):
         return None
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET

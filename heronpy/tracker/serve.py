@@ -77,7 +77,7 @@ class Options:
     behind_proxy: str = ""
     #: The tracker ends after this time without a request; 0: never.
     idle_exit_s: float = 0.0
-    #: Whether `heron ui` started it.
+    #: Whether `heron ui` started the tracker.
     by_ui: bool = False
     common: Common = field(default_factory=Common)
 
@@ -94,14 +94,14 @@ class Protocol(H11Protocol):
     refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Close a connection above the limit of all connections, or of its user, at once."""
+        """Immediately close a connection above the limit of all connections, or of its user."""
         self.peer = _peer_of(transport)
         if not has_room(self.peer, self.owner, [one.peer for one in self.connections if isinstance(one, Protocol)]):
             transport.abort()
             self.transport = transport
             Protocol.refused += 1
             if str(Protocol.refused).rstrip("0") == "1":  # 1, 10, 100, ...
-                log.warning("%s too many so far; the last was of %s", counted(self.refused, "connection"), self.peer)
+                log.warning("%s refused so far; the last was from %s", counted(self.refused, "connection"), self.peer)
             return
         super().connection_made(transport)
         self._arm()

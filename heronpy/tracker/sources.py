@@ -1,7 +1,7 @@
 """The tracker's data about its clusters, requested only while there are viewers, and only once for all viewers.
 
-A topology master that does not answer is asked less and less often, down to every 10 s, and a caller waits for one
-request at most.
+A topology master that does not answer is polled less and less often, down to every 10 s, and a caller
+waits for at most one request.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Shared(Generic[T]):
             return self._answer[1]
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.ensure_future(self._do())
-        # A client that disconnects must not cancel it for the others.
+        # A client that disconnects must not cancel the request for the others.
         return await asyncio.shield(self._under_way)
 
     async def _do(self) -> T:
@@ -86,16 +86,16 @@ class Watched:
         self.session = session
         self.record = record
         self.master = Master(session, record)
-        #: Why it is gone; empty while it exists.
+        #: Why the topology is gone; empty while it exists.
         self.gone = ""
-        #: When it ended; None if it has not ended.
+        #: Time of the end; None if the topology has not ended.
         self.ended_at: float | None = None
         self.reply: LoadAnswer | None = None
         self.definition: topology_pb2.Topology | None = None
         self.packing: plan_pb2.PackingPlan | None = None
         self.physical: plan_pb2.PhysicalPlan | None = None
         self._plan: Plan | None = None
-        #: Whether it gives batches to Spark.
+        #: Whether the topology passes batches to Spark.
         self._spark: bool | None = None
         self._node = 0
         self._absent, self._cause = STARTING, ""

@@ -1,4 +1,4 @@
-"""The views of a topology for people and programs: one shape for each kind of object, and how it is made from messages.
+"""The views of a topology for people and programs: one shape for each kind of object, built from messages.
 Pure.
 
 Each shape is a `msgspec.Struct`: the JSON of `/api/v1`, its schema in `/api/v1/openapi.json` and the rows of the

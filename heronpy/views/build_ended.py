@@ -115,7 +115,7 @@ def _span(window: _Window) -> str:
 
 
 def _said_last(shown: Topology) -> list[Finding]:
-    """Return the last findings of the doctor, unless they said that all was well."""
+    """Return the doctor's last finding, unless it needs no action."""
     if shown.sentence is None or shown.verdict is None or shown.calm:
         return []
     return [_finding(shown.verdict, False, shown.sentence, component=shown.component, task=shown.task)]
@@ -178,7 +178,7 @@ def _discarded(shown: Topology) -> list[Finding]:
     count = shown.totals.discarded if shown.totals is not None else 0
     if not count:
         return []
-    sentence = f"tuples for full tasks were discarded, as its configuration demands: {count:,}"
+    sentence = f"tuples for full tasks were discarded, as configured: {count:,}"
     return [_finding("losses", True, sentence, figures={"discarded": float(count)})]
 
 

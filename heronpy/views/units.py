@@ -109,7 +109,7 @@ def _pipeline(name: str, values: dict[str, float], at_least: bool) -> Pipeline:
     return Pipeline(name=name, oldest_s=oldest_s, at_least=at_least, **counts)
 
 
-_TITLES = ("pipeline", "units", "published", "waits", "attempts", "to look at")
+_TITLES = ("pipeline", "units", "published", "waits", "attempts", "problems")
 
 
 def _row(one: Pipeline) -> list[str]:
@@ -134,7 +134,7 @@ def attempts_text(
     parts = [
         f"{counted(backups, 'backup')} ({won:,} won)" if backups else "",
         f"{preempted:,} preempted" if preempted else "",
-        f"{in_vain:,} in vain" if in_vain else "",
+        f"{in_vain:,} superseded" if in_vain else "",
         f"{failed:,} failed {'try' if failed == 1 else 'tries'}" if failed else "",
     ]
     told = ", ".join(part for part in parts if part)
