@@ -56,7 +56,6 @@ class AccessState:
         return access.topologies_of(self._cluster) if len(segments) == 1 else self._must(path).children(path)
 
     def exists(self, path: str) -> bool:
-        """Whether the node exists."""
         return self.get(path) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> Watch:
@@ -82,7 +81,6 @@ class AccessState:
             endpoint.abandon()
 
     def close(self) -> None:
-        """End all sessions."""
         with self._mutex:
             endpoints, self._endpoints = self._endpoints, {}
         for endpoint in endpoints.values():

@@ -36,9 +36,9 @@ class End(Enum):
     FINISHED = "finished"
     REMOVED = "removed"
     REPLACED = "replaced"
-    #: It was being killed at the last report.
+    #: The topology was being killed at the last report.
     KILLED = "killed"
-    #: It is unknown whether it runs, and none of its state can be read from here.
+    #: It is unknown whether the topology runs, and none of its state can be read from this host.
     AWAY = "away"
 
 

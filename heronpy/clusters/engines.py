@@ -1,6 +1,6 @@
 """The engine of a cluster or of a topology, for commands.
 
-Commands ask an engine directly only before the scheduler runs, and when it is gone.
+Commands send requests to an engine only before its scheduler runs, and when its scheduler is gone.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Ends(Struct, frozen=True):
     asked: int = 0
     #: Objects that have not ended.
     left: tuple[str, ...] = ()
-    #: Objects that the engine has given up: their processes may still run on a host that does not answer.
+    #: Objects that the engine has given up; processes of these objects may still run on a host that does not answer.
     unconfirmed: tuple[str, ...] = ()
     #: Names of hosts on which files of ended objects may be left.
     hosts: tuple[str, ...] = ()

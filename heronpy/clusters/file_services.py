@@ -84,7 +84,6 @@ class MasterFileService:
         self._master, self._container = master, container
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`."""
         return await self._master.ask_executor(self._container, request)
 
 
@@ -95,7 +94,6 @@ class LocalFileService:
         self._files = ContainerFiles(working_dir, container)
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`."""
         return await asyncio.to_thread(self._files.answer, request)
 
 
@@ -106,7 +104,7 @@ class EitherFileService:
         self._service, self._local = service, local
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`; a list request decides where later requests go."""
+        """Send a request; a list request decides where later requests go."""
         if not isinstance(request, control_pb2.ListFiles):
             return await self._service.ask(request)
         try:
@@ -127,7 +125,7 @@ class WithEarlier:
         self._where: dict[str, tuple[FileService, str]] = {}
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`; a list request decides where later requests go."""
+        """Send a request; a list request decides where later requests go."""
         if isinstance(request, control_pb2.ListFiles):
             return await self._list(request)
         service, request.name = self._where.get(request.name, (self._services[0], request.name))

@@ -57,18 +57,17 @@ class Letters:
         except HeronError as error:
             self.unreachable[container] = str(error)
         else:
-            # The number of a file that was removed may be given to another one.
+            # The number of a removed file may be reused.
             for key in [key for key in self._read if key[0] == container and key not in present]:
                 del self._read[key]
         return found
 
     async def _rest(self, container: int, service: FileService, file: control_pb2.FileEntry) -> list[Letter]:
-        """The unread letters of a file; fewer if it was renamed meanwhile, and then the next call returns them."""
+        """The unread letters of a file. After a rename during the call, the next call returns the missing ones."""
         key = (container, file.file)
         name, at = self._read.get(key, (file.name, 0))
         if file.bytes < at or (name.endswith(_OLDER) and not file.name.endswith(_OLDER)):
-            # An older file was removed, and its number was given to a new one, because an old file never becomes the
-            # current one again.
+            # An older file was removed and a new file reuses its number: an old file never becomes the current one.
             at = 0
         found, cut = list[Letter](), b""
         while at + len(cut) < file.bytes:

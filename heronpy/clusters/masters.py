@@ -169,7 +169,6 @@ class Master:
         return Way(f"ipc://{path}", f"the executor of container {container}")
 
     def close(self) -> None:
-        """Close all connections."""
         for link in (self._link, *self._services.values()):
             link.close()
         self._services.clear()

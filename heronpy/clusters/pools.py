@@ -26,7 +26,6 @@ POOLS_SHOWN: Final = 5
 
 
 def names(session: Session) -> list[str]:
-    """The pools of the cluster."""
     return sorted(session.state.children(paths.POOLS))
 
 

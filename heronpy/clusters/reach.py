@@ -29,7 +29,7 @@ class Probe(enum.Enum):
     """The result of a connection to an address."""
 
     LET_IN = enum.auto()
-    #: A process answers, but does not know this client's key, or has an unexpected key itself.
+    #: A process answers, but refuses this client's key, or has an unexpected key.
     REFUSED = enum.auto()
     SILENT = enum.auto()
 

@@ -217,7 +217,7 @@ class Records:
             return self._state_by_endpoints(room)
 
     def _state_by_endpoints(self, room: StatemgrSettings) -> StateManager:
-        # Imported here, because it takes as long as all other imports together.
+        # Imported here, because this import takes as long as all others together.
         from heronpy.clusters.access_state import AccessState
 
         return AccessState(self.target.cluster, room, self.reach)

@@ -94,7 +94,7 @@ def scale(
 ) -> Scaled:
     """Change from one plan to another, as computed by `replan`.
 
-    `say` gets messages about a master that ends meanwhile, and about containers that outgrow their resources (see
+    `say` gets messages about a topology master that ends, and about containers that outgrow their resources (see
     `check_room`). If only sizes change, such containers are replaced one by one, each while its successor stands by.
     """
     resized = _resized(old, new)

@@ -84,8 +84,7 @@ class Way(Struct, frozen=True):
 
     def client(self, registered: Callable[[], bool] | None = None) -> RpcClient:
         """A blocking client; see `RpcClient` for `registered`."""
-        # Imported here, because it takes as long as all other imports together, and a cluster may have no topology to
-        # ask.
+        # Imported here, because this import takes as long as all others together, and a cluster may have no topology.
         if self.to is not None:
             from heronpy.net.relaying import RelayClient
 
@@ -100,7 +99,6 @@ class Session(Records):
 
     @cached_property
     def _keys(self) -> dict[str, Keys | None]:
-        """The keys, by topology id."""
         return {}
 
     def starting(self, record: plan_pb2.ExecutionState) -> Waiting | None:
@@ -237,7 +235,7 @@ class Session(Records):
         known = self.endpoints.get(record.topology_id)
         if known is not None or not self.engine_of(record.topology):
             return known
-        # Imported here, because it takes as long as everything else.
+        # Imported here, because this import takes as long as all others together.
         from heronpy.net import access
 
         name, cluster = record.topology, self.target.cluster

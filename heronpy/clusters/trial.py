@@ -41,12 +41,11 @@ _LATER = "check again when there is room, or use --no-container"
 
 
 def trial_id() -> str:
-    """The id under which an engine knows the container of one trial."""
+    """The engine's id for the container of one trial."""
     return f"heron-check-{secrets.token_hex(4)}"
 
 
 def trial_command(python: str) -> list[str]:
-    """The command of the container."""
     return [python, "-c", Path(trial_container.__file__).read_text(encoding="utf-8")]
 
 

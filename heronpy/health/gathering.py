@@ -278,7 +278,7 @@ def _add_units(found: Signals, metrics: control_pb2.MetricsReply) -> None:
             published[sample.label] += sample.value / found.window_s
     found.units_published = sum(published.values())
     found.units_backlog = sum(backlog.values()) if backlog else None
-    # The name that heronpy.ingest.spec gives to the component that processes the units.
+    # heronpy.ingest.spec uses this name for the component that processes the units.
     found.backlogs |= {f"{name}-worker": (size, published[name]) for name, size in backlog.items()}
 
 

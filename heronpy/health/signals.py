@@ -20,7 +20,7 @@ History = dict[str, dict[str, list[float | None]]]
 
 
 class TaskSignals(Struct):
-    """One task."""
+    """The figures of one task."""
 
     name: str
     component: str
@@ -89,7 +89,7 @@ class TaskSignals(Struct):
 
 
 class HostSignals(Struct):
-    """One machine."""
+    """The figures of one machine."""
 
     name: str
     cores: int
@@ -248,7 +248,6 @@ class Signals(Struct):
     load: Load | None = None
 
     def of(self, component: str) -> list[TaskSignals]:
-        """The tasks of a component."""
         return [task for task in self.tasks if task.component == component]
 
     def gets(self, component: str) -> dict[str, float] | None:

@@ -10,7 +10,7 @@ DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds."""
+    """The time constants, in seconds."""
 
     window_s: float = 300.0  # the requested window of a diagnosis
     settle_s: float = 180.0  # figures mix two configurations until this time after a change

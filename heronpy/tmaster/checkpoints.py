@@ -30,7 +30,7 @@ NAMES_MAX = 100
 
 
 class Checkpoints:
-    """Call `begin` first."""
+    """The checkpoints of a topology; call `begin` first."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Checkpoints:
 
     @property
     def settled(self) -> bool:
-        """Whether every task runs, and every process knows the current plan."""
+        """Whether every task runs, and every process has the current plan."""
         return self.restorer.ready
 
     def outcome(self, token: int) -> words.Answer | None:

@@ -52,7 +52,7 @@ class EventLog:
         #: Oldest first.
         self._events: OrderedDict[int, TopologyEvent] = OrderedDict()
         self._newest: dict[_Key, int] = {}
-        #: The highest number given out, and the number of events that were dropped for newer ones.
+        #: The highest number of an event, and the number of events that were dropped for newer ones.
         self.last = 0
         self.forgotten = 0
         #: The monotonic time of the current event.
@@ -159,7 +159,7 @@ class EventLog:
         """Continue a predecessor's events; does nothing without one, or if it belongs to another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
-        # A reader may know later events of the predecessor, so their numbers are skipped.
+        # A reader may have later events of the predecessor, so the numbers of these events are skipped.
         self.last = max(self.last, kept.last) + self._limit
         self.executors = dict(kept.executors)
         self.start.CopyFrom(kept.start)
@@ -218,8 +218,7 @@ class Watcher(Struct):
         `after` is the scheduler's reason for replacing the earlier container, if it gives one.
         """
         known = self.event_log.executors.get(container)
-        # If the container gives the reason of its replacement, a report of the earlier container to a predecessor
-        # suffices.
+        # If the container reports why it replaces another, a report of the earlier one to a predecessor suffices.
         if known not in (None, epoch) and (container in self._heard or after is not None):
             name, text = f"container {container}", after.text if after is not None else ""
             self.event_log.add(

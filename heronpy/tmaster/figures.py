@@ -61,7 +61,6 @@ class Figures:
     # ---- reports ----------------------------------------------------------------------------
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take a report of any process."""
         self.loads.take(report, now)
 
     def forget(self, process: str) -> None:
@@ -274,7 +273,6 @@ def _cap(rows: list[ComponentLoad], age_s: float) -> None:
 
 
 def _slowest(rows: list[ComponentLoad]) -> dict[str, Any]:
-    """Return the latencies of the whole topology."""
     ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s, one.end_to_end_at_least) for one in rows]
     if not any(p99 is not None for _, p99, _ in ends):
         ends = [(one.complete_p50_s, one.complete_p99_s, one.complete_at_least) for one in rows]

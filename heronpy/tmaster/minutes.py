@@ -118,7 +118,6 @@ class Minutes:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of memory that the values use."""
         return self._values * 4
 
     def add(self, number: int, rows: Mapping[str, Row]) -> None:

@@ -109,7 +109,6 @@ class PlanBook:
         return self.topology.state == topology_pb2.RUNNING
 
     def plan_tasks(self) -> list[int]:
-        """The tasks of the current plan."""
         return [] if self.plan is None else [record.task_id for record in self.plan.instances]
 
     def configure(self, settings: Iterable[str]) -> None:

@@ -105,7 +105,6 @@ class Regions:
         self._of: dict[str, Region] = {}
 
     def use(self, regions: list[Region]) -> None:
-        """Replace the regions."""
         self.regions = regions
         self._of = {component: region for region in regions for component in region.components}
 

@@ -24,8 +24,6 @@ _FINAL_STATES = frozenset({control_pb2.TASK_FINISHED, control_pb2.TASK_FAILED})
 
 
 class Place(Struct, frozen=True):
-    """The placement of a task."""
-
     task_id: int
     component: str
     container: int
@@ -337,7 +335,6 @@ class Registry(Struct):
         return status.state == control_pb2.TASK_FAILED and status.epoch > self.excused.get(task, -1)
 
     def is_spout(self, task: int) -> bool:
-        """Whether the task belongs to a spout."""
         return task in self._spouts
 
     def excuse(self, task: int, epoch: int) -> None:
@@ -350,7 +347,6 @@ class Registry(Struct):
     # ---- executors --------------------------------------------------------------------------
 
     def register_executor(self, peer: bytes, message: control_pb2.RegisterExecutor, now: float) -> None:
-        """Register an executor."""
         number = message.container
         if number and number not in self._containers:
             raise TopologyError(f"container {number} is not in the packing plan")

@@ -41,7 +41,7 @@ class NothingSoundError(RpcError):
 
 
 class Restorer:
-    """Call `begin` first."""
+    """The attempts of a topology's regions; call `begin` first."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Restorer:
         """Whether the predecessor may have received a report that this start cannot be restored. Tasks send that report
         once.
 
-        The log only knows checkpoints of this topology, so a start from elsewhere is attempted again.
+        The log only has checkpoints of this topology, so a start from elsewhere is attempted again.
         """
         newest = self._coordinator.newest()
         return self._has_past and (newest is None or newest.checkpoint != record.checkpoint)
@@ -356,7 +356,7 @@ class Restorer:
 
     @property
     def ready(self) -> bool:
-        """Whether every task runs, and every process knows the current plan."""
+        """Whether every task runs, and every process has the current plan."""
         return self.regions.all_started and self._shared.publish_at is None
 
     def deadline(self) -> float:

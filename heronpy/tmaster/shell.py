@@ -316,7 +316,7 @@ class Shell:
         if handler is None:
             raise InvalidRpcError(f"the topology master does not answer {field}")
         if self._exit is not None and self._exit.done():
-            # Other processes know that this process stops, so work that begins now would not be finished.
+            # This process has announced its stop, so work that begins now would not be finished.
             raise self._stopping()
         self._running()
         answer = handler(peer, body)

@@ -253,7 +253,7 @@ class Totals(Struct):
             known.epoch = status.epoch
             self.changes += 1
         else:
-            # A stream manager that has just started knows the task but not its counts.
+            # A stream manager that has just started has the task but not its counts.
             latest = tuple(map(max, known.latest, told))
             self.growth += latest != known.latest
             known.latest = latest

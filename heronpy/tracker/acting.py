@@ -49,7 +49,6 @@ class Order:
 
     @property
     def name(self) -> str:
-        """The topology's name."""
         return self.record.topology
 
     def timeout_s(self, default: float = TIMEOUT_S) -> float:

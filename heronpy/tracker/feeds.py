@@ -214,7 +214,7 @@ class Feeds:
 
     @property
     def streams(self) -> int:
-        """Viewers of all feeds."""
+        """The number of viewers of all feeds."""
         return sum(feed.viewers for feed in self._feeds.values())
 
     def streams_of(self, who: str) -> int:
@@ -229,8 +229,7 @@ class Feeds:
         async def ask_tasks() -> None:
             nonlocal known
             if level == "tasks" and watched.answers:
-                # Without an answer, the known rows are kept, and the head says that the topology master does not
-                # answer.
+                # Without an answer, the rows are kept, and the head shows that the topology master does not answer.
                 with contextlib.suppress(HeronError):
                     known = await watched.tasks()
 

@@ -1,7 +1,7 @@
 """Serves health and the files of the pages from the start of the tracker.
 
-All other requests wait for the app, whose modules take longer to import than the rest of the start. Meanwhile a browser
-loads the pages.
+All other requests wait for the app, because the import of its modules takes most of the start. A browser loads the
+pages during this time.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def path_of(request: Request) -> str:
 
 
 def facts_of(request: Request) -> Facts:
-    """Return the facts for the guard's decision. The kernel is asked only if the request has no token."""
+    """Return the facts for the guard's decision. The kernel is queried only if the request has no token."""
     names = [name for name, _ in request.headers.items()]
     headers = dict(request.headers.items())
     client, server = request.scope.get("client"), request.scope.get("server")

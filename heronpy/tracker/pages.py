@@ -96,7 +96,7 @@ def compact(text: str) -> str:
     """
     text = _INDENT.sub("", text)
     kept: list[str] = []
-    #: For each open template, the open braces of its present expression, and whether it is `html`.
+    #: For each open template, the open braces of its current expression, and whether it is `html`.
     open_in: list[tuple[int, bool]] = []
     place = 0
     last, spaced = "", False

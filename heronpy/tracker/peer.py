@@ -1,6 +1,6 @@
 """The user at the other end of a TCP connection on this machine, as reported by the kernel (sock_diag(7), INET_DIAG).
 
-The kernel is asked for the one socket whose local end is the client's address and whose remote end is ours. Its answer
+The query names the one socket whose local end is the client's address and whose remote end is ours. Its answer
 is used only if that socket is established and belongs to a process: a closing socket has no owner, and the kernel then
 reports uid 0.
 """

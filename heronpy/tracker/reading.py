@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 V1 = "/api/v1"
 TOPOLOGY = V1 + "/topologies/{cluster}/{role}/{environ}/{name}"
-#: Routes below this path show the present activity of one process.
+#: Routes below this path show the current activity of one process.
 TASK = TOPOLOGY + "/tasks/{id}/"
 PAGE_MAX = 200
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"

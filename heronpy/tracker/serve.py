@@ -116,7 +116,6 @@ class Protocol(H11Protocol):
             self._disarm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
         self._disarm()
         if self.flow is not None:
             super().connection_lost(exc)

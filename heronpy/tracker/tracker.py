@@ -102,7 +102,6 @@ class Tracker:
         log.info("%s requested %s of %s: %s", who.who, action, place, outcome[:OUTCOME_MAX])
 
     def close(self) -> None:
-        """Close all connections."""
         self.evidence.close()
         for cluster in self.clusters.values():
             cluster.close()

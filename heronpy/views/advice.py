@@ -91,7 +91,7 @@ class ActionResult(Struct, kw_only=True):
 
 
 class ActionBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Body of an action. The description of the action says which fields apply. All fields are optional."""
+    """Body of an action. The description of the action names its fields. All fields are optional."""
 
     dry_run: bool = False
     #: restart: the container, task or component; without any of them the whole topology.

@@ -58,7 +58,7 @@ class _Window:
 
 
 def doctor_of_ended(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doctor:
-    """`GET /doctor` of a topology that has ended; `shown` says how and when it ended."""
+    """`GET /doctor` of a topology that has ended; `shown` has the outcome and the time of the end."""
     found = _doctor(shown, events, timeline)
     plain = _doctor(without_values(shown), without_values(list(events)), timeline)
     found.findings = [

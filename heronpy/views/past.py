@@ -97,7 +97,7 @@ class Events(Struct, kw_only=True):
     last: int
     #: Number of events that were dropped for newer ones.
     forgotten: int
-    #: How the topology was started; None if the topology master does not know it or has ended.
+    #: How the topology was started; None if unknown, or if the topology master has ended.
     start: Start | None
 
 

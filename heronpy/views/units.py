@@ -83,7 +83,7 @@ class Pipelines(Struct, kw_only=True):
 def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
     """`GET /units`: a pipeline appears when one of its tasks has reported.
 
-    Counts are also lower bounds if the topology master does not know the counts of ended processes.
+    Counts are also lower bounds if the topology master lacks the counts of ended processes.
     """
     found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_FIELDS.values(), 0.0))
     lacking: set[str] = set()
