@@ -1,6 +1,6 @@
 """A state manager for topologies of other hosts: reads each topology's state at the endpoint of its scheduler.
 
-It shows only topologies to which this host has access. Commands only read; the endpoints refuse all writes except
+Only topologies to which this host has access are visible. Commands only read; the endpoints refuse all writes except
 a command's lock and the description of its activity.
 """
 
@@ -43,11 +43,11 @@ class AccessState:
         return endpoint.get(path) if endpoint is not None else None
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """Always raises, because the endpoint refuses it."""
+        """Not permitted: the endpoint refuses this request."""
         return self._must(path).set(path, data, version)
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Always raises, because the endpoint refuses it."""
+        """Not permitted: the endpoint refuses this request."""
         self._must(path).delete(path, version)
 
     def children(self, path: str) -> list[str]:
@@ -63,7 +63,7 @@ class AccessState:
         return self._must(path).watch(path, callback)
 
     def counter(self, path: str) -> int:
-        """Always raises, because the endpoint refuses it."""
+        """Not permitted: the endpoint refuses this request."""
         return self._must(path).counter(path)
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:

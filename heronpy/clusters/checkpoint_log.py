@@ -1,4 +1,4 @@
-"""The records of topologies' checkpoints in the state manager."""
+"""Checkpoint records of topologies in the state manager."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Left:
 
 
 def left_over(session: Session, topology: str | None, older_than_s: float, now: float) -> list[Left]:
-    """The folders of ended topologies (of the cluster, or of one name) that were last written before `older_than_s`."""
+    """The folders of ended topologies (of the cluster, or of one name) without a write in the last `older_than_s`."""
     check_root(heron_home(), "HERON_HOME")
     cluster, role = session.target.cluster, session.target.role
     found = []

@@ -79,7 +79,7 @@ def kill(processes: dict[str, psutil.Process]) -> None:
 
 
 def stop(processes: dict[str, psutil.Process], seconds: float) -> None:
-    """Send SIGSTOP to each, and SIGCONT when the time is up, even if this command is interrupted."""
+    """Send SIGSTOP to each process, and SIGCONT when the time is up, even if this command is interrupted."""
     try:
         for process in processes.values():
             with suppress(psutil.NoSuchProcess):

@@ -1,8 +1,8 @@
 """Decides when a command that follows a topology can stop waiting. Pure.
 
-A removed topology does not answer. On its own host the state manager reports the removal. On another host there is no
-such report, because the control endpoint ends with the topology. There, a topology counts as killed if the scheduler
-was killing it at the last report.
+A removed topology does not answer. On the topology's own host the state manager reports the removal. Other hosts get no
+report, because the control endpoint ends with the topology. For them, a topology counts as killed if the scheduler was
+killing it at the last report.
 """
 
 from __future__ import annotations

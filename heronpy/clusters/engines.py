@@ -54,7 +54,7 @@ def python_of(settings: HasSettings) -> str:
 
 
 def shared_folders(settings: HasSettings) -> list[Path]:
-    """The folders that all hosts reach; on one host these are all folders. ConfigError for a path that is not
+    """The folders that all hosts reach; on a single host, all folders. ConfigError for a path that is not
     absolute.
     """
     engine = settings_for(settings, EngineSettings)
@@ -76,7 +76,7 @@ def is_shared(folder: str | os.PathLike[str], shared: list[Path]) -> bool:
 
 
 def lease_times(settings: HasSettings) -> LeaseTimes:
-    """The times of leases; raises ConfigError if they contradict each other."""
+    """The lease times; raises ConfigError if they contradict each other."""
     engine, scheduler = settings_for(settings, EngineSettings), settings_for(settings, SchedulerSettings)
     return LeaseTimes(engine.renew_s, engine.fence_s, engine.lost_s, scheduler.kill_grace_s, engine.permit_s)
 

@@ -1,4 +1,4 @@
-"""Errors of clusters: programs decide by the class, and people read the sentence."""
+"""Errors of cluster operations: programs distinguish the classes, and people read the message."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class PastRun(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """visits/3, or the id of the topology."""
+        """The name of the batch run, such as visits/3, or the id of the topology."""
         return self.batch.run if self.batch is not None else self.kept.record.topology_id
 
     @property

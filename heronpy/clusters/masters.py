@@ -126,9 +126,9 @@ class Master:
         self, container: int, request: control_pb2.SearchFile, timeout_s: float = ...
     ) -> control_pb2.SearchFileReply: ...
     async def ask_executor(self, container: int, request: Message, timeout_s: float = ASK_S) -> Any:
-        """A list of the files of a container, a piece of one of them, or hits in a log.
+        """The files of a container, a piece of a file, or hits in a log.
 
-        RpcError when there is no such file, RetryableRpcError when others search.
+        Raises RpcError if there is no such file, and RetryableRpcError while too many searches run.
         """
         return await self._ask_executor(self._services.setdefault(container, Link()), container, request, timeout_s)
 

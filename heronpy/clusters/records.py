@@ -1,6 +1,6 @@
 """The settings of a cluster, and its state manager's records of topologies.
 
-Nothing is opened before it is needed. Every lookup of a topology ends in its execution state or in a NotThereError
+Nothing is opened before it is needed. Every lookup of a topology returns its execution state, or raises a NotThereError
 that names the nearest topology. `session` has the requests to masters.
 """
 
@@ -153,7 +153,7 @@ class Records:
         self._told.update(texts)
 
     def check_cluster(self) -> None:
-        """Raise ConfigError with the nearest cluster when this one has no settings."""
+        """Raise ConfigError, with the nearest name, if this cluster has no settings."""
         settings.check_cluster(self.target.cluster, self.conf_dirs(), known_clusters())
 
     def resolve(
@@ -315,7 +315,7 @@ class Records:
             raise
 
     def settings_of(self, record: plan_pb2.ExecutionState) -> HasSettings:
-        """The settings of a topology: from the launch file on its host, elsewhere as submitted."""
+        """The settings of a topology: on its host from the launch file, on other hosts as submitted."""
         try:
             return self.launch_of(record)
         except HeronError:
@@ -393,8 +393,8 @@ class Records:
     ) -> Iterator[None]:
         """Hold the lock that serializes submits and kills of one topology; the lock ends with this process.
 
-        Only commands take it: the topology's processes take other locks while a command waits for them. `doing` is
-        shown to other commands while the lock is held. If another command holds the lock, `waits` is called with the
+        Only commands take this lock: the topology's processes take other locks while a command waits for them. `doing`
+        is shown to other commands while the lock is held. If another command holds the lock, `waits` is called with the
         activity of that command.
         """
         with ExitStack() as stack:

@@ -91,7 +91,7 @@ def times(resolved: Resolved) -> Found:
 
 
 def fencing(resolved: Resolved, state_type: str) -> Found:
-    """How lost containers are fenced, by reliability mode."""
+    """The fencing of lost containers, by reliability mode."""
     asked, chosen = settings_for(resolved, EngineSettings).fencing, {}
     for mode in _MODES:
         try:

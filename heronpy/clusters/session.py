@@ -57,7 +57,7 @@ def waiting_of(found: control_pb2.ContainersReply | None) -> list[control_pb2.Pr
 
 
 def named(container: control_pb2.ProcessRecord) -> str:
-    """`container 2`."""
+    """A container as text: `container 2`."""
     return f"container {container_of(container.name)}"
 
 
@@ -318,7 +318,7 @@ class Session(Records):
         return bool(self.engine_of(name)) and self.scheduler_location(name) is None
 
     def no_scheduler(self, name: str) -> ClusterError:
-        """The sentence that the scheduler of a topology on an engine does not run, and how to start it."""
+        """A sentence: the scheduler of a topology on an engine does not run; with the command that starts it."""
         submitted = self.submitted(name)
         if submitted is not None and submitted.pool:
             pool = submitted.pool

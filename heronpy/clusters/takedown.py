@@ -1,9 +1,9 @@
 """Takes a topology down: through its scheduler, or directly when the scheduler is dead.
 
-`kill` and a failed `submit` use it. A takedown may be repeated. Log files stay.
+Used by `kill` and by a failed `submit`. A takedown may be repeated. Log files stay.
 
 A process belongs to the topology only if this user owns it, and it runs one of heronpy's modules on the topology's
-launch file or was started by such a process (see `belongs`). It is identified by pid and start time together, so a
+launch file or was started by such a process (see `belongs`). A process is identified by pid and start time, so a
 process that reuses the pid is never signalled.
 """
 
@@ -255,9 +255,7 @@ def _asked_to_kill(
     outcome: Outcome,
     waits: Callable[[str], None],
 ) -> bool:
-    """Ask the scheduler to kill, and repeat the request, because it may end before it answers. Returns whether it is
-    done.
-    """
+    """Request the kill, repeatedly because the scheduler may end before it answers; returns whether it is done."""
     left_s = deadline - time.monotonic()
     within_s = max(min(left_s, ASK_AGAIN_S), 0.001)
     try:
@@ -332,8 +330,8 @@ def belongs(argv: list[str], inherited: str | None, terminal: bool, launch_file:
 
     Either it runs one of heronpy's modules on the file: `python -m MODULE ... --launch FILE`. Or it was started
     with the file in its environment (`inherited`) and without a terminal: a forked process (its command
-    line is only a title), a JVM, or a process that user code started. A process with a terminal is a
-    person's: an editor on the file, or a shell that has the variable.
+    line is only a title), a JVM, or a process that user code started. A process with a terminal belongs to a person:
+    an editor on the file, or a shell that has the variable.
     """
     if inherited == launch_file and not terminal:
         return True
@@ -348,7 +346,7 @@ def _is_python(program: str) -> bool:
 
 
 def _module_of(words: list[str]) -> tuple[str, list[str]]:
-    """The module that these arguments make Python run, and the arguments after it."""
+    """The module that Python runs with these arguments, and the arguments after it."""
     while words and words[0].startswith("-") and words[0] not in ("-", "--"):
         if words[0] == "-m":
             return (words[1] if len(words) > 1 else ""), words[2:]

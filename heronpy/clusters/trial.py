@@ -1,6 +1,6 @@
 """A test container on a cluster: tests whether hosts have this Python and heronpy, and reach this host.
 
-It is a job of the engine like any other container, with its own id, and is removed after the trial. Its report arrives
+The container is a job of the engine like any other, with its own id, and is removed after the trial. Its report arrives
 over plain TCP on one port that is open only during the trial, and is accepted only with the trial's secret, which the
 engine passes to the container as standard input or as a mounted file.
 """
@@ -198,7 +198,7 @@ def _too_late(tried: str) -> Found:
 
 
 def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
-    """Why an ended container did not report (pure); `printed` is the end of its output, if known."""
+    """The finding on a container that ended without a report (pure); `printed` is the end of its output, if known."""
     at = f" on {host}" if host else ""
     if code == trial_container.UNREACHED:
         fix = "set heron.security.network to a network that nodes and this host share, or heron.security.port_range"
@@ -214,7 +214,7 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
 
 
 def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
-    """The findings of a report (pure). Its fields come from another host, so each of them is checked."""
+    """The findings of a report (pure). The fields of a report come from another host, so each field is checked."""
     host = str(report.get("host", "?"))[:100]
     found = [Found("container", True, f"ran on {host} and reported after {took_s:.1f} s to {tried}")]
     parts = report.get("python")

@@ -1,7 +1,7 @@
 """The program in the test container of `heron cluster check`: it needs only a Python, and reports over TCP.
 
-It is sent as an argument of `python -c`, so that it also runs where heronpy is missing. Its standard input, or a
-mounted file, has the addresses to call, the secret, and the folders to examine. Exit code 3: no address could be
+The program is sent as an argument of `python -c`, so that it also runs where heronpy is missing. Its standard input,
+or a mounted file, has the addresses to call, the secret, and the folders to examine. Exit code 3: no address could be
 reached.
 """
 
@@ -28,7 +28,7 @@ def looked_up(folders: dict[str, str]) -> dict[str, str]:
 
 
 def home_problem(home: str) -> str:
-    """Why the host's folder cannot be used; folders created for the test are removed again."""
+    """The reason why the host's folder cannot be used; folders created for the test are removed again."""
     if not home:
         return ""
     missing, at = [], os.path.abspath(home)

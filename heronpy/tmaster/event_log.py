@@ -261,7 +261,7 @@ class Watcher(Struct):
             self.event_log.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
-        """Take a stream manager's report of its full queues. Without full queues, its sender's episodes are over.
+        """Take a stream manager's report of its full queues. A report without full queues ends its episodes.
 
         If the other tasks of the component begin or stop taking over the tuples of the full task, a new episode begins.
         """
