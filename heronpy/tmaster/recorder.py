@@ -1,6 +1,7 @@
 """Persists totals, counts, events and the last minutes for the next topology master, in the background.
 
-The last answers serve requests after the end of the topology. They are written when the topology ends or fails, after
+The last answers serve requests after the end of the topology. The last answers are
+written when the topology ends or fails, after
 exceptions, and while the topology works on units.
 """
 
@@ -43,7 +44,7 @@ SHOWN_S = 1.0
 
 
 class _Record(Struct):
-    """A record in one node: how it is built, and its last written value."""
+    """A record in one node, with its builder and its last written value."""
 
     node: Node
     #: Function that builds the record for a topology id.
@@ -177,7 +178,7 @@ class Recorder:
         return answer
 
     def _unkept(self) -> _Record | None:
-        """Return the record to write now, whose last write is the oldest; None if no record may be written now."""
+        """Return the due record whose last write is the oldest; None if no record may be written now."""
         now = time.monotonic()
         records = (self._totals, self._counts, self._events, self._minutes, self._last)
         due = [one for one in records if one.due(now)]

@@ -6,7 +6,7 @@ components upstream and downstream must go back with it. An attempt of a region 
 it, and runs until a task's process is replaced or a frame is lost; then the region goes back with a new attempt.
 Invariants (F09, F11): An attempt is reserved before it is announced, and is never used twice. A started region
 has a record of the process of every task. A region that has not started keeps restoring, even if processes die.
-If a process ended, its executor, which knows the reason, paces its restarts and decides whether to continue.
+If a process ended, its executor has the reason, paces the restarts and decides whether to continue.
 Restores without an ended process are spaced out, and too many are a failure.
 """
 

@@ -332,7 +332,7 @@ class Shell:
         self._feed(events.ExecutorBeat(peer, body))
 
     def _taken(self, event: events.Event) -> Message:
-        """Acknowledge the event, because its sender repeats it until then."""
+        """Acknowledge an event, which its sender repeats until the acknowledgement."""
         self._feed(event)
         return control_pb2.Ok()
 

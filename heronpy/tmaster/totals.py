@@ -5,8 +5,9 @@ adds them up, so a total belongs to the topology and not to a process. Invariant
 reports in any order; each process counts once, independent of its number of reports.
 
 Reports of different tasks may be seconds apart. A view is therefore taken at one moment (`moment`) after which all
-tasks have reported. It shows a task's emitted tuples at its first report after the moment, and its executed tuples at
-its last report before the moment. So without losses no component shows more executed tuples than were emitted to it.
+tasks have reported. The view shows a task's emitted tuples at its first report after the moment, and its executed
+tuples at its last report before the moment. So without losses no component shows more executed tuples than were emitted
+to it.
 """
 
 from __future__ import annotations

@@ -309,7 +309,7 @@ class Update:
         self._commit(now)
 
     def _undrained(self) -> list[int]:
-        """Return removed tasks that may still have work, and also all other such tasks if the spouts are held.
+        """Return removed tasks that may still have work, and all other tasks with work if the spouts are held.
 
         All tasks must be idle during the same period, because one task may feed another. The period has a minimum
         length, because frames may be in transit between two stream managers.

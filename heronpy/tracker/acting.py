@@ -1,7 +1,7 @@
 """`POST /api/v1/.../actions/...`: the same changes as from the command line, by the same code.
 
-With `dry_run` a request only reports its planned effect. With If-Match it is refused if the plan has changed since the
-client read it. Only one change of a topology runs at a time.
+With `dry_run` a request only reports its planned effect. With If-Match a request is refused if the plan
+has changed since the client read it. Only one change of a topology runs at a time.
 """
 
 from __future__ import annotations

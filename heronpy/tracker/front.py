@@ -125,8 +125,8 @@ def _line(text: str) -> str:
 def problem_response(problem: Problem) -> Response:
     """A problem as `application/problem+json`.
 
-    Its sentences may quote text from others, such as the error of user code in a savepoint: each becomes one line of
-    bounded length without control characters.
+    A sentence of a problem may quote text from others, such as the error of user code in a savepoint.
+    Therefore each sentence becomes one line of bounded length without control characters.
     """
     shape = ProblemShape(
         status=problem.status, type=problem.type, title=_line(str(problem)), detail=_line(problem.detail),

@@ -57,7 +57,7 @@ class ReleaseBody(Struct, forbid_unknown_fields=True):
 
 
 async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
-    """Ask a cluster in a thread; raises Problem for an invalid request."""
+    """Send a request to a cluster in a thread; raises Problem for an invalid request."""
     source = await call.tracker.cluster(cluster)
 
     def asked() -> T:
@@ -77,7 +77,7 @@ async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
 
 
 async def _of_each(call: Call, do: Callable[[Session], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Ask the cluster of the query, or all of them."""
+    """Send a request to the cluster of the query, or to all clusters."""
     wanted = call.query["cluster"]
     found = []
     for cluster in list(call.tracker.clusters) if wanted is None else [wanted]:
@@ -99,7 +99,7 @@ def _store(session: Session) -> Store:
     "GET", JOBS, Scope.VIEW, _CLUSTER, Param("job", "only this job, with all details"), returns=list[dict[str, Any]]
 )
 async def jobs(call: Call) -> list[dict[str, Any]]:
-    """The jobs: state, tasks wanted and running, lag, promise and the last decision of each. The list may be empty."""
+    """The jobs: state, wanted and running tasks, lag, promise and the last decision of each. The list may be empty."""
 
     def asked(session: Session) -> list[dict[str, Any]]:
         store, only = _store(session), call.query["job"]

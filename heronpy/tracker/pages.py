@@ -1,4 +1,4 @@
-"""The files of the pages, by their names in one folder. They are read once, and served with an ETag.
+"""The files of the pages, by their names in one folder. The files are read once, and served with an ETag.
 
 Comments, spaces and needless markup of our own modules, and the spaces of our style sheet, are not sent: they are a
 fifth of the bytes.

@@ -59,7 +59,7 @@ def uid_of(client: Address, server: Address) -> int | None:
 
 
 def _socket_id(family: int, client: Address, server: Address) -> bytes:
-    """The client's socket: its ports and addresses, from its own side."""
+    """The client's socket: ports and addresses, as seen by the client."""
     ports = _PORTS.pack(client[1], server[1])
     addresses = b"".join(
         socket.inet_pton(family, host.partition("%")[0]).ljust(16, b"\0") for host in (client[0], server[0])

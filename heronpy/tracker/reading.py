@@ -211,7 +211,7 @@ async def doctor(call: Call) -> Doctor:
     returns=Timeline,
 )  # fmt: skip
 async def timeline(call: Call) -> Timeline:
-    """Series of the last day, one point a minute or more; after the end of the topology, of its last day."""
+    """Series of the last day, one point per minute or longer step; after the topology's end, of its last day."""
     wanted, watched = call.query, call.watched
     now = watched.ended_at or time.time()
     since = wanted["since"] if wanted["since"] >= 0 else now + wanted["since"]

@@ -1,4 +1,4 @@
-"""Runs the tracker: its socket, its limits, its end."""
+"""Runs the tracker: sockets, limits, shutdown."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Protocol(H11Protocol):
 
 
 def _peer_of(transport: asyncio.Transport) -> str:
-    """`uid N` for a user of this machine whom the kernel names; else the address."""
+    """`uid N` if the kernel reports a user of this machine, else the address."""
     client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
     if not client or not server:
         return ""

@@ -1,7 +1,7 @@
 """`POST` and `GET /api/v1/.../tasks/{id}/{stacks|profile|heap}`: the current activity of a process.
 
 POST starts a capture, and GET returns the last result, because a profile takes longer than a request should. The
-executor of the process captures, one at a time per process.
+executor runs one capture per process at a time.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Tokens:
         return self._read[1]
 
     def create(self, scope: Scope) -> str:
-        """Make the token of a scope and return it; it is never shown again. The previous token becomes void."""
+        """Make the token of a scope and return it; it is never shown again. The previous token becomes invalid."""
         secret = secrets.token_urlsafe(32)
         self._write(msgspec.structs.replace(self._digests(), **{scope.value: _digest(secret)}))
         return secret

@@ -1,6 +1,6 @@
 """Exceptions of user code grouped by type and line, over all tasks. Pure.
 
-A bug in a bolt with 20 tasks has one line of code as its cause, so it is shown once, with one full traceback.
+A bug in a bolt with 20 tasks has one line of code as its cause, so the bug is shown once, with one full traceback.
 """
 
 from __future__ import annotations
