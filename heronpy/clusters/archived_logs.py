@@ -37,7 +37,7 @@ def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
     is_archived = submitted is not None and bool(settings_for(submitted, LoggingSettings).archive)
     whose = "the log of the scheduler is" if is_archived else "the logs of the scheduler and of ended containers are"
     host = f"host {at}" if at else "its scheduler's host"
-    return f"{whose} not readable from here; search on {host}, in {Path(record.working_dir, FOLDER)}"
+    return f"{whose} not readable from this host; search on {host}, in {Path(record.working_dir, FOLDER)}"
 
 
 def archived_runs(

@@ -20,8 +20,8 @@ from heronpy.common.nearest import suggestion
 
 CLIENT_KEYS = {
     "config-path": "folder with <cluster>/<room>.yaml files, as --config-path",
-    "role": "role when the command names none",
-    "environ": "environ when the command names none",
+    "role": "role for commands that name no role",
+    "environ": "environ for commands that name no environ",
 }
 
 

@@ -53,7 +53,7 @@ class _Asking:
         """The answer; raises DeadlineError if there is none."""
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
-            raise DeadlineError("no time was left for this request")
+            raise DeadlineError("the time limit passed before this request")
         return self._client.call(body, left_s)
 
     def look(self, body: Message, shape: type[T], what: str) -> T | None:

@@ -62,7 +62,7 @@ def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> P
         hint = suggestion(what[:200], known, f"; it has {', '.join(sorted(known)[:30])}")
         raise RequestError(f"topology '{topology}' has no task or process '{what[:200]}'{hint}")
     if found.name in down:
-        raise ClusterError(f"{found.name} is not running now; see 'heron status'")
+        raise ClusterError(f"{found.name} is not running; see 'heron status'")
     if not found.service:
         raise ClusterError(f"the executor of {found.name} has no file service, because it is of an earlier release")
     return found

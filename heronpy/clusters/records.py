@@ -247,8 +247,8 @@ class Records:
         if not engine or self.state_place(resolved)[0] != "local" or (has_key(cluster) and not origin_of(cluster)):
             return ""
         return (
-            " that this host knows; topologies that were submitted on another host become known here after 'heron"
-            f" cluster access {cluster}' there and 'heron cluster access {cluster} --install' here"
+            f" as seen from this host; to see those of another host, run 'heron cluster access {cluster}' there and"
+            f" 'heron cluster access {cluster} --install' here"
         )
 
     def names(self) -> list[str]:
@@ -291,7 +291,7 @@ class Records:
             if self.logs_of_ended(topology):
                 hint = f" now; 'heron logs {self.target} {topology}' shows the logs of its last run"
             elif origin := origin_of(cluster):
-                hint += f"; only commands on host {origin} know the topologies in pools"
+                hint += f"; topologies in pools are visible only from host {origin}"
             raise NotThereError(f"cluster {cluster} has no topology '{topology}'{hint}")
         if not self._mine(record):
             raise NotThereError(

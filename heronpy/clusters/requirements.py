@@ -66,7 +66,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
         engine = open_engine(kind, resolved, topology_id, trial_command(python_of(resolved)))
         found = list(engine.check())
     except ConfigError as error:
-        yield Found(kind, False, str(error), "correct the setting that is named here")
+        yield Found(kind, False, str(error), "correct this setting")
         return
     yield from found
     if not all(one.ok for one in found):

@@ -36,7 +36,7 @@ def restart(
     container, task_id, component = target_of(session, topology, what, task, component)
     if force:
         if task_id or component:
-            raise RequestError("--force replaces containers; name a container by its number, or none for all of them")
+            raise RequestError("--force replaces containers; give a container's number, or no name for all containers")
         if not session.engine_of(topology):
             raise RequestError(
                 f"topology '{topology}' runs on one machine, where the end of a container is always known;"

@@ -95,7 +95,7 @@ class Trial:
         except EngineFullError as error:
             return [Found.waits("container", str(error), _LATER)]
         except (EngineError, ConfigError) as error:
-            return [Found("container", False, str(error), "correct the setting that this sentence names")]
+            return [Found("container", False, str(error), "correct this setting")]
         except OSError as error:
             what = f"{error.filename or 'a folder'}: {error.strerror}"
             return [Found("container", False, what, "make the folders of heron.engine.shared writable")]
@@ -162,9 +162,9 @@ class Trial:
             if one.phase in (EnginePhase.QUEUED, EnginePhase.STARTING):
                 why = self._engine.explain(one.engine_id).words or one.words or "the engine gives no reason"
                 if one.phase is EnginePhase.QUEUED and not one.hopeless:
-                    what = f"it is in the queue ({why}), so nothing was tried on a host of the cluster"
+                    what = f"it is in the queue ({why}), so no host of the cluster was tested"
                     return False, Found.waits("container", what, _LATER)
-                fix = "correct what the engine names" if one.hopeless else _LATER
+                fix = "correct the cause that the engine reports" if one.hopeless else _LATER
                 return one.hopeless, Found("container", False, f"it is still {one.phase.name}: {why}", fix)
         return False, None
 
@@ -204,12 +204,10 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
         fix = "set heron.security.network to a network that nodes and this host share, or heron.security.port_range"
         return Found("container", False, f"it runs{at}, but reaches none of the addresses of this host", fix)
     if code in (126, 127):
-        return Found(
-            "container", False, f"the Python of heron.engine.python is not there{at}", "set heron.engine.python"
-        )
+        return Found("container", False, f"heron.engine.python cannot be run{at}", "set heron.engine.python")
     last = printed.strip().splitlines()[-1:]
     what = f"it ended{at} before it reported ({words})" + "".join(f": {line[:300]}" for line in last)
-    fix = "correct what it printed" if last else "set slurm.output_dir to see what it printed"
+    fix = "correct the printed error" if last else "set slurm.output_dir to see its output"
     return Found("container", False, what, fix)
 
 
@@ -231,7 +229,7 @@ def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
     for folder, why in wrong.items() if isinstance(wrong, dict) else ():
         text = f"{str(folder)[:200]} {str(why)[:200]} (host {host})"
         found.append(
-            Found("shared folders there", False, text, "mount it there, or take it out of heron.engine.shared")
+            Found("shared folders there", False, text, "mount it there, or remove it from heron.engine.shared")
         )
     problem = str(report.get("home", ""))[:200]
     if problem:

@@ -21,9 +21,9 @@ def looked_up(folders: dict[str, str]) -> dict[str, str]:
         try:
             with open(os.path.join(folder, f".heron-check-{nonce}"), encoding="ascii") as file:
                 if file.read(64) != nonce:
-                    wrong[folder] = "is another folder there"
+                    wrong[folder] = "is a different folder"
         except OSError as error:
-            wrong[folder] = f"is not the same folder there ({error.strerror})"
+            wrong[folder] = f"is not the same folder ({error.strerror})"
     return wrong
 
 

@@ -111,7 +111,7 @@ class App:
             raise
         except Exception as error:
             log.exception("%s %s failed", request.method, path_of(request))
-            text = f"the tracker itself failed: {type(error).__name__}"
+            text = f"internal error of the tracker: {type(error).__name__}"
             return problem_response(Problem(500, "bug", text, "see its log"))
 
     def _let_in(self, request: Request, scope: Scope) -> Asker:
@@ -140,7 +140,7 @@ class App:
         if methods:
             text = f"{request.method} is not a method of {path_of(request)}"
             return problem_response(Problem(405, "bad-method", text, f"use {' or '.join(methods)}"))
-        text = f"there is nothing at {path_of(request)[:200]!r}"
+        text = f"there is no page or route {path_of(request)[:200]!r}"
         return problem_response(Problem(404, "not-found", text, f"{DOCUMENT} lists all paths"))
 
     async def _answer(self, route: Route, path: dict[str, str], request: Request, asker: Asker) -> Response:

@@ -167,9 +167,9 @@ class Feed:
         try:
             await self._renew()
         except (HeronError, OSError) as error:
-            log.debug("no news for a live stream: %s", error)
+            log.debug("no update for a live stream: %s", error)
         except Exception:
-            log.exception("a live stream could not be renewed")
+            log.exception("cannot update a live stream")
 
     async def _renew(self) -> None:
         new = live.settled(self.state, await self._make())

@@ -97,9 +97,9 @@ async def search(call: Call) -> LogHits:
 
 @table.route(
     "GET", TOPOLOGY + "/logs/{process}", Scope.ALL,
-    Param("offset", "read from here on", int, low=0, high=(1 << 63) - 1),
-    Param("until", "read the piece that ends here", int, low=0, high=(1 << 63) - 1),
-    Param("bytes", "at most this much", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
+    Param("offset", "read from this offset on", int, low=0, high=(1 << 63) - 1),
+    Param("until", "read the piece that ends at this offset", int, low=0, high=(1 << 63) - 1),
+    Param("bytes", "at most this number of bytes", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
     Param("file", "the file to which the offset belongs"),
     Param("back", "the rotated file with this number; 0 is the newest", int, 0, low=0, high=9999),
     returns=Logs,

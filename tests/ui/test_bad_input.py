@@ -36,7 +36,7 @@ def test_what_is_not_there_is_said(site: Site, tab: Tab) -> None:
         (site.page("task", "container_9_zz_99"), "The topology has no task container_9_zz_99 now."),
         (site.page("component", "zz"), "marked has no component zz"),
         (site.page("checkpoints", "99"), "'marked' has no checkpoint 99"),
-        (site.page("logs", "..%2f..%2flaunch"), "there is nothing at"),
+        (site.page("logs", "..%2f..%2flaunch"), "there is no page or route"),
         (site.page("nothing"), "Page not found"),
     ):
         page.goto("about:blank")
