@@ -24,7 +24,7 @@ class Life(Enum):
     FINISHED = "finished"
     KILLING = "killing"
     REMOVED = "removed"
-    #: Another topology has its name.
+    #: Another topology has this name.
     REPLACED = "replaced"
     #: No process has answered.
     UNKNOWN = "unknown"

@@ -107,7 +107,7 @@ def _look(
     session: Session, topology: str, window_s: float, ask: _Asking, times: Times
 ) -> tuple[Signals, list[Finding]]:
     status, now = ask.must(control_pb2.GetStatus()), time.time()
-    # Its own findings are usable without the other answers.
+    # The findings of the topology master are usable without the other answers.
     load = ask.look(control_pb2.GetLoad(plan_version=status.plan_version), LoadAnswer, "load")
     reply = ask.look(control_pb2.GetEvents(), Events, "events")
     events = reply.events if reply is not None else None

@@ -165,7 +165,7 @@ def file_services_of(
             found[number] = EitherFileService(MasterFileService(master, number), LocalFileService(working_dir, number))
     earlier: dict[int, list[FileService]] = {}
     if master is not None and session.engine_of(topology):
-        # The logs that their earlier runs have sent to the scheduler's host.
+        # Logs that earlier runs of these containers have sent to the scheduler's host.
         earlier = {number: [LocalFileService(working_dir, number)] for number in _local(working_dir) if number in found}
     for run, folder in sorted(runs.items(), reverse=True):
         earlier.setdefault(run.container, []).append(LocalFileService(folder, run.container))

@@ -28,7 +28,7 @@ PIECE_BYTES = 256 << 10
 #: Most consecutive pieces of one log, so that a busy log does not delay the others.
 PIECES_MAX = 64
 AGAIN_S = 0.3
-#: While following, a container that is unreachable for this time is reported; it may be moving or ending before.
+#: While following, a container that is unreachable for this time is reported; before that, it may be moving or ending.
 PATIENCE_S = 5.0
 _LOGS = "log-files/"
 

@@ -304,7 +304,7 @@ class Session(Records):
 
     def cure_of_dead(self, name: str) -> str:
         """The remedy for a topology without running processes, as a clause."""
-        # Imported here, because few commands need it.
+        # Imported here, because few commands need this module.
         from heronpy.batch.run import unfinished
         from heronpy.batch.topology import run_folder
 

@@ -27,9 +27,9 @@ from heronpy.common.version import VERSION
 from heronpy.engines.contract import Ended, Engine, EngineError, EngineFullError, EnginePhase, Found, Request
 from heronpy.net.addresses import in_any_order, ports_of
 
-#: How long the container may take from its submit to its report, queue included,
+#: Time limit from the submit of the container to its report, including the time in a queue,
 TRIAL_S = 9.0
-#: and from its start, where its host has to prepare it by pulling an image or starting a JVM.
+#: and from its start, which may include pulling an image or starting a JVM.
 STARTING_S = 120.0
 END_S = 4.0
 LIST_EVERY_S = 0.5

@@ -12,7 +12,7 @@ from heronpy.health.times import TIMES, Times
 from heronpy.proto import control_pb2
 from heronpy.views.load import Load
 
-#: Minimum tuples per task that show how evenly they are shared.
+#: Minimum tuples per task for a comparison of the tasks.
 SHARED_MIN = 20
 
 #: By component ("": the topology) and series: values by minute, oldest first, None if unknown.
@@ -47,7 +47,7 @@ class TaskSignals(Struct):
     #: Seconds per second in which the task's thread was runnable but got no CPU.
     cpu_wait: float | None = None
     queue_bytes: int = 0
-    #: Seconds to process the queue at the rate of its busy time; None when nothing arrives and nothing is processed.
+    #: Seconds to process the queue at the rate of the busy time; None when nothing arrives and nothing is processed.
     lag_s: float | None = None
     pending: int = 0
     #: Tuples per second of the time with work, in the newest seconds. None: unknown, or the task is not full, or it

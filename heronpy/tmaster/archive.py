@@ -106,7 +106,7 @@ class Archive:
                 for number in delete:
                     store.delete(number)
             if isinstance(kept, HeronError):
-                # It is unknown which files that checkpoint needs.
+                # The files that this checkpoint needs are unknown.
                 raise StateError(f"shared files are kept while a checkpoint cannot be read: {kept}")
             if isinstance(dropped, list):
                 store.discard(dropped, kept)

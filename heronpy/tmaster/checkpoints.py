@@ -100,7 +100,7 @@ class Checkpoints:
             self._shared.send((peer,), control_pb2.CheckpointAborted(checkpoint=self._orphan, reason=reason))
         last = self.coordinator.newest()
         if last is not None and self.restorer.regions.all_started:
-            # The predecessor may have stored it without notifying every task.
+            # The predecessor may have stored this checkpoint without notifying every task.
             self._shared.send((peer,), control_pb2.CheckpointComplete(checkpoint=last.checkpoint))
 
     def _on_data_lost(self, message: control_pb2.DataLost, now: float) -> None:

@@ -66,7 +66,7 @@ class Region(Struct):
 
     components: frozenset[str]
     record: plan_pb2.RegionRecord
-    #: Task to its container.
+    #: By task: its container.
     places: dict[int, int] = field(default_factory=dict)
     #: Tasks that have not restored for this attempt yet.
     missing: set[int] = field(default_factory=set)

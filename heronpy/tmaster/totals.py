@@ -172,7 +172,7 @@ class Totals(Struct):
     changes: int = 0
     #: A number that grows when any count changes.
     growth: int = 0
-    #: Spout task that a plan allowed to emit, to the epoch of its stream manager at that time; 0 if unknown.
+    #: By spout task that a plan allowed to emit: the epoch of its stream manager at that time; 0 if unknown.
     let: dict[int, int] = field(default_factory=dict)
     _moment: float = 0.0
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)

@@ -169,7 +169,7 @@ class Clocks:
 
     def __init__(self, own: int) -> None:
         self._own = own
-        #: Clock to the time of its best sample and the offset in that sample.
+        #: By clock: the time and the offset of the best sample.
         self._known: OrderedDict[int, tuple[int, Offset]] = OrderedDict()
 
     def take(self, told: control_pb2.ClockOffset, now_ns: int) -> None:

@@ -106,7 +106,7 @@ class Update:
         self._discarded_before = shared.registry.totals.discarded
         self._discarded = 0
         self._draining_at = float("inf")
-        #: Removed task to (epoch, emitted, executed), and the first and last heartbeat with these values.
+        #: By removed task: (epoch, emitted, executed), and the first and last heartbeat with these values.
         self._idle: dict[int, tuple[tuple[int, int, int], float, float]] = {}
         self._diff = packing_plan.diff(intent.old_packing_plan, intent.new_packing_plan)
         self._added, self._removed = self._diff.added_ids, self._diff.removed_ids

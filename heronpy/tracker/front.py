@@ -53,7 +53,7 @@ class Front:
             if response is not None:
                 await send_with_headers(response, scope, receive, send)
                 return
-        # A client that disconnects must not cancel the app for the others.
+        # A client that disconnects must not cancel the start of the app for other clients.
         app = await asyncio.shield(self._app)
         await app(scope, receive, send)
 

@@ -88,7 +88,7 @@ class Facts:
     headers: Mapping[str, str]
     #: Headers that were sent more than once.
     repeated: frozenset[str] = frozenset()
-    #: uid of the asking socket, if both ends are on loopback and the kernel names it; else None.
+    #: uid of the client's socket, if both ends are on loopback and the kernel names it; else None.
     uid: int | None = None
     tls: bool = False
 

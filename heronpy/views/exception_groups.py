@@ -23,7 +23,7 @@ class ExceptionGroup(Struct, kw_only=True):
     type: str
     #: `file:line in function`; empty if no traceback contains a line.
     where: str
-    #: Whether it was raised while the task started.
+    #: Whether the exception was raised while the task started.
     startup: bool
     count: int
     first_at: float
