@@ -50,7 +50,7 @@ class Histogram:
         self.count = self.sum = self.min = self.max = 0
 
     def record(self, values: Sequence[int]) -> None:
-        """Record values; negative values count as 0."""
+        """Record values; a negative value is recorded as 0."""
         if len(values):
             array = np.maximum(np.asarray(values, dtype=np.int64), 0)
             numbers, times = np.unique(buckets_of(array), return_counts=True)

@@ -198,7 +198,7 @@ def growth_of(memory: Looks, start: float, end: float, warmup_s: float) -> Growt
 
 
 def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
-    """Return the episodes of backpressure by culprit, each from its first sample to the first one without it."""
+    """Return the episodes of backpressure by culprit, each up to the first sample without the culprit."""
     found: list[dict[str, Any]] = []
     running: dict[str, dict[str, Any]] = {}
     for look in statuses:

@@ -31,7 +31,7 @@ class Looks(World):
 
     def until(self, condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
         if not any(condition() for _ in range(10)):
-            raise LabError(f"{what} did not come within {timeout_s:g} s")
+            raise LabError(f"timed out after {timeout_s:g} s waiting for {what}")
         self.did.append(what)
 
     def arrived(self) -> int:

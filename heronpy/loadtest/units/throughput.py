@@ -36,7 +36,7 @@ _PIECE = 20_000
 
 
 def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[str, float], list[Check]]:
-    """The figures of one run."""
+    """Measure one run; return its figures."""
     if find_spec("pyarrow") is None:
         raise ConfigError("the profile 'throughput' needs pyarrow; run: pip install 'heronpy[parquet]'")
     logs = Pipeline(where, f"throughput-{number}").logs
@@ -115,7 +115,7 @@ def no_spark() -> str:
     """Return why Spark cannot be measured on this machine; "" if it can."""
     if find_spec("pyspark") is None:
         return "it is not installed (pip install 'heronpy[spark]')"
-    return "" if shutil.which("java") else "there is no Java"
+    return "" if shutil.which("java") else "Java is not installed"
 
 
 def _wrong_parquet(table: Path, pattern: str, lines: int) -> str:
@@ -124,7 +124,7 @@ def _wrong_parquet(table: Path, pattern: str, lines: int) -> str:
 
     parts = [pq.ParquetFile(path).read(columns=list(inputs.COLUMNS)) for path in sorted(table.glob(pattern))]
     if not parts:
-        return "there is no row"
+        return "the table has no row"
     found = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
     return wrong_clicks(found["user"].to_pylist(), found["ms"].to_numpy(), lines)
 
