@@ -32,7 +32,7 @@ class Rule:
     delay_s: float = 0.0
     jitter_s: float = 0.0
     reset_share: float = 0.0
-    """Share of the chunks that are not forwarded and instead reset the connection."""
+    """Share of the chunks that reset the connection instead of being forwarded."""
     corrupt_share: float = 0.0
     """Share of the bytes in which one bit is flipped."""
     bytes_per_s: float = 0.0

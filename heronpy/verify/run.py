@@ -135,7 +135,7 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
 
 
 def play_faults(world: World, run: Run, act: Act) -> str:
-    """Cause the faults, end the input, wait for its arrival. Returns the error of the faults or the end, or ''."""
+    """Inject the faults, end the input, and wait for its arrival; return the error, or '' if there is none."""
     error = ""
     try:
         world.until(lambda: world.arrived() > 0, FIRST_S, "the first tuple")
@@ -151,7 +151,7 @@ def play_faults(world: World, run: Run, act: Act) -> str:
     world.may_fail = False
     world.end_input()
     try:
-        # Do this even after a failed act, so that tuples in flight do not count as lost.
+        # End the input even after a failed act, so that tuples in flight do not count as lost.
         world.settled()
         world.complete = True
     except LabError as failure:
@@ -169,7 +169,7 @@ def _rejected(world: World) -> int:
 def document(
     run: Run, scenario: Scenario, world: World, verdict: Verdict, error: str, rejected: int, seconds: float
 ) -> dict[str, Any]:
-    """The result document of one run."""
+    """Return the result document of one run."""
     felt = [one.seconds for one in verdict.recovery if one.seconds is not None]
     back = [fault.back_s for fault in world.faults if fault.back_s is not None]
     return {

@@ -73,7 +73,7 @@ class InputSpec:
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} of a verification must be at least {low}, not {getattr(self, name)}")
         if not self.count and not self.rate:
-            raise ConfigError("a verification without a count needs a rate, or its input could not be ended")
+            raise ConfigError("a verification without a count needs a rate, so that its input can be ended")
         if not 0 <= self.hot_share <= 1:
             raise ConfigError(f"hot_share of a verification must be from 0 to 1, not {self.hot_share}")
         if (self.poison > 0) + (self.undecodable > 0) + (self.distinct > 0) > 1:
@@ -165,7 +165,7 @@ class Partition:
         return self.whole(seq)
 
     def whole(self, seq: int) -> Values:
-        """The values that follow from the sequence number itself."""
+        """Return the values of a tuple in an input whose tuples all differ."""
         hashed = self.hash(seq)
         payload = self.payload(hashed)
         return self.number, seq, key_text(self.key(hashed)), payload, zlib.crc32(payload)

@@ -300,9 +300,9 @@ def _count_lines(verdict: TableVerdict, rows: Counter[str], bad: Iterable[str], 
 
 
 def wrong_lineage(lineage: Lineage, rows: list[str]) -> str:
-    """Why the rows of a unit do not match its bytes: the digests of its ranges identify the lines."""
+    """Return why the rows of a unit do not match the digests of its ranges; "" if they match."""
     if lineage.rows != len(rows):
-        return f"it has {len(rows):,} rows, and its lineage says {lineage.rows:,}"
+        return f"it has {len(rows):,} rows, but {lineage.rows:,} in its lineage"
     at = 0
     for chunk in lineage.chunks:
         digest = sha256()
@@ -311,11 +311,11 @@ def wrong_lineage(lineage: Lineage, rows: list[str]) -> str:
                 return f"its rows are not the lines of {chunk.key} {chunk.begin}-{chunk.end}"
             digest.update(rows[at].encode() + b"\n")
             at += 1
-    return "" if at == len(rows) else f"{len(rows) - at:,} rows are of none of its ranges"
+    return "" if at == len(rows) else f"{len(rows) - at:,} rows belong to none of its ranges"
 
 
 def overlaps(lineages: Iterable[Lineage]) -> list[str]:
-    """Bytes that two units claim."""
+    """Return a sentence for each byte range that two units claim."""
     owned: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
     for one in lineages:
         for chunk in one.chunks:
