@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None, begin: Callable[[], None] | None = N
         sys.stdout.flush()
         return result if isinstance(result, int) else exits.OK
     except BrokenPipeError:
-        # The reader (head, less) has gone: not an error, but Python must not complain at exit.
+        # The reader (head, less) has ended: not an error, but Python must not print one at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exits.OK
     except (KeyboardInterrupt, click.exceptions.Abort):

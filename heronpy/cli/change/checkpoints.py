@@ -140,7 +140,7 @@ class View:
         return list(self.reply.complete if self.reply is not None else self.log.complete)
 
     def require(self) -> None:
-        """Raise a Failure when neither the topology nor a checkpoint of it exists."""
+        """Raise a Failure if neither the topology nor any checkpoint of the topology exists."""
         if self.record is None and not self.found:
             cluster = self.session.target.cluster
             hint = suggestion(self.topology, self.session.names())
@@ -244,7 +244,7 @@ def take(
     """Take a checkpoint or savepoint and wait until it is complete."""
     session = Session(target, common)
     settings = settings_for(_stateful(session, topology), CheckpointSettings)
-    # The new checkpoint may have to wait for the one in progress.
+    # The new checkpoint may have to wait for the checkpoint in progress.
     limit_s = settings.timeout_s + (settings.savepoint_timeout_s if savepoint else settings.timeout_s)
     request = control_pb2.TakeCheckpoint(savepoint=savepoint)
     record = session.ask(topology, request, timeout_s or limit_s + ANSWER_S).record
@@ -279,7 +279,7 @@ def restore(target: Target, topology: str, checkpoint: int | None, timeout_s: fl
 def delete(
     target: Target, topology: str, checkpoint: str | None, older_than: float | None, as_json: bool, common: Common
 ) -> None:
-    """Delete one checkpoint, all older than a time, or all; checkpoints in use stay."""
+    """Delete one checkpoint, all checkpoints older than a time, or all checkpoints; checkpoints in use are kept."""
     session = Session(target, common)
     # A concurrent submit --restore of the same name must not choose a checkpoint that is being deleted.
     with session.operation(topology):

@@ -1,4 +1,4 @@
-"""`heron job apply` and `heron job schema`: files with a layer of jobs, and the keys that they may have."""
+"""`heron job apply` and `heron job schema`: files with a layer of jobs, and the keys that a layer may have."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def schema(as_json: bool) -> None:
         print_json(found)
         return
     for one in found:
-        usual = _DEFAULTS.get(one["key"], "as the program says")
+        usual = _DEFAULTS.get(one["key"], "as in the program")
         default = usual if one["default"] is None else _text(one["default"], one["unit"])
         say(f"{one['key']}  {one['meaning'].removesuffix('.')}")
         say(f"  {one['range']}; default: {default}; layers: {', '.join(one['layers'])}")

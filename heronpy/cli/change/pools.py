@@ -127,7 +127,7 @@ def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, co
 
 
 def overloaded(slots: Iterable[Mapping[str, Any]], pool: str) -> str:
-    """Say which slots have more load than they can carry; "" if none has."""
+    """Return a sentence about slots whose load exceeds their capacity; "" if there are none."""
     full = [f"slot {one['slot']} is {one['load']:.0%} full" for one in slots if one["load"] > 1]
     some = ", ".join(full[:SLOTS_SHOWN]) + (
         f" and {len(full) - SLOTS_SHOWN} more are overloaded" * (len(full) > SLOTS_SHOWN)

@@ -1,4 +1,4 @@
-"""Arguments and flags that verbs share, as click pieces."""
+"""Click arguments and flags that verbs share."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def component_flags(meaning: str) -> Callable[[F], F]:
 
 
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options that commands share, in the order of their help."""
+    """Return one decorator for several options, which appear in this order in the help."""
 
     def add(function: F) -> F:
         for option in reversed(options):

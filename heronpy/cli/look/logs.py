@@ -102,7 +102,7 @@ def show_logs(
     as_json: bool,
     common: Common,
 ) -> None:
-    """Print past records of the chosen processes and, with `follow`, new ones as they come."""
+    """Print past records of the chosen processes and, with `follow`, new records as they arrive."""
     _check_flags(find, ignore_case, context, follow)
     if earlier and since:
         raise click.UsageError("--earlier and --since exclude each other; leave out one of them")
@@ -230,7 +230,7 @@ def _show(
 
 
 def _say_end(session: Session, topology: str, end: End) -> None:
-    """Print why no more records come; raises a Failure when the reason is unknown."""
+    """Print why no more records arrive; raises a Failure if the reason is unknown."""
     again = command("heron", "logs", session.target, topology)
     match end:
         case End.FINISHED:

@@ -29,7 +29,7 @@ def ask(session: Session, status: control_pb2.StatusReply) -> control_pb2.Checkp
 
 
 def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
-    """Sentences about the last checkpoint, the one in progress, restores with their reason, and the last failure."""
+    """Return sentences about the last checkpoint, the checkpoint in progress, restores, and the last failure."""
     found = [_last(reply, now)]
     if reply.pending:
         found.append(

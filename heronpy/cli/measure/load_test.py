@@ -217,7 +217,7 @@ def _print_comparison(to: Console, now: dict[str, Any], before: dict[str, Any]) 
         ]
         for change in changes
     ]
-    _print_table(to, ["against the earlier run", "before", "now", "ratio", ""], rows)
+    _print_table(to, ["figure", "before", "now", "ratio", ""], rows)
     slower = now["calibration"]["loop_s_per_million"] / before["calibration"]["loop_s_per_million"]
     if abs(slower - 1) > 0.05:
         to.print(Text(f"  the machine itself was {slower:.2f} times as slow as in the earlier run", style="yellow"))

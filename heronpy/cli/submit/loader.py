@@ -27,7 +27,7 @@ from heronpy.common.ids import topology_name_problem
 from heronpy.launching.model import Loaded
 from heronpy.proto import topology_pb2
 
-#: The effect of a program that fails.
+#: The end of an error about a program that fails.
 NOT_STARTED = "no topology was started"
 SENTENCE = 3  # exit code of load_topology when its report has the error
 

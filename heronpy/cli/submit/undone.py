@@ -74,7 +74,7 @@ def undone_of(session: Session, record: plan_pb2.ExecutionState, last: control_p
     return Undone(
         kept=len(kept),
         kept_rows=sum(one["rows"] for one in kept),
-        # Under ATLEAST_ONCE their tuples fail, and are sent again.
+        # Under ATLEAST_ONCE the tuples of failed batches fail, and are replayed.
         lost=int(batches) if mode == "ATMOST_ONCE" else 0,
         units=int(sum(units.values())),
     )

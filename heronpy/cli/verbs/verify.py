@@ -12,7 +12,7 @@ from heronpy.cli.flags.arguments import cluster_flag, json_flag, together
 
 #: Reliability modes.
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
-#: What a run may be verified in: a reliability mode, or a batch run.
+#: Modes of `heron verify run`: a reliability mode, or a batch run.
 RUN_MODES = (*MODES, "batch")
 
 

@@ -74,7 +74,7 @@ class Asking:
     def __init__(
         self, session: Session, topology: str, interval_s: float, look_for_end: Callable[[bool], None], wake: int
     ) -> None:
-        """`look_for_end` learns after each request whether it was answered, and raises when no answer will come."""
+        """`look_for_end` is called after each request with whether it was answered; raises if no answer will come."""
         self._session, self._name, self._interval_s = session, topology, interval_s
         self._look_for_end, self._wake = look_for_end, wake
         self._lock = threading.Condition()
@@ -89,7 +89,7 @@ class Asking:
         self._thread.start()
 
     def want(self, wish: Wish) -> None:
-        """Request this from now on; a changed wish is sent at once."""
+        """Request this from now on; a changed wish is sent immediately."""
         with self._lock:
             if wish != self._wish:
                 self._wish = wish

@@ -104,7 +104,7 @@ KEYS = (
     ("t", "the tasks of all components, and back"),
     ("s S", "sort by the next column, by the previous one"),
     ("r", "reverse the order"),
-    ("/", "show only rows whose name has these words; Enter keeps it, Esc ends it"),
+    ("/", "show only rows whose name has these words; Enter keeps the filter, Esc clears it"),
     ("x l", "in a task: the stacks of its threads; the end of its log"),
     ("Space", "freeze, and continue"),
     ("? h", "this help"),
