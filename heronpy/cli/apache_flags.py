@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Flags with a value that have no effect here, and why.
+#: Flags with a value that have no effect here, and the reason.
 _VALUED = {
     "--topology-main-jvm-property": "no JVM runs the topology's main program",
     "--extra-launch-classpath": "no JVM launches the topology",
     "--release-yaml-file": "the release is that of the installed heronpy",
     "--service-url": "heron talks to the cluster directly, not to an API server",
 }
-#: The same for flags without a value.
+#: Flags without a value that have no effect here, and the reason.
 _PLAIN = {"--verbose_gc": "no JVM collects garbage"}
 _OF_SUBMIT = frozenset({*_VALUED, *_PLAIN})
 _OF_OTHERS = frozenset({"--service-url"})

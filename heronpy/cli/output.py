@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-#: Cells of the label of a line.
+#: Width of a line's label in cells.
 LABEL_WIDTH = 10
 
 

@@ -38,7 +38,7 @@ _COMPONENT: Final = "state"
 class Measured:
     pause_s: float
     pause_cpu_s: float
-    """CPU time of the task during the pause; the rest of the pause is due to other processes on a busy machine."""
+    """CPU time of the task during the pause. On a busy machine, other processes lengthen the pause."""
     write_s: float
     uploaded: int
     total: int

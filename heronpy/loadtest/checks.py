@@ -73,7 +73,7 @@ def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: 
     if ok and got == expected:
         return Check("counts", True, f"exact: {got:,} of {expected:,} {unit}{detail}")
     if ok:
-        text = f"at least once: {got:,} for {expected:,} {unit}, {replayed:,} replayed{detail}"
+        text = f"at least once: {got:,} arrivals of {expected:,} {unit}, {replayed:,} replayed{detail}"
         return Check("counts", True, text)
     return Check("counts", False, f"WRONG: {got:,} instead of {expected:,} {unit}{detail}")
 

@@ -1,7 +1,7 @@
 """Histogram of positive integers with a relative error below 1 % and little memory. Pure.
 
 HDR style: a value's bucket is its power of two and its next seven bits, so 64-bit values need at most
-7,300 buckets and nothing is ever clipped. Merging is adding; the JSON form is sparse.
+7,300 buckets and no value is clipped. Histograms are merged by addition; the JSON form is sparse.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Computes figures from observations: the steady window, rates, CPU per million tuples, latencies. Pure.
 
-The steady window lies between the end of the warm-up and the last emit. Counts at its ends are
-interpolated on the tasks' own timelines; CPU is taken from two samples inside the window, and tuples
-are counted between these samples. A run that is too short for that is measured as a whole, and marked.
+The steady window lies between the end of the warm-up and the last emit. Counts at its ends are interpolated on the
+tasks' own timelines; CPU is taken from two samples inside the window, and tuples are counted between these samples. A
+run that is too short for a steady window is measured as a whole, and marked.
 """
 
 from __future__ import annotations

@@ -117,11 +117,11 @@ _KEY_FIGURES = (
     ("cpu_s_per_million", "CPU-s per million records"),
     ("cpu_cores", "cores used"),
     ("uss_bytes", "memory"),
-    ("first_tuple_s", "submit to first tuple"),
+    ("first_tuple_s", "time from submit to first tuple"),
     ("kill_s", "duration of heron kill"),
     ("pack_s", "time to compute the packing plan"),
     ("state_bytes", "saved state"),
-    ("restore_s", "duration of the restore"),
+    ("restore_s", "duration of a restore"),
 )
 _TILES_MAX = 6
 

@@ -73,7 +73,7 @@ FIGURES = (
     Figure("pause_cpu_s", "CPU time of the task per checkpoint, maximum", "s", "less"),
     Figure("full_write_s", "duration of the first checkpoint", "s", "less"),
     Figure("delta_write_s", "duration of a checkpoint after 1 % of keys changed", "s", "less"),
-    Figure("restore_s", "duration of the restore", "s", "less"),
+    Figure("restore_s", "duration of a restore", "s", "less"),
     Figure("segments", "number of segments, last checkpoint", "", "less"),
     # Profile `costs`:
     Figure("plain_cpu_s_per_million", "CPU-s per million words, default settings, no acks", "s", "less"),

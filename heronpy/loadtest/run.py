@@ -1,7 +1,7 @@
 """Runs a profile, once or several times, and builds the result document.
 
-A topology is submitted with paused spouts, so that CPU and time are counted from the first emit on. Its
-input is bounded, so that it finishes by itself and every count is final.
+A topology is submitted with paused spouts, so that CPU and time are counted from the first emit. Its input is bounded,
+so that every count is final.
 
 CPU figures of a shared machine vary with its other users (caches, hyperthreads, clock). So a fixed loop of pure Python,
 which counts words like the word counts, runs before and after each run. CPU per million tuples divided by the loop's

@@ -54,7 +54,6 @@ def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int,
 
 
 def spec_of(name: str, out: Path, tasks: int, containers: int, beat: bool) -> dict[str, Any]:
-    """Return the specification of the topology."""
     load = Load(name, "", "startup", containers=containers, max_spout_pending=100, message_timeout_s=30)
     return {**load.spec(name, str(out)), "parameters": {"tasks": tasks, "beat": beat}}
 

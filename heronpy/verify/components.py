@@ -303,7 +303,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
         partition, seq, key, payload, _crc, emission = tup.values
         arrived = zlib.crc32(payload)
         source, attempt = emission >> records.ATTEMPT_BITS, emission & records.ATTEMPT_MAX
-        # A payload that does not match its checksum is recorded unchanged: the verifier knows the right checksum.
+        # A payload that does not match its checksum is recorded unchanged: the verifier recomputes the checksum.
         row = records.RECORD.pack(seq, time.monotonic(), partition, arrived, source, attempt, self.task, self.epoch)
         self.trace.append(row)
         if self._transaction is not None:
@@ -321,7 +321,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
             self._transaction.commit(int(checkpoint_id))
 
     def pre_restore(self, checkpoint_id: str) -> None:
-        # Keep the checkpoint, because only `initialize`, which is called later, knows the folder of the rows.
+        # Keep the checkpoint, because only `initialize`, which is called later, gets the folder of the rows.
         self._restored = int(checkpoint_id)
 
     def finish(self) -> None:

@@ -123,7 +123,7 @@ def full_spark(world: World, number: int) -> None:
             return False
         return "full" in status.cause or "space" in status.cause
 
-    fill(world, "a disk below Spark is full")
+    fill(world, "the disk of Spark is full")
     world.until(degraded, 2 * BACK_S, "the state DEGRADED, with the full disk as its cause")
     world.wait(SPARK_FULL_S)
     empty(world)

@@ -97,7 +97,7 @@ class Segment:
 
 
 def read_segments(folder: Path, pattern: str) -> list[Records]:
-    """The records of each matching file, in order of name."""
+    """Return the records of each matching file, in the order of file names."""
     found = []
     for path in sorted(folder.glob(pattern)):
         data = path.read_bytes()

@@ -1,7 +1,6 @@
 """Runs the built-in topology with or without a fault, and checks the result.
 
-The input is bounded, so the topology finishes by itself and every record is final; the oracle judges the run in this
-process, only from the seed and the records.
+The input is bounded, so every record is final. The oracle judges the run in this process, from seed and records only.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def with_scenario(run: Run, scenario: Scenario) -> Run:
 
 
 def loss_bound(run: Run, faults: int) -> int:
-    """Maximum number of tuples in queues and windows at this number of deaths (ATMOST_ONCE)."""
+    """Return the maximum number of tuples that this number of deaths may lose under ATMOST_ONCE."""
     stmgr, instance = StmgrSettings(), InstanceSettings()
     tasks = 3 * run.tasks
     per_task = instance.in_queue_bytes_max + instance.out_queue_bytes_max + stmgr.instance_out_window_bytes

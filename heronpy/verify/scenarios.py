@@ -1,7 +1,7 @@
 """The faults of a verification, by number (F01, F02, ...).
 
-A scenario is a function that acts on a running topology, with the needs of its run: another input, other settings.
-`runs` is its number of repetitions; `world.short` shortens acts that take minutes.
+A scenario is a function that acts on a running topology, with the input and settings that its run needs. `runs` is the
+number of repetitions; `world.short` shortens acts that take minutes.
 """
 
 from __future__ import annotations

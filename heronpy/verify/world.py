@@ -77,7 +77,7 @@ class World:
     memory: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     ended: float | None = None
-    """Time at which the input was ended; the rest of the input does not follow the schedule."""
+    """Time of the request to end the input; after it the input does not follow the schedule."""
     may_fail: bool = False
     """Whether the topology may be FAILED because of the current fault."""
     complete: bool = False

@@ -91,7 +91,7 @@ def test_rows_in_any_order_are_right(lines: int, chance: random.Random) -> None:
     ("numbers", "left_out", "sentence"),
     [
         ([0, 1, 3], [], "3 rows of 4: 1 missing"),
-        ([0, 1, 2, 3, 3, 3], [], "6 rows of 4: 2 twice or more"),
+        ([0, 1, 2, 3, 3, 3], [], "6 rows of 4: 2 duplicates"),
         ([0, 1, 2, 3, 4, -1], [], "6 rows of 4: 2 without a line"),
         ([0, 1, 2, 3], [2], "4 rows of 3: 1 unexpected"),
         ([], [], "0 rows of 4: 4 missing"),

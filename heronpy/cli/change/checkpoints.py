@@ -4,7 +4,7 @@ Reading verbs work on folders and need no running topology. Changes to the check
 through its topology master, because only the topology master knows what is in progress.
 
 A file that another checkpoint needs is never deleted. The topology master deletes checkpoints of the current run; this
-module deletes all others. Shared files are deleted when no checkpoint of their folder names them any more. No shared
+module deletes all others. Shared files are deleted when no checkpoint of their folder refers to them. No shared
 file is deleted while the metadata of a remaining checkpoint cannot be read.
 """
 
@@ -55,13 +55,13 @@ class View:
     """The checkpoints of one topology: read from disk and, when the topology runs, from its topology master.
 
     The topology master knows which checkpoints are in progress, in use or damaged. The folders hold everything else,
-    including earlier runs of the topology. Both name a checkpoint by its location.
+    including earlier runs of the topology. Both sources identify a checkpoint by its location.
     """
 
     def __init__(self, session: Session, topology: str, store: Place | None = None) -> None:
         self.session = session
         self.topology = topology
-        #: A store or replica to read instead of those of the topology.
+        #: A store or replica to read instead of the topology's own stores.
         self.store = store
         self.record: plan_pb2.ExecutionState | None = session.record(topology)
         if self.record is not None:
@@ -184,7 +184,7 @@ def older(view: View, age_s: float) -> list[Found]:
 
 
 def remove(view: View, chosen: Iterable[Found], refuse: bool) -> tuple[list[Found], list[tuple[Found, str]]]:
-    """Delete these checkpoints; returns those deleted, and those kept with the reason.
+    """Delete checkpoints; return the deleted checkpoints, and the kept checkpoints with the reason.
 
     A checkpoint in use is a Failure if `refuse` is true; otherwise it is kept.
     """

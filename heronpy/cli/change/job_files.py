@@ -19,7 +19,7 @@ from heronpy.jobs.documents import check_by_hand, keys, name_of
 from heronpy.jobs.merge import Change, Entry
 
 FILE_BYTES_MAX: Final = 1 << 20
-#: What `heron job schema` shows as the default of keys that have no default value and do not concern the program.
+#: Defaults that `heron job schema` shows for keys without a default value that do not concern the program.
 _DEFAULTS: Final = {
     "scale.max.COMPONENT": "none, so the component is not scaled",
     "scale.min.COMPONENT": "1",

@@ -55,7 +55,7 @@ START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
 CHANGES_SHOWN: Final = 5
-#: More keys are not named in the command that undoes them.
+#: Maximum number of keys in a suggested command that undoes a change.
 UNSET_MAX: Final = 3
 DEAD: Final = "its topology is not running; the manager starts it again"
 KEYS_SHOWN: Final = 4
@@ -185,7 +185,7 @@ def _parsed(word: str) -> tuple[Path, Any]:
 
 
 def say_outcome(session: Session, store: Store, job: str, timeout_s: float, proved: bool = True) -> None:
-    """Wait until the topology matches its job, and say so; ClusterError when the change was given up or undone.
+    """Wait until the topology matches its job, and report it. Raises ClusterError if the change is given up or undone.
 
     With `proved`, the wait ends when the job is IN_SYNC; without it, when the topology has started.
     """

@@ -38,7 +38,7 @@ def _jobs(names: list[str]) -> str:
 
 
 def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: Common) -> None:
-    """Make a pool and start its scheduler."""
+    """Create a pool and start its scheduler."""
     size = Size(cpu, parse_bytes(ram))
     if not (0 < cpu < 1e6 and size.ram_bytes > 0):
         raise RequestError(f"a slot cannot have {cpu:g} cores and {ram} of memory; give more than 0 of each")

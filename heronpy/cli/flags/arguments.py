@@ -17,7 +17,7 @@ from heronpy.common.units import parse_duration_s
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Key in a context's meta whose value says whether the cluster was omitted because only one exists.
+#: Key in a context's meta: whether the cluster was omitted because only one exists.
 LEFT_OUT = "heronpy.cli.cluster_left_out"
 
 #: How plans are printed.

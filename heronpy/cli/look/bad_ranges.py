@@ -21,7 +21,7 @@ from heronpy.ingest.options import logs_at
 from heronpy.ingest.unit import MovedError
 from heronpy.ingest.unit import opened as opened_file
 
-#: How much of the bytes is shown, in characters; and of the traceback, in lines, unless all of it is requested.
+#: Maximum number of characters of the bytes, and of lines of the traceback, that are shown by default.
 SHOWN_CHARS, SHOWN_LINES = 200, 6
 
 
@@ -91,7 +91,7 @@ def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
 
 
 def _line_end(one: BadRange, logs: str) -> int:
-    """Return the end of the range's last line. This line's bytes after the range are in the next range, but in no row."""
+    """Return the end of the range's last line; its bytes after the range are in the next range, but in no row."""
     span = one.span
     for site, path in one.places:
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, one.head, path)

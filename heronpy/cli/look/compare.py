@@ -32,7 +32,7 @@ class _Side(Struct):
     """One of the two compared results."""
 
     name: str
-    #: Rows by sink; those of a folder are under "".
+    #: Rows by sink; the sink of a folder is "".
     rows: dict[str, Rows]
     run: PastRun | None = None
     used: Used | None = None

@@ -130,7 +130,7 @@ def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bo
 
 
 def line(session: Session, topology: str) -> str:
-    """`doctor: ...`, the topology master's most urgent finding; "" if nothing needs action."""
+    """Return `doctor: ...` with the topology master's most urgent finding; "" if no finding needs action."""
     try:
         found = session.look(topology, control_pb2.GetLoad(plan_version=(1 << 64) - 1), LoadAnswer, ASIDE_S).findings
     except HeronError:

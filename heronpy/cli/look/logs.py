@@ -46,7 +46,7 @@ from heronpy.views.files import LogHit
 async def _find(
     session: Session, topology: str, folder: Path, runs: Mapping[Run, Path], wanted: Wanted, as_json: bool
 ) -> None:
-    """Print matches as they are found, newest first; stderr says whether the search was complete."""
+    """Print matches as they are found, newest first; stderr reports whether the search was complete."""
     record = session.record(topology)
     search, shown = Search(wanted), 0
     master = Master(session, record) if record is not None else None
@@ -168,7 +168,7 @@ def show_past_logs(
 
 
 def submitted_at(session: Session, topology: str) -> float | None:
-    """When the topology, or the last one of its name, was submitted; None if unknown.
+    """Return the submit time of the topology, or of the last topology with its name; None if unknown.
 
     The files may also hold the logs of earlier topologies of that name.
     """
@@ -280,7 +280,7 @@ def select(folders: list[Path], what: tuple[str, ...], topology: str) -> list[st
 
 
 def parse_since(text: str) -> float:
-    """Seconds since 1970 of an age ('5m', '90s', '250ms') or of an ISO time (local unless it says otherwise)."""
+    """Seconds since 1970 of an age ('5m', '90s', '250ms') or of an ISO time (local if it has no offset)."""
     try:
         return time.time() - parse_duration_s(text)
     except ConfigError:

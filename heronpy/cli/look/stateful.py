@@ -47,7 +47,7 @@ def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
     if reply.restores and not restoring:
         took = f" (took {format_duration(reply.last_restore_s)})" if reply.last_restore_s else ""
         times = "once" if reply.restores == 1 else f"{reply.restores:,} times, last"
-        # A restarted topology master knows only the number.
+        # A restarted topology master has only the number.
         found.append(f"restored {times}{why or '; heron events says why'}{took}")
     if reply.last_failure:
         count = reply.aborted + reply.failed

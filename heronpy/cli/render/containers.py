@@ -11,7 +11,7 @@ from heronpy.clusters.session import Session
 from heronpy.common.ids import container_of
 from heronpy.proto import control_pb2
 
-#: Field of EndpointRefusals to the kind of request that the scheduler's control endpoint has refused.
+#: Field of EndpointRefusals -> the kind of request that the scheduler's control endpoint has refused.
 _REFUSED = {
     "strangers": "connections without its keys",
     "garbage": "invalid messages",

@@ -1,4 +1,4 @@
-"""Exceptions of user code in words."""
+"""Exceptions of user code as text."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ SENTENCE = 3  # exit code of load_topology when its report has the error
 
 
 def load(child: Child, program: Program, target: Target, paused: bool, scratch: Path, timeout_s: float) -> Loaded:
-    """Run the program in the child; a Failure when it fails, builds nothing, or builds several topologies."""
+    """Run the program in the child. Raises a Failure if it fails or does not build exactly one topology."""
     out = scratch / "definitions"
     out.mkdir()
     options = {

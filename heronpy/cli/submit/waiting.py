@@ -26,7 +26,7 @@ TRACEBACK_WAIT_S = 3.0
 EXCEPTIONS_SHOWN = 5
 #: A topology gets at least this long to start, however long the program took.
 LEAST_S = 1.0
-#: A container that ends by itself this often does not count as waiting in the queue.
+#: A container that ends without a request this often does not count as waiting in the queue.
 _OWN_ENDS = {reason.value for reason in COUNTED - {ExitReason.KILLED}}
 #: How often the scheduler is asked whether a container has failed permanently.
 CONTAINERS_LOOK_S = 1.0

@@ -1,6 +1,6 @@
 """The keyed count of one scene: its logs, its topology, its result, and the signals sent to its workers.
 
-CPU and time count from the activation of a topology to its end, without its start, as for the contenders.
+CPU and time are measured from the activation of a topology to its end, without its start, as for the contenders.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Chec
     full, rest = divmod(lines, users)
     wanted = {f"user{user}": full + (user < rest) for user in range(users) if full or user < rest}
     wrong = sum(got.get(user) != wanted.get(user) for user in got.keys() | wanted.keys()) + len(rows) - len(got)
-    return Check(name, not wrong, f"{lines:,} lines of {len(wanted):,} users, {wrong:,} rows are wrong")
+    return Check(name, not wrong, f"{lines:,} lines of {len(wanted):,} users, {wrong:,} wrong rows")
 
 
 def strike(signum: int, pause_s: float, is_enough: Callable[[], bool] = bool, mark: str = "") -> During:

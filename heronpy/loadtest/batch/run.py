@@ -282,7 +282,7 @@ def handover(where: Cluster, keys: int, number: int) -> Found:
         log.write(f"{LIVE}\t1\n")
     live = count.out / LIVE
     with count.running("--restore", "latest", work="live") as topology:
-        topology.until(lambda: live.exists() and live.read_text("ascii"), PATIENCE_S, "the live line")
+        topology.until(lambda: live.exists() and live.read_text("ascii"), PATIENCE_S, "the arrival of the live line")
     ended_at, ran_s = record["ended_at"], record["ended_at"] - record["submitted_at"]
     live_s, dump = float(live.read_text("ascii")) - ended_at, (ended_at - finalising) / ran_s
     return {"handover_live_s": live_s, "handover_dump": dump}, [right_counts("handover", rows, lines, keys)]

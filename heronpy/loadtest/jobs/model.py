@@ -1,4 +1,4 @@
-"""A fluid model of a topology: its figures and its lag under any decision.
+"""A fluid model of a topology: its figures and its lag under any scaling decision.
 
 Rates, queues and CPU are real numbers, and backpressure holds all spouts in the same step. The model knows the capacity
 of each thread, so the scaler's estimates and decisions can be compared with it. `heronpy.health` diagnoses the model's

@@ -58,7 +58,6 @@ def submit(describe: Callable[[dict[str, Any], TopologyBuilder], None], descript
 
 
 def config_of(spec: dict[str, Any], sink: bool = False) -> dict[str, Any]:
-    """The configuration of a component."""
     ticks = {api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: TICK_MS} if sink else {}
     return {KEY: spec, **ticks}
 

@@ -70,7 +70,7 @@ class FirehoseSpout(PacedSpout):
 
 
 class SkewedSpout(FirehoseSpout):
-    """Emits the share `hot` of its tuples with one payload, and the rest with 100 other payloads."""
+    """Emits the share `hot` of its tuples with one payload, and its other tuples with 100 other payloads."""
 
     def emit_one(self) -> None:
         number = self.sent % 100

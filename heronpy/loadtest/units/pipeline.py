@@ -118,7 +118,7 @@ def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] =
         f"{int(count):,} {word}"
         for count, word in (
             ((counts < wanted).sum(), "missing"),
-            (np.maximum(counts - np.maximum(wanted, 1), 0).sum(), "twice or more"),
+            (np.maximum(counts - np.maximum(wanted, 1), 0).sum(), "duplicates"),
             (((wanted == 0) & (counts > 0)).sum(), "unexpected"),
             (foreign, "without a line"),
         )

@@ -127,7 +127,7 @@ def latency(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
         "visible_max_s": max(late, default=0.0),
         "latency_cores": cores,
     }
-    say(f"latency: append to visible p50 {values['visible_p50_s']:.2f} s, p99 {values['visible_p99_s']:.2f} s")
+    say(f"latency: time to visible row p50 {values['visible_p50_s']:.2f} s, p99 {values['visible_p99_s']:.2f} s")
     wrong = wrong_numbers([line for _, line, _ in stamps], appender.lines)
     return values, [rows_check("latency", wrong, appender.lines)]
 
@@ -154,7 +154,7 @@ def straggler(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
         "straggler_backups": float(sum(one.attempt > 1 for one in began)),
     }
     took_part = len({one.pid for one in began})
-    say(f"straggler: a unit takes {median:.2f} s, p99 {late:.2f} s; {values['straggler_backups']:.0f} backups")
+    say(f"straggler: time per unit p50 {median:.2f} s, p99 {late:.2f} s; {values['straggler_backups']:.0f} backups")
     text = f"{took_part} of {WORKERS} workers took part"
     return values, [made.check("straggler", lines), Check("straggler workers", took_part == WORKERS, text)]
 

@@ -74,7 +74,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
             except LabError as error:
                 if prepare is not spark:
                     raise
-                say(f"throughput: {name} is left out: {error}")
+                say(f"throughput: {name} is skipped: {error}")
                 return
             checks.append(rows_check(label, _wrong_parquet(table, "*.parquet", lines), lines))
 
@@ -83,7 +83,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
     contenders = [units, other("hands", "by hands", by_hand, HANDS), other("hand", "by hand", by_hand, 1), tuples]
     missing = no_spark()
     if missing:
-        say(f"throughput: PySpark is left out: {missing}")
+        say(f"throughput: PySpark is skipped: {missing}")
     else:
         contenders += [other("spark", "spark", spark, 1, False), other("spark_plain", "spark_plain", spark, 1, True)]
     for run in contenders if number % 2 else reversed(contenders):
@@ -94,7 +94,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
             values[f"units_vs_{name}"] = values["units_cpu_s_per_gb"] / cost
     say(
         f"throughput: {values['units_cpu_s_per_gb']:.1f} CPU-s per GB,"
-        f" {values['units_vs_hands']:.2f}x two hand-written loops, {values['units_vs_hand']:.2f}x one"
+        f" ratio {values['units_vs_hands']:.2f} to two hand-written loops, {values['units_vs_hand']:.2f} to one"
     )
     return values, checks
 

@@ -1,4 +1,4 @@
-"""Faults of a pipeline of work units: ends at selected steps, stragglers, full disks, clocks, and outages.
+"""Faults of a pipeline of work units: process ends at selected steps, stragglers, full disks, clocks, and outages.
 
 The outages affect the ledger, the ledger's server, and the second of two sites (U22, U23, F28).
 """
@@ -236,7 +236,7 @@ def site_down(units: UnitWorld, number: int) -> None:
         site = next(one for one in units.figures()["sites"] if one["name"] == SECOND)
         return bool(site["workers"]) and site["state"] == "up"
 
-    units.until(is_up, 2 * BACK_S, f"the site {SECOND}")
+    units.until(is_up, 2 * BACK_S, f"the return of the site {SECOND}")
 
 
 @repeated

@@ -1,4 +1,4 @@
-"""Seeded logs that grow, are rotated, truncated and copied, and the judge of their table, which knows the seed.
+"""Seeded logs that grow, are rotated, truncated and copied, and the judge of their table, which gets the seed.
 
 Each line is unique and follows from seed, log and number, so the judge needs no list of the lines. It knows the number
 of lines of each log, and reads only table, lineage and the records of bad ranges. Every act leaves the files as a real
@@ -179,13 +179,13 @@ class RotatedLogs:
             self.written.thrown.append((log, first, first + count))
 
     def rotate(self, log: str, chance: random.Random, may_throw: bool = True) -> None:
-        """Do one act of rotation, or another operation that users do."""
+        """Perform a random rotation, or another operation that users perform on logs."""
         acts = [self.rename, self.copytruncate, self.copy, self.begin, self.reuse, self.truncate]
         chance.choices(acts, weights=(6, 6, 4, 6, 4, may_throw))[0](log)
 
 
 class Writer(threading.Thread):
-    """Writes at a rate, and rotates by the seed, until it is stopped."""
+    """Writes lines at a rate and rotates logs at random times, determined by the seed, until `stop`."""
 
     def __init__(self, logs: RotatedLogs, lines_per_s: float, rotations_per_s: float) -> None:
         super().__init__(name="log-writer", daemon=True)

@@ -90,7 +90,7 @@ def _fitted(line: Line, width: int, ascii_only: bool) -> Line:
     pieces, left = [], width
     for text, style in line.pieces:
         shown = text.encode("ascii", "replace").decode() if ascii_only else text
-        # A character without width would change the one before it; a surrogate cannot be written.
+        # A character without width would change the character before it; a surrogate cannot be written.
         shown = "".join(one if one.isprintable() else "?" for one in shown)
         cells = cell_len(shown)
         if cells > left:

@@ -1,4 +1,4 @@
-"""The terminal of `heron top`: reads keys, writes lines, and runs the thread that asks for figures.
+"""The terminal of `heron top`: reads keys, writes lines, and runs the thread that requests figures.
 
 The terminal is always restored at the end.
 """
@@ -49,7 +49,7 @@ TASK_WINDOW_S = 10.0
 #: Time span of the trends, and how often they are requested; a point is a minute.
 TREND_S, TREND_EVERY_S = 3600.0, 20.0
 _NO_PLAN = (1 << 64) - 1
-#: Maximum length of the stacks in characters; the rest is left out.
+#: Maximum length of the stacks in characters; further text is left out.
 STACKS_MAX = 64 * 1024
 
 
@@ -66,7 +66,7 @@ class _Asked:
 
 
 class Asking:
-    """Asks for figures in a thread, so that keys never wait for answers.
+    """Requests figures in a thread, so that keys never wait for answers.
 
     A byte is written to the descriptor `wake` after each look.
     """
