@@ -205,7 +205,7 @@ def explain(error: Exception, verbose: bool) -> int:
         text = f"heron itself failed: {type(error).__name__}: {error}"
         if not verbose:
             text += " (run the command with --verbose for the traceback)"
-    for line in text.split("\n"):  # a topology may have several things wrong, one sentence each
+    for line in text.split("\n"):  # a topology may have several problems, one sentence each
         click.echo(f"error: {clean(line)}", err=True)
     return exits.exit_code_of(error)
 

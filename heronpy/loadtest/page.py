@@ -93,7 +93,7 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
         f" {host['cores']} cores, {escape(host['cpu'])}"
         f", {escape(result['date'])}<br>{escape(_options(result['options']))}<br>"
         f"<span class='{'noisy' if calibration['noisy'] else ''}'>{escape(calibration['text'])}</span>,"
-        f" calibration loop {calibration['loop_s_per_million']:.4f} CPU-s per million</p>"
+        f" calibration loop {calibration['loop_s_per_million']:.4f} CPU-s per million rounds</p>"
     )
     runs = [run for run in result["runs"] if "series" in run]
     body = _steps(result) + _checks(result) + _figures(result, before)

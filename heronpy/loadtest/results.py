@@ -330,7 +330,7 @@ def different_options(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
 def table_of_figures(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return column heads and rows of the table of figures, one row per figure of the summary."""
     several = len(result["runs"]) > 1
-    head = ["figure", "median", "smallest", "largest"] if several else ["figure", "value"]
+    head = ["figure", "median", "minimum", "maximum"] if several else ["figure", "value"]
     parts = ("median", "min", "max") if several else ("median",)
     rows = result["summary"].items()
     return head, [[label_of(name), *(shown(name, row[part]) for part in parts)] for name, row in rows]
@@ -344,7 +344,7 @@ def table_of_roles(run: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         sizes = [f"{memory[key] / 2**20:,.1f} MB" for key in ("uss", "pss")]
         processes = str(memory["processes"] or "-")
         rows.append([role, processes, f"{cpu['seconds']:.2f}", f"{cpu['per_million']:.4f}", *sizes])
-    return ["role", "processes", "CPU-s", "CPU-s per million", "own memory", "with shared"], rows
+    return ["role", "processes", "CPU-s", "CPU-s per million", "memory (USS)", "memory (PSS)"], rows
 
 
 def shown(name: str, value: float) -> str:

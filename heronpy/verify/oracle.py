@@ -218,7 +218,7 @@ def verify(
     if mode == "EFFECTIVELY_ONCE":
         totals = _reported_totals(out, spec, verdict)
     elif spec.distinct:
-        # Surplus arrivals are duplicates of an unknown one of the equal tuples.
+        # Surplus arrivals are duplicates; the duplicated tuple is unknown, because the tuples are equal.
         totals = contents_totals(spec, np.minimum(_contents(spec, judged), expected_contents(spec)))
     else:
         first = _first_of_each(spec, judged)

@@ -177,7 +177,7 @@ def submitted_at(session: Session, topology: str) -> float | None:
 
 
 def _on_other_hosts(session: Session, running: plan_pb2.ExecutionState | None) -> bool:
-    """Whether to read a topology's logs through its executors, because they are or may be on other hosts.
+    """Whether to read a topology's logs through its executors, because the logs may be on other hosts.
 
     Without an engine, all containers of this host write into one folder, so file services would only list and copy it.
     """

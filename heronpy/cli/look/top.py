@@ -162,7 +162,7 @@ def samples(
 
 
 def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
-    """The diagnosis, if something needs action, then lines on checkpoints and work units."""
+    """Return the diagnosis if a finding needs action, then lines about checkpoints and work units."""
     diagnosis = doctor.line(session, status.topology)
     said = [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
     said += pipelines.lines(pipelines.ask(session, status))

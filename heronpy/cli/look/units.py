@@ -218,7 +218,7 @@ def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 # ---- parts ----------------------------------------------------------------------------------
 def _stuck(ledger: Reached, figures: Figures) -> dict[int, str]:
-    """Why committed units cannot be published, as far as the stages and table on this host show it."""
+    """Return why committed units cannot be published, according to the stages and the table on this host."""
     if figures.rows_to != "table" or not figures.units.get(UnitState.COMMITTED, (0, 0))[0]:
         return {}
     try:

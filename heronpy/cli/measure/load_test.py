@@ -189,7 +189,7 @@ def print_result(to: Console, result: dict[str, Any], before: dict[str, Any] | N
         mark = Text("met   ", style="green") if goal["met"] else Text("missed", style="yellow")
         to.print(Text.assemble("  ", mark, f"  {goal['text']}"))
     noise = result["calibration"]
-    loop = f"the calibration loop needs {noise['loop_s_per_million']:.4f} CPU-s per million records"
+    loop = f"the calibration loop needs {noise['loop_s_per_million']:.4f} CPU-s per million rounds"
     to.print(Text(f"  {noise['text']}; {loop}", style="yellow" if noise["noisy"] else "dim"))
     if before is not None:
         _print_comparison(to, result, before)

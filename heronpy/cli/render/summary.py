@@ -275,7 +275,7 @@ def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
 
 
 def down_texts(status: control_pb2.StatusReply) -> list[str]:
-    """A sentence for each of the first processes that wait for a restart, unless the cause already says it."""
+    """A sentence for each of the first processes that wait for a restart, unless the cause already names it."""
     if status.lifecycle == control_pb2.LIFE_DEGRADED:
         return []
     found = []

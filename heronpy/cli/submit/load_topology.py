@@ -221,7 +221,7 @@ def _spouts_that_start_over(out: Path) -> list[str]:
 def _plain(out: Path) -> list[str]:
     """The components of EFFECTIVELY_ONCE topologies that keep a plain State: their `init_state` uses the State.
 
-    Of heronpy's own classes, only windows are known to keep one before the first checkpoint.
+    Of heronpy's own classes, only windows are known to keep a State before the first checkpoint.
     """
     found = []
     for name, _, cls in _checkpointed(out):

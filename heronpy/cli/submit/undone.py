@@ -28,7 +28,7 @@ class Undone(Struct, frozen=True):
     units: int = 0
 
     def sentence(self, target: Target, name: str) -> str:
-        """What is missing, and what to do; empty if nothing is missing."""
+        """Return a sentence about the unfinished work, with the fix; "" if all work is done."""
         if self.kept:
             return (
                 f"topology '{name}' has finished, but {_batches(self.kept)} with {self.kept_rows:,} rows failed; the"

@@ -129,7 +129,7 @@ def until_running(
 
     Time spent WAITING does not count: it has its own limits, after which the topology fails
     (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Time in an engine's queue does not count
-    either; its limit is `queue_timeout_s`. It does count for a container that returns to the queue after a failure.
+    either; its limit is `queue_timeout_s`. This time counts for a container that returns to the queue after a failure.
     """
     name = started.record.topology
     deadline = max(begun_at + timeout_s, time.monotonic() + LEAST_S)

@@ -248,7 +248,7 @@ def rounds_cost(folder: Path, changed: int, idle: int) -> tuple[float, float, in
             _make(store, stub, name, digest)
         syncing = Syncing(store, stub, "load-test")
         for name in names:
-            syncing.sync(name)  # the first time each is taken over
+            syncing.sync(name)  # the first sync adopts the job
         idle_s = sum(_cpu_of(syncing, names[:idle], False) for _ in range(LOOKS)) / LOOKS
         for name in names[:changed]:
             version = store.get(name).versions["oncall"]

@@ -179,7 +179,7 @@ def spark_session(folder: Path) -> Any:
     """Return a Spark session on all cores of this machine."""
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers have what this process has
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's workers need the packages of this process
     return (
         SparkSession.builder.master("local[*]")  # type: ignore[attr-defined]
         .appName("load-units")
