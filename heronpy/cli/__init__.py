@@ -1,1 +1,1 @@
-"""The `heron` command. Nothing here is importable API: programs use heronpy.api and the wire protocol."""
+"""The `heron` command. This package has no importable API: programs use heronpy.api and the wire protocol."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Flags with a value that have no effect here, and why.
+#: Flags with a value that have no effect here, and the reason.
 _VALUED = {
     "--topology-main-jvm-property": "no JVM runs the topology's main program",
     "--extra-launch-classpath": "no JVM launches the topology",
     "--release-yaml-file": "the release is that of the installed heronpy",
     "--service-url": "heron connects to the cluster directly, not through an API server",
 }
-#: The same for flags without a value.
+#: Flags without a value that have no effect here, and the reason.
 _PLAIN = {"--verbose_gc": "no JVM collects garbage"}
 _OF_SUBMIT = frozenset({*_VALUED, *_PLAIN})
 _OF_OTHERS = frozenset({"--service-url"})
@@ -27,7 +27,7 @@ _WORDS = {"true": True, "false": False}
 
 
 def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments without the flags that have no effect here, and a sentence for each flag left out."""
+    """Return the arguments without flags that have no effect here, and a sentence for each removed flag."""
     verb = _verb_of(args)
     switches = _SWITCHES if verb in _VERBS else frozenset()
     gone = _OF_SUBMIT if verb == "submit" else _OF_OTHERS
@@ -46,7 +46,7 @@ def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
             elif not equals and rest and rest[0].lower() in _WORDS:
                 is_set = _WORDS[rest.pop(0).lower()]
         if flag in gone:
-            hint = "; to hand it to the program, write -- before it" if verb == "submit" else ""
+            hint = "; to pass it to the program, write -- before it" if verb == "submit" else ""
             why = _VALUED.get(flag) or _PLAIN[flag]
             warnings += [f"{flag} has no effect: {why}{hint}"] if is_set else []
             if flag in _VALUED and not equals and rest:
@@ -57,7 +57,7 @@ def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _verb_of(args: Sequence[str]) -> str:
-    """The first word that is neither a flag nor a flag's value; empty without such a word."""
+    """Return the first word that is neither a flag nor a flag's value; "" without such a word."""
     words = iter(args)
     for word in words:
         if word in _VALUED:

@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None, begin: Callable[[], None] | None = N
         sys.stdout.flush()
         return result if isinstance(result, int) else exits.OK
     except BrokenPipeError:
-        # The reader (head, less) has gone: not an error, but Python must not complain at exit.
+        # The reader (head, less) has ended: not an error, but Python must not print one at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exits.OK
     except (KeyboardInterrupt, click.exceptions.Abort):
@@ -205,7 +205,7 @@ def explain(error: Exception, verbose: bool) -> int:
         text = f"heron itself failed: {type(error).__name__}: {error}"
         if not verbose:
             text += " (run the command with --verbose for the traceback)"
-    for line in text.split("\n"):  # a topology may have several things wrong, one sentence each
+    for line in text.split("\n"):  # a topology may have several problems, one sentence each
         click.echo(f"error: {clean(line)}", err=True)
     return exits.exit_code_of(error)
 

@@ -9,7 +9,7 @@ from heronpy.clusters.client_config import known_clusters
 from heronpy.clusters.target import Target
 from heronpy.common.nearest import nearest, suggestion
 
-#: Word of another tool to the verb for it here.
+#: Word of another tool -> the corresponding verb of `heron`.
 MEANT = {
     "ps": "heron list",
     "ls": "heron list",

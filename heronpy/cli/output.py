@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-#: Cells of the label of a line.
+#: Width of a line's label in cells.
 LABEL_WIDTH = 10
 
 
@@ -38,7 +38,7 @@ def say(text: str = "") -> None:
 
 
 def say_labelled(label: str, text: str, whole: bool = False, margin: str = "") -> None:
-    """Print a line that begins with a margin and a label; on a terminal a long one is wrapped between words.
+    """Print a line that begins with a margin and a label; on a terminal a long line is wrapped between words.
 
     `whole` leaves wrapping to the terminal: a command that the terminal wraps is still copied as one line.
     """

@@ -38,7 +38,7 @@ _COMPONENT: Final = "state"
 class Measured:
     pause_s: float
     pause_cpu_s: float
-    """CPU time of the task during the pause; the rest of the pause is due to other processes on a busy machine."""
+    """CPU time of the task during the pause. On a busy machine, other processes lengthen the pause."""
     write_s: float
     uploaded: int
     total: int
@@ -46,15 +46,15 @@ class Measured:
 
 
 def run_checkpoint_state(keys: int, value_bytes: int, folder: Path | None, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document."""
+    """Measure checkpoints of one task's keyed state; return the result document."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="heron-checkpoint-", dir=folder, ignore_cleanup_errors=True) as where:
             values, checks = _once(keys, value_bytes, Path(where))
         say(
             f"{begin}{keys:,} keys, {format_bytes(int(values['state_bytes']))};"
-            f" task held up {values['full_pause_s'] * 1000:.1f} ms (all),"
-            f" {values['delta_pause_s'] * 1000:.1f} ms (1 %);"
+            f" task blocked for {values['full_pause_s'] * 1000:.1f} ms (all keys),"
+            f" {values['delta_pause_s'] * 1000:.1f} ms (1 % of keys);"
             f" uploaded {format_bytes(int(values['full_bytes']))} and {format_bytes(int(values['delta_bytes']))}"
         )
         return run_of(values, checks)
@@ -112,10 +112,10 @@ def _checks(keys: int, values: dict[str, float], deltas: list[Measured], whole: 
     limit = PAUSE_MAX_S * max(1.0, keys / 1e6)
     took = f"a checkpoint took {cpu * 1000:.1f} ms of the task's CPU time, limit {limit * 1000:g} ms"
     savepoint, others = format_bytes(deltas[1].uploaded), format_bytes(int(around))
-    text = f"a savepoint uploaded {savepoint}, checkpoints before and after it {others}"
+    text = f"the savepoint uploaded {savepoint}, the checkpoints before and after it {others} on average"
     return [
-        Check("pause", cpu < limit, f"{took}; it was held up {pause * 1000:.1f} ms at most"),
-        Check("upload", part <= UPLOAD_MAX, f"1 % of change uploaded {part:.2%} of the state, limit {UPLOAD_MAX:.0%}"),
+        Check("pause", cpu < limit, f"{took}; the task was blocked for at most {pause * 1000:.1f} ms"),
+        Check("upload", part <= UPLOAD_MAX, f"a 1 % change uploaded {part:.2%} of the state, limit {UPLOAD_MAX:.0%}"),
         Check("savepoint", 0.9 <= after <= 1.1, text),
         Check("exact", whole, "restored state is identical" if whole else "restored state differs"),
     ]
@@ -125,7 +125,7 @@ def checkpoint(task: TaskState, number: int, kind: Kind = CHECKPOINT) -> Measure
     """Take a checkpoint of one task, written by a forked child as in an instance."""
     read, write = os.pipe()
     parent = os.getpid()
-    # Collect garbage before, because a collection during the checkpoint is not a cost of the checkpoint.
+    # Collect garbage first, because garbage collection is not a cost of the checkpoint.
     gc.collect()
     began, began_cpu = time.perf_counter(), time.thread_time()
     capture = task.capture(number)
@@ -139,7 +139,7 @@ def checkpoint(task: TaskState, number: int, kind: Kind = CHECKPOINT) -> Measure
         data = pipe.read()
     status = os.waitpid(child, 0)[1]
     if status or not data:
-        raise HeronError(f"the process that wrote checkpoint {number} failed; see what it printed")
+        raise HeronError(f"the process that wrote checkpoint {number} failed; see its output")
     snapshot = TaskSnapshot.FromString(data)
     metadata = Metadata(version=1, checkpoint=number, kind=kind, key_groups=task.settings.key_groups, tasks=[snapshot])
     metadata.parallelism[task.component] = 1

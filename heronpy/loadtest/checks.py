@@ -1,4 +1,4 @@
-"""Checks of a run: exact counts, and other requirements of its profile (reads no files but Spark's table). Pure."""
+"""Checks of a run: exact counts, and other requirements of its profile. Reads no files except Spark's table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATE_HELD = 0.99
 LAST_LATE_S = 0.1
 #: Maximum rate of backpressure announcements.
 TOGGLES_MAX_PER_S = 1.0
-#: Share of the earlier throughput that must be reached again after a stall, and the time limit in seconds.
+#: After a stall: the required share of the earlier throughput, and the time limit in seconds.
 RECOVERED, RECOVERED_MAX_S = 0.9, 2.0
 #: Maximum growth of memory that counts as flat: bytes, and share of the initial size.
 FLAT_BYTES, FLAT_PART = 8 << 20, 0.05
@@ -27,7 +27,7 @@ FLAT_BYTES, FLAT_PART = 8 << 20, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition that must hold, and whether it does."""
+    """A condition of a run, and whether it holds."""
 
     name: str
     ok: bool
@@ -38,7 +38,7 @@ class Check:
 
 
 def checks(load: Load, reports: Reports, seen: Watch, growth: Growth | None, out: Path) -> list[Check]:
-    """Return all checks of a run; the first check is about exactness."""
+    """Return all checks of a run, beginning with exactness."""
     found = [EXACT[load.topology](load, reports, out), lost(seen), *memory_flat(growth)]
     if load.topology == "slow_bolt":
         found += [stall(reports)] if "stall_s" in load.parameters else slow_bolt(reports, seen)
@@ -50,7 +50,7 @@ def checks(load: Load, reports: Reports, seen: Watch, growth: Growth | None, out
 
 
 def lost(seen: Watch) -> Check:
-    """Check that no tuple was given up and no process was restarted."""
+    """Check that no tuple was discarded and no process was restarted."""
     restarts, discarded = seen.restarts(), seen.discarded()
     parts = [f"{discarded:,} tuples were discarded"] if discarded else []
     parts += [f"restarted: {', '.join(restarts)}"] if restarts else []
@@ -58,22 +58,22 @@ def lost(seen: Watch) -> Check:
 
 
 def memory_flat(growth: Growth | None) -> list[Check]:
-    """Check that memory does not grow with the tuples; return no check if the run is too short."""
+    """Check that memory does not grow with the number of tuples; return no check if the run is too short."""
     if growth is None:
         return []
     text = f"{growth.bytes / 2**20:+.1f} MB in {growth.seconds:.0f} s"
     flat = growth.bytes <= FLAT_BYTES + FLAT_PART * growth.first
     if not flat:
-        text += f", most of it in {growth.role}"
+        text += f", mostly in {growth.role}"
     return [Check("memory flat", flat, text)]
 
 
 def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: str) -> Check:
-    """Make the check of exactness; with replays, duplicates are allowed and counted."""
+    """Return the exactness check; with replays, duplicates are allowed and counted."""
     if ok and got == expected:
         return Check("counts", True, f"exact: {got:,} of {expected:,} {unit}{detail}")
     if ok:
-        text = f"at least once: {got:,} for {expected:,} {unit}, {replayed:,} emitted again{detail}"
+        text = f"at least once: {got:,} arrivals of {expected:,} {unit}, {replayed:,} replayed{detail}"
         return Check("counts", True, text)
     return Check("counts", False, f"WRONG: {got:,} instead of {expected:,} {unit}{detail}")
 
@@ -85,7 +85,7 @@ def _exact_counter(
     missing, surplus = (expected - got).total(), (got - expected).total()
     ok = ok and not missing and (not surplus or bool(replayed))
     if not ok:
-        detail += f"; {missing:,} are missing, {surplus:,} too many"
+        detail += f"; {missing:,} missing, {surplus:,} too many"
     return _exact(ok, got.total() // copies, expected.total() // copies, unit, replayed, detail)
 
 
@@ -105,19 +105,19 @@ def exact_words(load: Load, reports: Reports, out: Path) -> Check:
         got.update(report["counts"])
         homes.update(report["counts"].keys())
     split = sum(tasks > 1 for tasks in homes.values())
-    detail = f", {len(expected):,} different ones" + (f"; {split} of them in two tasks" if split else "")
+    detail = f", {len(expected):,} distinct" + (f"; {split} words are counted in two or more tasks" if split else "")
     return _exact_counter(expected, got, "words", reports.replayed, detail, not split)
 
 
 def exact_numbers(load: Load, reports: Reports, out: Path) -> Check:
-    """Check that each sink got all tuples, by their number and the sum of their sequence numbers."""
+    """Check that each sink received all tuples, by their count and the sum of their sequence numbers."""
     copies = len(reports.sinks) if load.parameters.get("copies") else 1
     expected = reports.sent * copies
     sums = sum(report["tuples"] * (report["tuples"] - 1) // 2 for report in reports.spouts) * copies
     got = sum(report.get("numbers", 0) for report in reports.sinks)
     right = got == sums and reports.total == expected
     ok = right or (bool(reports.replayed) and reports.total >= expected)
-    detail = "" if right else f"; the sum of their numbers is {got} instead of {sums}"
+    detail = "" if right else f"; the sum of the sequence numbers is {got} instead of {sums}"
     return _exact(ok, reports.total, expected, load.unit, reports.replayed, detail)
 
 
@@ -154,7 +154,7 @@ def exact_totals(load: Load, reports: Reports, out: Path) -> Check:
         for kind, key, delay, count in report["totals"]:
             got[kind, key, delay] += count
     kinds = len(KINDS)
-    return _exact_counter(expected, got, load.unit, reports.replayed, f", each by {kinds} keys", copies=kinds)
+    return _exact_counter(expected, got, load.unit, reports.replayed, f", each counted by {kinds} keys", copies=kinds)
 
 
 EXACT: dict[str, Callable[[Load, Reports, Path], Check]] = {
@@ -171,15 +171,15 @@ def rate_held(load: Load, reports: Reports) -> Check:
     """Check that the sinks kept up with the schedule."""
     wanted = load.rate * len(reports.spouts) * (len(reports.sinks) if load.parameters["copies"] else 1)
     if load.parameters["burst_s"]:
-        return Check("rate", True, f"{wanted:,.0f}/s, {load.parameters['burst_factor']:g} times as much in the burst")
+        return Check("rate", True, f"{wanted:,.0f}/s, {load.parameters['burst_factor']:g} times this rate in the burst")
     seconds = max(reports.last_arrival() - reports.start(), 1e-9)
     rate = reports.total / seconds
     ok = seconds <= reports.total / wanted / RATE_HELD + LAST_LATE_S
-    return Check("rate", ok, f"{rate:,.0f}/s of {wanted:,.0f}/s intended")
+    return Check("rate", ok, f"{rate:,.0f}/s, target {wanted:,.0f}/s")
 
 
 def burst(load: Load, reports: Reports) -> Check:
-    """Check how long after the burst the latency was back to its earlier value."""
+    """Check the time from the end of the burst until the latency returned to its earlier value."""
     p = load.parameters
     begin = reports.start() + p["burst_at_s"]
     end = begin + p["burst_s"]
@@ -193,28 +193,28 @@ def burst(load: Load, reports: Reports) -> Check:
     after = [row for row in rows if row[0] >= end]
     calm = (place for place in range(4, len(after)) if all(row[3] <= limit for row in after[place - 4 : place + 1]))
     recovered = next((after[place][0] - end for place in calm), None)
-    text = f"99 % within {max(within) / 1e6:.1f} ms in the burst, {before[len(before) // 2] / 1e6:.2f} ms before it; "
+    text = f"p99 up to {max(within) / 1e6:.1f} ms in the burst, {before[len(before) // 2] / 1e6:.2f} ms before; "
     if recovered is None:
         late = sum(row[3] > limit for row in after)
-        return Check("burst", False, text + f"not calm again ({late} late ticks) before the end")
-    return Check("burst", True, text + f"calm again {max(0.0, recovered - 0.4):.1f} s after it")
+        return Check("burst", False, text + f"not recovered before the end ({late} late ticks)")
+    return Check("burst", True, text + f"recovered {max(0.0, recovered - 0.4):.1f} s after the burst")
 
 
 def slow_bolt(reports: Reports, seen: Watch) -> list[Check]:
-    """Check that backpressure is steady, names the slow task, and ends as soon as the task is fast."""
+    """Check that backpressure does not toggle and, with one sink, names the slow task as culprit."""
     seconds = max(sink["fast_at"] - sink["first_at"] for sink in reports.sinks)
     announced = episodes(seen.statuses)
-    text = f"{len(announced)} announcements in {seconds:.0f} s"
+    text = f"{len(announced)} backpressure announcements in {seconds:.0f} s"
     found = [Check("no toggling", len(announced) <= TOGGLES_MAX_PER_S * max(seconds, 1.0), text)]
     if len(reports.sinks) == 1:
         named = {name for look in seen.statuses for name in look.culprits}
         right = bool(named) and all("_slow_" in name for name in named)
-        found.append(Check("culprit", right, f"named: {', '.join(sorted(named)) or 'no task'}"))
+        found.append(Check("culprit", right, f"reported: {', '.join(sorted(named)) or 'no task'}"))
     return found
 
 
 def resumed_s(reports: Reports, fast_at: float, fast: float) -> float | None:
-    """Return the seconds from the end of the slow phase until the spout emitted faster than `fast`; None if never."""
+    """Return the seconds from `fast_at` until the spout emitted faster than `fast`; None if it never did."""
     later = [(at - fast_at, rate) for at, rate in _rates(reports.spouts[0]["timeline"]) if at > fast_at]
     return next((after for after, rate in later if rate > fast), None)
 
@@ -226,7 +226,7 @@ def _rates(timeline: list[list[float]]) -> list[tuple[float, float]]:
 
 
 def stall(reports: Reports) -> Check:
-    """Check how long after the stall the sink was back at 90 % of its earlier throughput."""
+    """Check the time from the end of the stall until the sink reached 90 % of its earlier throughput."""
     sink = reports.sinks[0]
     stalled_at, resumed_at = sink["stalled_at"], sink["resumed_at"]
     windows = _rates(sink["timeline"])
@@ -238,6 +238,6 @@ def stall(reports: Reports) -> Check:
     later = [(at, rate) for at, rate in windows if at > resumed_at][1:]
     recovered = next((at - resumed_at for at, rate in later if rate >= RECOVERED * usual), None)
     if recovered is None:
-        return Check("recovery", False, f"never at {usual:,.0f}/s again")
-    text = f"{usual:,.0f}/s before; {RECOVERED:.0%} of it again {recovered:.1f} s after a stall of "
+        return Check("recovery", False, f"the rate did not return to {RECOVERED:.0%} of {usual:,.0f}/s")
+    text = f"{RECOVERED:.0%} of {usual:,.0f}/s reached {recovered:.1f} s after a stall of "
     return Check("recovery", recovered < RECOVERED_MAX_S, text + f"{resumed_at - stalled_at:.1f} s")

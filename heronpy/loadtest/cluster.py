@@ -72,7 +72,7 @@ class Cluster:
             try:
                 said, errors = command.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
-                raise LabError(f"'heron {words[0]}' had not ended after {timeout_s:g} s") from None
+                raise LabError(f"'heron {words[0]}' did not end within {timeout_s:g} s") from None
             finally:
                 command.kill()
         if command.returncode:
@@ -90,7 +90,7 @@ class Cluster:
 
 @contextmanager
 def cluster(target: str | None = None) -> Iterator[Cluster]:
-    """Use the user's cluster (HERON_HOME applies), or a temporary cluster for this load test."""
+    """Yield the user's cluster (HERON_HOME applies), or a temporary cluster for this load test."""
     if target:
         home = Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
         made = Cluster(target, home, temporary=False)
@@ -148,18 +148,18 @@ class Topology:
         every_s: float = POLL_S,
         may_fail: Callable[[], bool] = bool,
     ) -> T:
-        """Return the first true value. Raises LabError after the timeout or if the topology fails unexpectedly."""
+        """Poll until the value is true; return it. Raises LabError after the timeout or if the topology fails."""
         deadline = time.monotonic() + timeout_s
         next_look = time.monotonic() + FAILED_EVERY_S
         while not (value := condition()):
             now = time.monotonic()
             if now > deadline:
-                raise LabError(f"{what} did not come within {timeout_s:g} s")
+                raise LabError(f"timed out after {timeout_s:g} s waiting for {what}")
             if now > next_look and not may_fail():
                 next_look = now + FAILED_EVERY_S
                 status = self.status()
                 if status is not None and status.lifecycle == control_pb2.LIFE_FAILED:
-                    raise LabError(f"'{self.name}' failed before {what} came: {status.cause}")
+                    raise LabError(f"'{self.name}' failed before {what}: {status.cause}")
             time.sleep(every_s)
         return value
 
@@ -171,14 +171,14 @@ class Topology:
         return reply
 
     def scheduler(self) -> psutil.Process:
-        """The root of the topology's process tree."""
+        """Return the scheduler, which is the root of the topology's process tree."""
         found = self.cluster.state.get(paths.scheduler(self.name))
         if found is None:
             raise LabError(f"the scheduler of '{self.name}' is not running")
         return psutil.Process(plan_pb2.SchedulerLocation.FromString(found[0]).pid)
 
     def guardian(self) -> psutil.Process:
-        """The process that watches the scheduler."""
+        """Return the process that watches the scheduler."""
         found = self.scheduler().parent()
         if found is None:
             raise LabError(f"the scheduler of '{self.name}' has no guardian")

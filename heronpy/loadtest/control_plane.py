@@ -1,7 +1,7 @@
-"""The control plane at a size beyond one machine: only packing and the topology master.
+"""The control plane at sizes too large for one machine: only packing and the topology master.
 
-All containers of a simulated topology register concurrently with a topology master that has no socket, and then
-send one round of heartbeats. The figures are CPU and memory of those decisions, without ZeroMQ and disks.
+All containers of a simulated topology register with a topology master that has no socket, and then send one round of
+heartbeats. The figures are the time and memory of the decisions, without ZeroMQ and disks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLAN_MAX_S, STORM_MAX_S, MEMORY_MAX_BYTES = 2.0, 5.0, 500 << 20
 
 
 def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document."""
+    """Measure packing and registration of a simulated topology; return the result document."""
 
     return measured(
         lambda number: _once(containers, tasks),
@@ -36,14 +36,14 @@ def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dic
         repeat,
         say,
         profile="control-plane",
-        about=f"packing and topology master of {tasks:,} tasks in {containers:,} containers, simulated",
+        about=f"packing and topology master for {tasks:,} simulated tasks in {containers:,} containers",
         unit="tasks",
         options={"containers": containers, "tasks": tasks},
     )
 
 
 def topology_of(name: str, number: str, spout: tuple[str, int], bolt: tuple[str, int]) -> topology_pb2.Topology:
-    """Make a topology of a spout and a bolt without real classes, each given by its name and number of tasks."""
+    """Return a topology of a spout and a bolt without real classes, each given as (name, number of tasks)."""
     topology = topology_pb2.Topology(id=number, name=name, state=topology_pb2.RUNNING)
     for part, (component, tasks) in ((topology.spouts.add(), spout), (topology.bolts.add(), bolt)):
         part.comp.name, part.comp.spec = component, topology_pb2.PYTHON_CLASS_NAME
@@ -88,7 +88,7 @@ def _once(containers: int, tasks: int) -> Found:
     }
     running = machine.lifecycle == control_pb2.LIFE_RUNNING
     return values, [
-        Check("running", running, f"{plans:,} plans sent, {persisted} written; every task counted as running"),
+        Check("running", running, f"{plans:,} plans sent, {persisted} written; all tasks must be running"),
         Check("plan", pack_s < PLAN_MAX_S, f"packed in {pack_s:.2f} s, limit {PLAN_MAX_S:g} s"),
         Check("storm", storm_s < STORM_MAX_S, f"all registered in {storm_s:.2f} s, limit {STORM_MAX_S:g} s"),
         Check("memory", memory < MEMORY_MAX_BYTES, f"{memory >> 20} MB, limit {MEMORY_MAX_BYTES >> 20} MB"),

@@ -6,4 +6,4 @@ from heronpy.common.errors import HeronError
 
 
 class LabError(HeronError):
-    """A load test or verification cannot run, or has a problem other than wrong counts, which the message names."""
+    """A load test or verification cannot run, or has found a problem other than wrong counts."""

@@ -1,7 +1,7 @@
 """Histogram of positive integers with a relative error below 1 % and little memory. Pure.
 
 HDR style: a value's bucket is its power of two and its next seven bits, so 64-bit values need at most
-7,300 buckets and nothing is ever clipped. Merging is adding; the JSON form is sparse.
+7,300 buckets and no value is clipped. Histograms are merged by addition; the JSON form is sparse.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Histogram:
         self.count = self.sum = self.min = self.max = 0
 
     def record(self, values: Sequence[int]) -> None:
-        """Record values; negative values count as 0."""
+        """Record values; a negative value is recorded as 0."""
         if len(values):
             array = np.maximum(np.asarray(values, dtype=np.int64), 0)
             numbers, times = np.unique(buckets_of(array), return_counts=True)

@@ -42,7 +42,7 @@ def sentences(words: Sequence[str]) -> list[str]:
 
 
 def expected_counts(words: Sequence[str], emitted: Iterable[int]) -> Counter[str]:
-    """Return the counts of words if each spout begins at the start of the list and emits this number of words."""
+    """Return the word counts if each spout emits its number of words, from the beginning of the list."""
     once = Counter(words)
     total: Counter[str] = Counter()
     for number in emitted:
@@ -60,7 +60,7 @@ CARRIER, ORIGIN, DELAY = 3, 4, 6
 
 
 class Flight(NamedTuple):
-    """The counted columns of a line."""
+    """The columns of a line that are counted."""
 
     carrier: str
     origin: str
@@ -68,9 +68,7 @@ class Flight(NamedTuple):
 
 
 def flight_lines(count: int, carriers: int, origins: int, delays: int) -> list[str]:
-    """Return `count` lines with these numbers of different carriers, origins and delays; some are far more frequent
-    than others.
-    """
+    """Return `count` lines with these numbers of different carriers, origins and delays, in skewed frequencies."""
     chooser = random.Random(FLIGHT_SEED)
     lines = []
     for number in range(count):
@@ -89,7 +87,7 @@ def flight(line: str) -> Flight:
 
 
 def expected_totals(lines: list[str], emitted: Iterable[int]) -> Counter[tuple[str, str, int]]:
-    """Return the number of lines by kind, key and delay if each spout emits this number of lines from the start."""
+    """Return the number of lines by kind, key and delay if each spout emits its number of lines from the beginning."""
     totals: Counter[tuple[str, str, int]] = Counter()
     for line, times in expected_counts(lines, emitted).items():
         found = flight(line)
@@ -105,7 +103,7 @@ COLUMNS = {"user": "string", "ms": "int64"}
 
 
 def click_lines(first: int, after: int, users: int = USERS) -> str:
-    """The lines of these numbers."""
+    """Return the lines from number `first` up to, but excluding, `after`."""
     return "".join(f"user{number % users}\t{BASE_MS + number}\n" for number in range(first, after))
 
 
@@ -126,7 +124,7 @@ class Began:
 
 
 def attempts_of(text: str) -> list[Began]:
-    """Parse attempts from lines `unit attempt pid ns`; an unfinished line of a killed process is left out."""
+    """Parse attempts from lines `unit attempt pid ns`; an unfinished line of a killed process is ignored."""
     return [Began(*map(int, line.split())) for line in text.split("\n")[:-1]]
 
 
@@ -135,7 +133,7 @@ def attempt_line(unit: int, attempt: int, pid: int, at_ns: int) -> str:
 
 
 def stamped_lines(first: int, count: int, at_ns: int, line_bytes: int) -> str:
-    """Lines `number ns ...` of the given size, appended at this time."""
+    """Return lines `number ns ...` of the given size, with `at_ns` as the time of their append."""
     found = []
     for number in range(first, first + count):
         text = f"{number} {at_ns} "
@@ -144,7 +142,7 @@ def stamped_lines(first: int, count: int, at_ns: int, line_bytes: int) -> str:
 
 
 def stamps_of(text: str) -> Iterator[tuple[int, int]]:
-    """Number and time of each line."""
+    """Yield number and time of each line."""
     for line in text.splitlines():
         number, at_ns, _ = line.split(" ", 2)
         yield int(number), int(at_ns)

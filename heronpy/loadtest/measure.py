@@ -1,8 +1,8 @@
 """Computes figures from observations: the steady window, rates, CPU per million tuples, latencies. Pure.
 
-The steady window lies between the end of the warm-up and the last emit. Counts at its ends are
-interpolated on the tasks' own timelines; CPU is taken from two samples inside the window, and tuples
-are counted between these samples. A run that is too short for that is measured as a whole, and marked.
+The steady window lies between the end of the warm-up and the last emit. Counts at its ends are interpolated on the
+tasks' own timelines; CPU is taken from two samples inside the window, and tuples are counted between these samples. A
+run that is too short for a steady window is measured as a whole, and marked.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def growth_of(memory: Looks, start: float, end: float, warmup_s: float) -> Growt
 
 
 def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
-    """Return the episodes of backpressure by culprit, each from its first sample to the first one without it."""
+    """Return the episodes of backpressure by culprit, each up to the first sample without the culprit."""
     found: list[dict[str, Any]] = []
     running: dict[str, dict[str, Any]] = {}
     for look in statuses:

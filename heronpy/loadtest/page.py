@@ -93,7 +93,7 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
         f" {host['cores']} cores, {escape(host['cpu'])}"
         f", {escape(result['date'])}<br>{escape(_options(result['options']))}<br>"
         f"<span class='{'noisy' if calibration['noisy'] else ''}'>{escape(calibration['text'])}</span>,"
-        f" calibration loop {calibration['loop_s_per_million']:.4f} CPU-s per million</p>"
+        f" calibration loop {calibration['loop_s_per_million']:.4f} CPU-s per million rounds</p>"
     )
     runs = [run for run in result["runs"] if "series" in run]
     body = _steps(result) + _checks(result) + _figures(result, before)
@@ -109,25 +109,25 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
     )
 
 
-#: Figures for the tiles below the headline, each with a short label; figures missing in the result are left out.
+#: Figures for the tiles below the headline, each with a short label; figures missing from the result are omitted.
 _KEY_FIGURES = (
     ("rate", "rate"),
     ("latency_p50_ms", "latency, median"),
-    ("latency_p99_ms", "latency, 99 %"),
-    ("cpu_s_per_million", "CPU-s per million"),
+    ("latency_p99_ms", "latency, p99"),
+    ("cpu_s_per_million", "CPU-s per million records"),
     ("cpu_cores", "cores used"),
     ("uss_bytes", "memory"),
-    ("first_tuple_s", "submit to first tuple"),
-    ("kill_s", "kill"),
-    ("pack_s", "packing plan"),
+    ("first_tuple_s", "time from submit to first tuple"),
+    ("kill_s", "duration of heron kill"),
+    ("pack_s", "time to compute the packing plan"),
     ("state_bytes", "saved state"),
-    ("restore_s", "restore"),
+    ("restore_s", "duration of a restore"),
 )
 _TILES_MAX = 6
 
 
 def _headline(result: dict[str, Any]) -> str:
-    """Return the headline: what was measured, whether it is reliable, and the main figures."""
+    """Return the verdict, the numbers of checks and runs, a note about noise, and tiles with the main figures."""
     checks = [check for run in result["runs"] for check in run["checks"]]
     wrong = sorted({check["name"] for check in checks if not check["ok"]})
     runs = len(result["runs"])
@@ -136,8 +136,8 @@ def _headline(result: dict[str, Any]) -> str:
     said = "; ".join(
         part
         for part in (
-            f"{len(checks) - sum(not check['ok'] for check in checks)} of {len(checks)} checks hold{times}",
-            f"not: {', '.join(wrong)}" if wrong else "",
+            f"{len(checks) - sum(not check['ok'] for check in checks)} of {len(checks)} checks passed{times}",
+            f"failed: {', '.join(wrong)}" if wrong else "",
             counts if runs == 1 else "",
             "on a noisy machine" if result["calibration"]["noisy"] else "",
         )
@@ -172,7 +172,7 @@ def _checks(result: dict[str, Any]) -> str:
 
     checks = [(check["ok"], f"{check['name']}: {check['text']}") for run in result["runs"] for check in run["checks"]]
     goals = [(goal["met"], goal["text"]) for goal in result.get("goals", ())]
-    aimed = f"<h2>Aimed at</h2>{shown_as('met', 'missed', 'noisy', goals)}" if goals else ""
+    aimed = f"<h2>Goals</h2>{shown_as('met', 'missed', 'noisy', goals)}" if goals else ""
     return f"<section><h2>Checks</h2>{shown_as('ok', 'FAILED', 'failed', checks)}{aimed}</section>"
 
 
@@ -231,15 +231,13 @@ def _plots(run: dict[str, Any], unit: str) -> str:
     cards = [
         plot("Rate at the sinks", f"{unit}/s", "rate", {"rate": series["rate"]["values"]}),
         plot("End-to-end latency", "ms, logarithmic", "latency", late["values"], log=True) if late["t"] else "",
-        plot("CPU per process (without idle ones)", "cores", "cpu", busy)
+        plot("CPU per busy process", "cores", "cpu", busy)
         if by_process
         else plot("CPU by role", "cores", "cpu", cpu["values"]),
-        plot("Queues: tuples that wait", "tuples", "queues", queues["values"]),
-        plot("Bytes that wait in the stream managers", "bytes", "queues", {"queued bytes": queues["queued_bytes"]}),
-        plot("Memory by role, unshared", "MB", "memory", megabytes),
-        plot("Tuples not acked yet", "tuples", "queues", {"pending": queues["pending"]})
-        if any(queues["pending"])
-        else "",
+        plot("Queued tuples", "tuples", "queues", queues["values"]),
+        plot("Queued bytes in stream managers", "bytes", "queues", {"queued bytes": queues["queued_bytes"]}),
+        plot("Memory by role, private", "MB", "memory", megabytes),
+        plot("Pending tuples", "tuples", "queues", {"pending": queues["pending"]}) if any(queues["pending"]) else "",
     ]
     return "".join(cards) + _episodes(run)
 
@@ -248,16 +246,17 @@ def _episodes(run: dict[str, Any]) -> str:
     """Return the list of backpressure episodes with culprit, time and duration."""
     found = run["series"]["backpressure"]
     if not found:
-        text = f"No backpressure was seen; spouts were held back for {run['clamped_s']:.2f} s in all."
+        text = f"No backpressure was observed; spouts were held for {run['clamped_s']:.2f} s in total."
         return f"<section><h2>Backpressure</h2><p class='muted'>{text}</p></section>"
     rows = [[item["culprit"], f"{item['from']:.1f} s", f"{item['to'] - item['from']:.1f} s"] for item in found[:50]]
-    return f"<section><h2>Backpressure (shaded in the plots)</h2>{_table(['culprit', 'from', 'for'], rows)}</section>"
+    columns = ["culprit", "start", "duration"]
+    return f"<section><h2>Backpressure (shaded in the plots)</h2>{_table(columns, rows)}</section>"
 
 
 def _histograms(run: dict[str, Any]) -> str:
-    columns = ["", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "mean", "longest", "tuples"]
+    columns = ["", "p50", "p90", "p99", "p99.9", "p99.99", "mean", "maximum", "tuples"]
     names = ("p50", "p90", "p99", "p99.9", "p99.99", "mean", "max")
-    titles = {"end_to_end": "end to end", "until_acked": "until acked"}
+    titles = {"end_to_end": "end to end", "until_acked": "time to ack"}
     rows = [
         [titles[key], *(f"{found[name]:.3f} ms" for name in names), f"{found['count']:,}"]
         for key, found in run["latency"].items()
@@ -266,6 +265,6 @@ def _histograms(run: dict[str, Any]) -> str:
         return ""
     return (
         "<section style='margin-top:16px'><h2>Latency</h2>"
-        "<p class='muted'>From the intended send time of each tuple, all of the run.</p>"
+        "<p class='muted'>Measured from the intended send time of each tuple, over the whole run.</p>"
         f"{_table(columns, rows)}</section>"
     )

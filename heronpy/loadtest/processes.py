@@ -249,7 +249,7 @@ class CallCounter:
         )
 
     def result(self) -> Counted:
-        """Wait for perf to end; the result is a reason if perf is not permitted to count or is late."""
+        """Wait for perf to end; return the count, or the reason why there is none."""
         try:
             said, _ = self._perf.communicate(timeout=COUNTER_S)
         except subprocess.TimeoutExpired:
@@ -262,7 +262,7 @@ class CallCounter:
 
     def close(self) -> None:
         """End perf if it is still running."""
-        # Interrupt perf, so that it ends its own child; kill it if it does not react.
+        # Interrupt perf so that it ends its child; kill perf if it does not react.
         self._perf.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._perf.wait(COUNTER_S)

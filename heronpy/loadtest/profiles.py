@@ -54,7 +54,7 @@ class Load:
     floors: dict[str, float] = field(default_factory=dict)
     """Limits of a scene's figures: a minimum if higher is better, otherwise a maximum."""
     scenes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Name of a scene to the fields and parameters in which its run differs; the scenes run in order."""
+    """Name of each scene -> the fields and parameters that its run overrides; the scenes run in this order."""
 
     def spec(self, name: str, out: str) -> dict[str, Any]:
         """The specification for the topology's program."""
@@ -102,7 +102,7 @@ def load(name: str) -> Load:
 
 
 def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Load:
-    """Apply overrides of the command line; `parameters` are KEY=VALUE for `parameters` or settings."""
+    """Apply overrides from the command line; each item of `parameters` is KEY=VALUE for a parameter or a setting."""
     import yaml
 
     own, settings = dict(profile.parameters), dict(profile.settings)
@@ -124,7 +124,7 @@ def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Lo
 
 
 def scenes_of(profile: Load) -> list[Load]:
-    """Return the runs of a profile: one per scene, only the scene in `scene`, or without scenes the profile itself."""
+    """Return the runs of a profile: one per scene, only the parameter `scene`, or the profile itself without scenes."""
     chosen = profile.parameters.get("scene")
     if chosen and chosen not in profile.scenes:
         raise ConfigError(f"profile '{profile.name}' has no scene '{chosen}'{_nearest(chosen, profile.scenes)}")

@@ -32,7 +32,7 @@ RATE_MAX = 10_000_000.0
 RATE_JUDGED = 20_000.0
 #: Column heads of the table, one for each of STEP_FIGURES.
 HEADS = ("reached/s", "cores", "tuples/\nframe", "frames/\ntuple", "switches/\ntuple", "calls/\ntuple",
-         "50 %\nms", "99 %\nms", "99.9 %\nms")  # fmt: skip
+         "p50\nms", "p99\nms", "p99.9\nms")  # fmt: skip
 NOT_MEASURED = "not measured"
 
 
@@ -138,7 +138,7 @@ def run_rates(
     repeat: int,
     say: Say,
 ) -> dict[str, Any]:
-    """The result document."""
+    """Measure all modes at all rates; return the result document."""
     reason = processes.no_counter()
 
     def once(number: int, begin: str) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def run_rates(
         once,
         repeat,
         profile="rates",
-        about="1 spout at each rate, 1 sink, 100 bytes: cost and latency of a tuple",
+        about="cost and latency of a tuple at each rate: 1 spout, 1 sink, payload of 100 bytes",
         unit="tuples",
         options={
             "rates": ",".join(f"{rate:g}" if rate else "max" for rate in rates),
@@ -203,7 +203,7 @@ VARIANTS = (
 
 
 def run_costs(where: Cluster, containers: int, duration_s: float, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document."""
+    """Measure the costs of features; return the result document."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         values, checks, busy = _costs_once(where, containers, duration_s, number)

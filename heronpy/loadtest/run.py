@@ -1,7 +1,7 @@
 """Runs a profile, once or several times, and builds the result document.
 
-A topology is submitted with paused spouts, so that CPU and time are counted from the first emit on. Its
-input is bounded, so that it finishes by itself and every count is final.
+A topology is submitted with paused spouts, so that CPU and time are counted from the first emit. Its input is bounded,
+so that every count is final.
 
 CPU figures of a shared machine vary with its other users (caches, hyperthreads, clock). So a fixed loop of pure Python,
 which counts words like the word counts, runs before and after each run. CPU per million tuples divided by the loop's
@@ -40,7 +40,7 @@ ROUNDS = 5
 #: Limits above which a run is noisy: slowdown relative to the best calibration, and cores used by other processes.
 SPREAD_MAX = 0.10
 OTHERS_MAX = 0.25
-#: Extra seconds of a run besides emitting: start, drain, final reports.
+#: Seconds of a run in addition to emitting: start, drain, final reports.
 PATIENCE_S = 60.0
 #: Lowest assumed rate of a run that is bounded by a number of tuples.
 SLOWEST_RATE = 20_000.0
@@ -104,7 +104,7 @@ def noise_of(calibrations: list[Calibration], others_cores: list[float]) -> dict
 
 
 class LogScene:
-    """A topology over logs, with its folders below the folder of the load test."""
+    """A topology that reads logs; its folders are below the folder of the load test."""
 
     def __init__(self, where: Cluster, name: str, logs: Path | None = None) -> None:
         """`logs` is the folder of another scene's logs, if they are shared."""
@@ -136,7 +136,7 @@ def measured(
     say: Say,
     **about: Any,
 ) -> dict[str, Any]:
-    """Return the result document of `repeat` measurements, given their numbers; `told` makes a progress line."""
+    """Return the result document of `repeat` calls of `figures`; `told` makes the progress line of each."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         values, checks = figures(number)
@@ -153,14 +153,14 @@ def in_turn(where: Cluster, parts: Iterable[Callable[[], Found]]) -> Found:
         found, judged = part()
         values.update(found)
         checks += judged
-        # Remove the logs and tables of each scene, because those of all scenes could fill the disk.
+        # Logs and tables of all scenes together could fill the disk.
         for folder in where.scratch.glob(f"{SCENE}*"):
             shutil.rmtree(folder, ignore_errors=True)
     return values, checks
 
 
 def run_of(values: dict[str, float], checks: Iterable[Check]) -> dict[str, Any]:
-    """Return the part of the result document about a run that only has values."""
+    """Return the part of the result document about a run that has only values and checks."""
     return {"values": values, "checks": [check.as_json() for check in checks]}
 
 
@@ -198,7 +198,7 @@ def run_profile(where: Cluster, load: Load, repeat: int, say: Say) -> dict[str, 
 
 
 def facts() -> dict[str, Any]:
-    """Return the origin of a result for its document: facts about the machine, without its name."""
+    """Return date, versions and facts about the machine, without its name, for the result document."""
     model = ""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

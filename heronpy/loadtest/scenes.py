@@ -14,21 +14,21 @@ from heronpy.loadtest.watch import Watch
 
 HEADS = (
     "rate",
-    "of what it\ncan do",
-    "longest\nstop",
-    "steady\nstop",
-    "50 %",
-    "99 %",
-    "most\nqueued",
-    "held\nback",
+    "share of\ncapacity",
+    "longest\npause",
+    "steady\npause",
+    "p50",
+    "p99",
+    "max\nqueued",
+    "spouts\nheld",
     "resumed\nafter",
 )
 
 
 def stop_of(reports: Reports, since: float, until: float) -> float:
-    """Return the longest stop of a spout that ended in this time, without the time in which bolts woke up late.
+    """Return the longest stop of a spout that ended in this interval, less the time during which bolts woke up late.
 
-    Flow control cannot change how late a busy machine wakes a bolt.
+    The delay with which a busy machine wakes a bolt does not depend on flow control.
     """
     late = [(at - seconds, at) for sink in reports.sinks for at, seconds in sink["late"]]
     stops = [stop for spout in reports.spouts for stop in spout["stops"] if since <= stop[0] <= until]
@@ -48,7 +48,7 @@ def row_of(load: Load, reports: Reports, latency: dict[str, Any], seen: Watch) -
     steady = start + min(load.warmup_s, (end - start) / 3)
     found = {
         "rate": sum(rates),
-        # The task of the hot key holds the other tasks, which have spare capacity.
+        # The task with the hot key limits the other tasks, which have spare capacity.
         "share": max(map(truediv, rates, can)) if load.parameters["hot"] else sum(rates) / sum(can),
         "stop_s": stop_of(reports, 0.0, end),
         "steady_stop_s": stop_of(reports, steady, end),
@@ -62,20 +62,20 @@ def row_of(load: Load, reports: Reports, latency: dict[str, Any], seen: Watch) -
 
 
 def floors(load: Load, row: dict[str, float]) -> list[Check]:
-    """Check each limit of a scene; the sentence names the figure and the limit."""
+    """Check each limit of a scene; the text of a check names the figure and the limit."""
     found = []
     for name, floor in load.floors.items():
         figure, value = SCENE_FIGURES[name], row.get(name)
         more = figure.better == "more"
         ok = value is not None and (value >= floor if more else value <= floor)
         said = "not reached" if value is None else shown(name, value)
-        wanted = f"it must be at {'least' if more else 'most'} {shown(name, floor)}"
+        wanted = f"must be at {'least' if more else 'most'} {shown(name, floor)}"
         found.append(Check(figure.label, ok, f"{said}; {wanted}"))
     return found
 
 
 def joined(loads: Sequence[Load], runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Join all scenes into one run: the document of the first scene, with all checks and a row of figures per scene."""
+    """Return one run: the document of the first scene, with the checks and a row of figures of every scene."""
     if not loads[0].parameters.get("scene"):
         return runs[0]
     names = [load.parameters["scene"] for load in loads]
@@ -89,7 +89,7 @@ def joined(loads: Sequence[Load], runs: Sequence[dict[str, Any]]) -> dict[str, A
 
 
 def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return head and rows of the table: one row per scene, with medians over the runs."""
+    """Return column heads and rows of the table: one row per scene, with medians over the runs."""
     summary = result["summary"]
     rows = []
     for scene in result["runs"][-1]["scenes"]:

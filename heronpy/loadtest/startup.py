@@ -30,7 +30,7 @@ PER_CONTAINER = 50
 
 
 def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int, say: Say) -> dict[str, Any]:
-    """The result document."""
+    """Measure start, restart and end of a topology, and the cost of idle tasks; return the result document."""
     containers = containers or max(1, -(-tasks // PER_CONTAINER))
 
     def once(number: int, begin: str) -> dict[str, Any]:
@@ -54,7 +54,6 @@ def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int,
 
 
 def spec_of(name: str, out: Path, tasks: int, containers: int, beat: bool) -> dict[str, Any]:
-    """Return the specification of the topology."""
     load = Load(name, "", "startup", containers=containers, max_spout_pending=100, message_timeout_s=30)
     return {**load.spec(name, str(out)), "parameters": {"tasks": tasks, "beat": beat}}
 
@@ -75,7 +74,7 @@ def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
         "restart_spout_s": restarts["beat"],
         "kill_s": kill_s,
     }
-    return values, [Check("restarts", True, "tuples flow again after the kill -9 of the bolt, and of the spout")]
+    return values, [Check("restarts", True, "tuples flow again after kill -9 of the bolt and of the spout")]
 
 
 def _first(topology: Topology, wanted: Callable[[str], bool]) -> float:

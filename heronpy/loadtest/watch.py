@@ -31,10 +31,10 @@ class Frames:
     """The frames of all tasks of a run."""
 
     sent: int
-    """Number of frames with tuples that tasks have sent."""
+    """Number of sent frames that contain tuples."""
     sent_tuples: int
     every_kind: int
-    """Number of frames that tasks have sent or received, with tuples, acks or credit."""
+    """Number of frames, sent and received, with tuples, acks or credit."""
 
     def tuples_per_frame(self) -> float:
         """Mean number of tuples per frame; 0 if no frame was sent."""

@@ -47,7 +47,7 @@ def nothing(world: World, runs: int) -> None:
 
 
 def repeated(once: Act) -> Act:
-    """Return an act that repeats `once`, called with the number of the repetition, with some traffic after each."""
+    """Return an act that repeats `once`, each time with its number as argument, followed by some traffic."""
 
     @functools.wraps(once)
     def act(world: World, runs: int) -> None:
@@ -73,7 +73,7 @@ def kill_task(component: str) -> Act:
 
 
 def check_untouched(world: World, others: list[Target], victim: Target) -> None:
-    """Check that the death of one process ends no other process, unless the whole region restarts."""
+    """Check that the death of a process ended no other process, unless the whole region restarts."""
     now = {one.name: one.pid for one in world.targets()}
     touched = [one.name for one in others if now.get(one.name) != one.pid]
     if touched and world.mode != EXACT:
@@ -91,7 +91,7 @@ def kill_busy(world: World, number: int) -> None:
     letters = world.letters()
     if letters:
         shown = letters[0]["payload"]
-        raise LabError(f"{len(letters)} innocent tuples were given up as dead letters, such as {shown}")
+        raise LabError(f"{len(letters)} tuples without poison became dead letters, such as {shown}")
 
 
 @repeated
@@ -157,7 +157,7 @@ def monkey(world: World, runs: int) -> None:
     for _ in range(runs * (MONKEY_KILLS if world.short else int(MONKEY_S / MONKEY_MEAN_S))):
         world.wait(min(world.random.expovariate(1 / mean), 3 * mean))
         victim = world.random.choice(world.until(world.targets, BACK_S, "a process"))
-        # The process may already have ended because of another kill.
+        # An earlier kill may already have ended the process.
         with suppress(LabError):
             if world.random.random() < 0.2:
                 seconds = world.random.uniform(0.2, 1.0 if world.short else 5.0)
@@ -168,7 +168,7 @@ def monkey(world: World, runs: int) -> None:
 
 @repeated
 def kill_in_restore(world: World, number: int) -> None:
-    """Kill a task again while its region restores, and at any moment of a checkpoint."""
+    """Kill a task, then other tasks while the region restores or takes a checkpoint."""
     world.kill(world.random.choice(world.tasks("work")), wait=False)
     for component in ("sink", "source"):
         world.wait(world.random.uniform(0.0, 0.3))
@@ -181,7 +181,7 @@ def stop(which: str) -> Act:
 
     @repeated
     def act(world: World, number: int) -> None:
-        # Three seconds are longer than any single wait of a process for a signal or message.
+        # No single wait of a process for a signal or message takes 3 s.
         seconds = 3.0 if world.short else (3.0, 30.0, 120.0)[number % 3]
         world.pause(*_victims(world, which), seconds)
 
@@ -212,7 +212,7 @@ def _victims(world: World, which: str) -> tuple[str, list[psutil.Process]]:
     return victim.name, [world.process(victim)]
 
 
-# Slow and greedy tasks: runtime configuration makes the first task of `work` slow or greedy, as a user could.
+# Slow and greedy tasks: runtime configuration makes the first task of `work` slow or greedy.
 
 
 def slow_bolt(world: World, runs: int) -> None:
@@ -220,12 +220,12 @@ def slow_bolt(world: World, runs: int) -> None:
     for _ in range(runs):
         try:
             for pause_ms in (20, 1000) if world.short else (200, 10_000):
-                world.note(f"one bolt takes {pause_ms} ms per tuple", disruptive=False)
+                world.note(f"one bolt task takes {pause_ms} ms per tuple", disruptive=False)
                 world.configure(**{PAUSE_KEY: pause_ms})
                 world.wait(2.0 if world.short else 30.0)
         finally:
             world.configure(**{PAUSE_KEY: 0})
-        world.note("the bolt is cured", disruptive=False)
+        world.note("the bolt task is fast again", disruptive=False)
         world.until_arrived(BETWEEN)
 
 
@@ -237,7 +237,7 @@ def stopped_sink(world: World, number: int) -> None:
 
 
 def backlog(world: World, runs: int) -> None:
-    """Stop all sinks while the input follows its schedule; then the sinks have to catch up."""
+    """Stop all sinks while the input follows its schedule; afterwards the sinks must catch up."""
     rates = []
     for _ in range(runs):
         sinks = [world.process(victim) for victim in world.tasks("sink")]
@@ -259,7 +259,7 @@ def checkpoint_under_backpressure(unaligned: bool) -> Act:
 
         world.until_checkpoint()
         for _ in range(runs):
-            world.note("one bolt takes 300 ms per tuple", disruptive=False)
+            world.note("one bolt task takes 300 ms per tuple", disruptive=False)
             world.configure(**{PAUSE_KEY: 300})
             try:
                 world.until(clamped, BACK_S, "backpressure")
@@ -267,12 +267,12 @@ def checkpoint_under_backpressure(unaligned: bool) -> Act:
                     world.until_checkpoint()
                 else:
                     world.until_given_up("aborted")
-                # A task that saves tuples in transit takes them from its link, which is briefly below its limit.
-                lasting = "backpressure that outlasts the checkpoint (a higher --rate makes more)"
+                # Saving tuples in transit empties the link of a task for a moment.
+                lasting = "backpressure after the checkpoint; a higher --rate causes more backpressure"
                 world.until(clamped, BACK_S, lasting)
             finally:
                 world.configure(**{PAUSE_KEY: 0})
-            world.note("the bolt is cured", disruptive=False)
+            world.note("the bolt task is fast again", disruptive=False)
             world.until_checkpoint()
             world.until_arrived(BETWEEN)
         reply = world.checkpoints()
@@ -301,7 +301,7 @@ def leak(world: World, number: int) -> None:
     check_untouched(world, others, victim)
 
 
-# Bad links between stream managers, and to the topology master.
+# Faulty links between stream managers, and to the topology master.
 
 #: Seconds within which half-open connections must be detected and replaced (F16).
 FOUND_S = 10.0
@@ -315,7 +315,7 @@ def _proxy(world: World) -> FaultProxy:
 def _two(world: World) -> tuple[str, str]:
     containers = world.containers()
     if len(containers) < 2:
-        raise LabError("a fault of the links needs two containers; give --containers 2")
+        raise LabError("a link fault needs two containers; give --containers 2")
     one, other = world.random.sample(containers, 2)
     return stmgr_id(one), stmgr_id(other)
 
@@ -351,7 +351,7 @@ def partition_one_way(world: World, number: int) -> None:
 
 
 def partition_flapping(world: World, runs: int) -> None:
-    """Partition links repeatedly, on and off for 3 s each."""
+    """Partition links repeatedly for 3 s, with pauses of 3 s."""
     each = 0.7 if world.short else 3.0
     for _ in range(max(2, runs)):
         one, other = _two(world)
@@ -377,7 +377,7 @@ def bad_link(rule: Rule) -> Act:
 
 
 def corrupt(world: World, runs: int) -> None:
-    """Corrupt one byte in 1,000,000. A short run has fewer bytes: corrupt three bytes in 100,000."""
+    """Corrupt one byte in 1,000,000; in a short run, which has fewer bytes, three in 100,000."""
     bad_link(Rule(corrupt_share=3e-5 if world.short else 1e-6))(world, runs)
     if not _proxy(world).counts["corruptions"]:
         raise LabError("no byte was corrupted; give a higher --rate or a longer --duration")
@@ -393,7 +393,7 @@ def throttle(world: World, number: int) -> None:
 
 @repeated
 def half_open(world: World, number: int) -> None:
-    """Freeze connections, which pass no data and do not end; heartbeats must detect them within 10 s."""
+    """Freeze connections so that they pass no data and do not end; heartbeats must detect this within 10 s."""
     one, other = _two(world)
     world.note(f"half-open {one} | {other}")
     proxy = _proxy(world)

@@ -1,7 +1,7 @@
 """SeededSource, whose tuples are determined by a seed, and VerifiedSink, which records every arrival.
 
-    EFFECTIVELY_ONCE  the source's positions are state: after a restore it continues from the checkpoint.
-        ATLEAST_ONCE      the source emits failed tuples again; a new process starts at the first unacked tuple.
+    EFFECTIVELY_ONCE  the source's positions are state; after a restore it continues from the checkpoint.
+    ATLEAST_ONCE      the source emits failed tuples again; a new process starts at the first unacked tuple.
     ATMOST_ONCE       a new process continues after the last emitted tuple.
 
 The source's partitions are those of a partitioned state, so any parallelism emits the same input.
@@ -48,7 +48,7 @@ class Undecodable:
     """A payload that can be sent, but not decoded."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return int, ("this value was made so that it cannot be decoded",)
+        return int, ("the verification made this value undecodable",)
 
 
 class _Reader:
@@ -111,7 +111,7 @@ class SeededSource(Spout, StatefulComponent):
         self.pending = 0
         self._divide()
         positions = {number: reader.next for number, reader in self.readers.items()}
-        self.logger.info("process %d of this source begins at %s", self.epoch, positions)
+        self.logger.info("incarnation %d of this source begins at %s", self.epoch, positions)
 
     def _divide(self) -> None:
         """Read the partitions that currently belong to this task."""
@@ -297,13 +297,13 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
             self._transaction = Transaction(self.out / records.ROWS, self.task, self.epoch)
             if self._restored is not None:
                 self._transaction.rewind(self._restored)
-        self.logger.info("process %d of this sink begins", self.epoch)
+        self.logger.info("incarnation %d of this sink begins", self.epoch)
 
     def process(self, tup: Any) -> None:
         partition, seq, key, payload, _crc, emission = tup.values
         arrived = zlib.crc32(payload)
         source, attempt = emission >> records.ATTEMPT_BITS, emission & records.ATTEMPT_MAX
-        # A payload that does not match its checksum is recorded unchanged: the verifier knows the right checksum.
+        # A payload that does not match its checksum is recorded unchanged: the verifier recomputes the checksum.
         row = records.RECORD.pack(seq, time.monotonic(), partition, arrived, source, attempt, self.task, self.epoch)
         self.trace.append(row)
         if self._transaction is not None:
@@ -321,7 +321,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
             self._transaction.commit(int(checkpoint_id))
 
     def pre_restore(self, checkpoint_id: str) -> None:
-        # Keep the checkpoint, because only `initialize`, which is called later, knows the folder of the rows.
+        # Keep the checkpoint, because only `initialize`, which is called later, gets the folder of the rows.
         self._restored = int(checkpoint_id)
 
     def finish(self) -> None:

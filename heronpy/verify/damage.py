@@ -36,11 +36,11 @@ def fill(world: World, what: str) -> None:
 def empty(world: World) -> None:
     assert world.disk is not None
     world.disk.empty()
-    world.note("there is space again", disruptive=False)
+    world.note("space is available again", disruptive=False)
 
 
 def _flows(world: World, fault: Fault) -> None:
-    """Check that tuples arrive although there is no topology master."""
+    """Check that tuples arrive without a topology master."""
     world.until(lambda: world.arrived() > fault.arrived + BETWEEN, BACK_S, "tuples without a topology master")
 
 
@@ -57,7 +57,7 @@ def full_store(world: World, number: int) -> None:
 
 
 def _lives_on_and_recovers(world: World) -> Target:
-    """Check that data flows without space, even after the death of the returned task, and checkpoints recover later."""
+    """Check that data flows on the full disk, also after a kill, and checkpoints later; return the killed task."""
     world.until_arrived(BETWEEN)
     victim = world.random.choice(world.tasks("work"))
     world.kill(victim)
@@ -97,14 +97,14 @@ def full_state(world: World, number: int) -> None:
 
 @repeated
 def full_packages(world: World, number: int) -> None:
-    """Fill the disk of packages: a submit is refused with the reason and leaves no files; other topologies run on."""
+    """Fill the disk of packages: a submit is refused with the reason, and leaves no files."""
     fill(world, "the package cache is full")
     folder = world.out / "package"
     folder.mkdir(exist_ok=True)
     program = Path(shutil.copy(world.out / "topology.py", folder / "other.py"))
     said = world.refused(*world.submission(other_spec(world), program=program))
     if "space" not in said:
-        raise LabError(f"a submit without space for its package was refused for another reason: {said}")
+        raise LabError(f"a submit without space for its package does not name the full disk as its cause: {said}")
     check_gone(world, other_name(world))
     empty(world)
     world.heron(*world.submission(other_spec(world), "--deploy-deactivated", program=program))
@@ -123,7 +123,7 @@ def full_spark(world: World, number: int) -> None:
             return False
         return "full" in status.cause or "space" in status.cause
 
-    fill(world, "a disk below Spark is full")
+    fill(world, "the disk of Spark is full")
     world.until(degraded, 2 * BACK_S, "the state DEGRADED, with the full disk as its cause")
     world.wait(SPARK_FULL_S)
     empty(world)
@@ -151,7 +151,7 @@ def _flip(data: bytes) -> bytes:
 
 
 def _metadata_before(mine: Place) -> Place:
-    """The metadata of the previous complete checkpoint."""
+    """Return the metadata file of the previous complete checkpoint."""
     folder = mine.parent
     before = [number for number in open_store(folder.parent).checkpoints() if number < (number_of(folder.name) or 0)]
     if not before:
@@ -178,14 +178,14 @@ DAMAGES: tuple[tuple[str, str, Callable[[Place], None]], ...] = (
     ("emptied:", "state", _rewrite(lambda data: b"")),
     ("a bit flipped in", "metadata", _rewrite(_flip)),
     ("emptied:", "metadata", _rewrite(lambda data: b"")),
-    ("swapped with the previous one:", "metadata", _swap),
+    ("swapped with the previous checkpoint:", "metadata", _swap),
 )
 
 
 def damaged_checkpoint(world: World, runs: int) -> None:
     """Damage the newest checkpoint before a restore; the damage must be named and the previous checkpoint used."""
     for what, which, change in DAMAGES * runs:
-        # Wait for two checkpoints, because the previous one must be intact.
+        # Wait for two checkpoints, because the previous checkpoint must be intact.
         world.until_checkpoint()
         world.until_checkpoint()
         _damage_and_restore(world, what, which, change)
@@ -195,7 +195,7 @@ def damaged_checkpoint(world: World, runs: int) -> None:
 
 def _damage_and_restore(world: World, what: str, which: str, change: Callable[[Place], None]) -> None:
     """Damage the newest checkpoint and make the topology restore from it."""
-    # If another checkpoint completes before the kill, damage that checkpoint next.
+    # A newer checkpoint may complete before the kill; then damage that checkpoint.
     for _ in range(20):
         victim = world.random.choice(world.tasks("work"))
         record = max(world.checkpoints().complete, key=lambda one: one.checkpoint)
@@ -206,7 +206,7 @@ def _damage_and_restore(world: World, what: str, which: str, change: Callable[[P
         marked = [one for one in world.checkpoints().complete if one.checkpoint == record.checkpoint and one.damaged]
         if marked:
             if path.name not in marked[0].damage:
-                raise LabError(f"the damage of checkpoint {record.checkpoint} is not of {path}: {marked[0].damage}")
+                raise LabError(f"the damage of checkpoint {record.checkpoint} does not name {path}: {marked[0].damage}")
             return
         world.until_checkpoint()
     raise LabError(f"{what} {which}: no restore has used the damaged checkpoint")
@@ -271,9 +271,7 @@ def newest_to_restore(complete: Iterable[CheckpointRecord]) -> int:
 
 @repeated
 def empty_when_no_checkpoint_is_left(world: World, number: int) -> None:
-    """Damage all checkpoints with heron.checkpoint.allow_empty set: the topology starts empty, and reports
-    it.
-    """
+    """Damage all checkpoints with heron.checkpoint.allow_empty set: the topology starts empty."""
     world.until_checkpoint()
     victim = world.random.choice(world.tasks("work"))
     for place in _all_metadata(world):
@@ -307,7 +305,7 @@ def garbage_in_state(world: World, number: int) -> None:
             _flows(world, fault)
     finally:
         node.write_bytes(good)
-    # A master that cannot read its plans gives up after some restarts.
+    # A topology master that cannot read its plans gives up after some restarts.
     world.heron("restart", *world.address, 0)
     world.back(victim, fault)
     world.status()
@@ -327,4 +325,4 @@ def future_state(world: World, number: int) -> None:
         world.until_checkpoint()
         log = CheckpointLog.FromString(state.get(paths.checkpoints(name))[0])
         if UNKNOWN not in log.SerializeToString():
-            raise LabError("the topology master has dropped a field of the checkpoint log that it does not know")
+            raise LabError("the topology master has dropped an unknown field of the checkpoint log")

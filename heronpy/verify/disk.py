@@ -28,7 +28,7 @@ def _call(what: str, *arguments: object) -> None:
     if getattr(_libc, what)(*arguments):
         reason = os.strerror(ctypes.get_errno())
         raise LabError(
-            f"{what} failed ({reason}): a small disk needs root, or a kernel that lets users make namespaces"
+            f"{what} failed ({reason}): a small disk needs root, or a kernel that allows users to create namespaces"
         )
 
 

@@ -38,7 +38,7 @@ _NONE: Records = np.zeros(0, dtype=records.DTYPE)
 
 #: Window of the rate, and the share of the earlier rate that it must reach.
 WINDOW_S, STEP_S, HELD = 0.1, 0.02, 0.9
-#: Seconds after which a fault without a visible effect counts as having no effect.
+#: A fault has no effect if no effect is visible within these seconds.
 ONSET_S = 2.0
 #: Averaging window of the overall rate after a fault.
 CHANGE_S = 3.0
@@ -60,7 +60,7 @@ class Recovery:
 
 
 def rates(times: Times, starts: Times, window_s: float = WINDOW_S) -> Times:
-    """Tuples per second in the window after each start."""
+    """Return the tuples per second in the window after each start."""
     found: Times = (np.searchsorted(times, starts + window_s) - np.searchsorted(times, starts)) / window_s
     return found
 
@@ -80,7 +80,7 @@ def recoveries(times: Times, faults: list[tuple[float, str]], input_ended: float
     before = mean_before(times, ordered[0][0])
     wanted = before * HELD
     for number, (at, name) in enumerate(ordered):
-        # A later fault ends the observation of a fault only after the fault is over.
+        # A later fault ends the observation of an earlier fault only if the earlier fault is over.
         onset_end = min(at + ONSET_S, ordered[number + 1][0] if number + 1 < len(ordered) else at + ONSET_S)
         seconds = _seconds(times, at, onset_end, input_ended, wanted)
         known = at + CHANGE_S <= input_ended and before > 0
@@ -115,18 +115,18 @@ class Limits:
 
 @dataclass(slots=True)
 class Verdict:
-    """The five results and the recovery, and whether they keep the promises of the mode."""
+    """The results of a verification, and whether they keep the promises of the mode."""
 
     mode: str
     expected: int
     complete: bool = True
-    """Whether the whole input was processed; otherwise missing tuples may not be lost."""
+    """Whether the whole input was processed; otherwise missing tuples may merely be late."""
     arrived: int = 0
     loss: int = 0
     """Tuples that never arrived."""
     duplicates: int = 0
     unexplained: int = 0
-    """Duplicates of one emission: the source did not emit the tuple again."""
+    """Duplicates that are not replays: the source did not emit the tuple again."""
     corrupt: int = 0
     foreign: int = 0
     """Records of tuples that the source never emits, or of poison."""
@@ -154,7 +154,7 @@ class Verdict:
 
 
 def _noted(out: Path) -> dict[str, Any]:
-    """The specification that the source wrote at its first start, as a dict."""
+    """Return the specification that the source wrote at its first start, as a dict."""
     try:
         values: dict[str, Any] = json.loads((out / "spec.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def read_endless(out: Path) -> InputSpec:
 
 
 def read_spec(out: Path) -> tuple[InputSpec, str]:
-    """Specification and mode, as written by the source."""
+    """Return specification and mode, as written by the source."""
     values = _noted(out)
     spec = spec_of(values)
     if not spec.count:
@@ -193,8 +193,7 @@ def verify(
 ) -> Verdict:
     """Check the records in a folder.
 
-    Rates are evaluated until `ended`, when the input left its schedule. `complete` says whether the whole input was
-    processed.
+    Rates are evaluated until `ended`, when the input left its schedule. `complete`: the whole input was processed.
     """
     traces = records.read_segments(out / records.TRACE, "*.seg")
     trace = judged = np.concatenate([_NONE, *traces])
@@ -204,7 +203,7 @@ def verify(
     if mode == "EFFECTIVELY_ONCE":
         judged = np.concatenate([_NONE, *records.read_segments(out / records.ROWS, "*.committed")])
         verdict.rewound = len(trace) - len(judged)
-    # Exclude arrived poison, which does not belong to the input.
+    # Arrived poison does not belong to the input.
     own = _of_input(spec, judged) & ~np.isin(judged["seq"], np.array(spec.poisonous(), dtype=np.uint64))
     verdict.foreign = int(np.count_nonzero(~own))
     judged = judged[own]
@@ -212,14 +211,14 @@ def verify(
     keys, crcs = _recomputed(spec, judged)
     verdict.corrupt = int(np.count_nonzero(crcs != judged["crc"]))
     if spec.distinct:
-        # A new process of the source emits tuples in flight again without counting them.
+        # A new process of the source replays tuples in flight without counting the replays.
         _count_equal(spec, judged, verdict, was_replaced=any(one.last_owner != 1 for one in progress))
     else:
         _count(spec, judged, verdict)
     if mode == "EFFECTIVELY_ONCE":
         totals = _reported_totals(out, spec, verdict)
     elif spec.distinct:
-        # Surplus arrivals are duplicates; which of the equal tuples they are is unknown.
+        # Surplus arrivals are duplicates; the duplicated tuple is unknown, because the tuples are equal.
         totals = contents_totals(spec, np.minimum(_contents(spec, judged), expected_contents(spec)))
     else:
         first = _first_of_each(spec, judged)
@@ -241,7 +240,7 @@ def _of_input(spec: InputSpec, rows: Records) -> Any:
 
 
 def _recomputed(spec: InputSpec, rows: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Recompute key and checksum of each record."""
+    """Return the recomputed key and checksum of each record."""
     keys, crcs = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.uint32)
     for number in range(spec.partitions):
         partition, [mine] = Partition(spec, number), np.nonzero(rows["partition"] == number)
@@ -253,7 +252,7 @@ def _recomputed(spec: InputSpec, rows: Records) -> tuple[npt.NDArray[np.int64], 
 
 
 def _places(spec: InputSpec, rows: Records) -> Any:
-    """One number for each tuple of the input."""
+    """Return a unique number of the input tuple for each record."""
     return rows["partition"].astype(np.uint64) * np.uint64(spec.count) + rows["seq"]
 
 
@@ -270,7 +269,7 @@ def _count(spec: InputSpec, rows: Records, verdict: Verdict) -> None:
 
 
 def _contents(spec: InputSpec, rows: Records) -> Any:
-    """Number of arrivals per content."""
+    """Return the number of arrivals per content."""
     return np.bincount(rows["seq"].astype(np.int64), minlength=spec.distinct)
 
 
@@ -280,12 +279,12 @@ def _count_equal(spec: InputSpec, rows: Records, verdict: Verdict, was_replaced:
     verdict.loss = int(-more[more < 0].sum())
     verdict.duplicates = int(more[more > 0].sum())
     if not was_replaced:
-        # Each repetition was caused by a fail, which the source has counted.
+        # The source has counted the fail that caused each replay.
         verdict.unexplained = max(0, verdict.duplicates - verdict.replays)
 
 
 def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
-    """Aggregates from the state of the sinks; a key in two tasks counts as wrong, and an unknown key as foreign."""
+    """Return aggregates from the sinks' state; a key in two tasks is wrong, and an unknown key is foreign."""
     counts, sums = np.zeros(spec.keys, dtype=np.int64), np.zeros(spec.keys, dtype=np.int64)
     places = {key_text(number): number for number in range(spec.keys)}
     for path in sorted((out / records.TOTALS).glob("*.json")):
@@ -299,7 +298,7 @@ def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
 
 
 def _inversions(spec: InputSpec, rows: Records, within: tuple[str, ...]) -> int:
-    """Count the first emissions that arrive directly after a later one of the same partition and key."""
+    """Count the first emissions that arrive directly after a later emission of the same partition and key."""
     own = (rows["partition"] < spec.partitions) & (rows["seq"] < spec.count) & (rows["attempt"] == 0)
     rows = rows[own]
     if len(rows) < 2:
@@ -316,7 +315,7 @@ def _inversions(spec: InputSpec, rows: Records, within: tuple[str, ...]) -> int:
 def _times(
     spec: InputSpec, trace: Records, verdict: Verdict, faults: list[tuple[float, str]], ended: float | None
 ) -> None:
-    """Stall and recovery, by first arrivals of tuples."""
+    """Compute stall and recovery from the first arrivals of tuples."""
     trace = trace[_of_input(spec, trace)]
     if not len(trace):
         return
@@ -328,9 +327,9 @@ def _times(
 
 def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
     """Return the checks of each mode."""
-    found = [Check("input", not (v.corrupt or v.foreign), f"{v.corrupt:,} corrupt, {v.foreign:,} foreign records")]
+    found = [Check("input", not (v.corrupt or v.foreign), f"{v.corrupt:,} corrupt, {v.foreign:,} unknown records")]
     if v.loss and not v.complete:
-        text = f"{v.loss:,} of {v.expected:,} had not arrived when the run was given up"
+        text = f"{v.loss:,} of {v.expected:,} tuples had not arrived when the run was given up"
         found.append(Check("loss", False, f"{text}; they may be lost or late"))
     elif v.mode == "ATMOST_ONCE":
         found.append(Check("loss", v.loss <= limits.loss_max, f"{v.loss:,} lost, {limits.loss_max:,} allowed"))
@@ -339,7 +338,7 @@ def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
     if v.mode == "ATMOST_ONCE":
         found.append(Check("duplicates", v.duplicates == 0, f"{v.duplicates:,} duplicates"))
     elif v.mode == "ATLEAST_ONCE":
-        text = f"{v.duplicates:,} duplicates, {v.unexplained:,} of them not emitted again by the source"
+        text = f"{v.duplicates:,} duplicates, {v.unexplained:,} of them not replayed by the source"
         found.append(Check("duplicates", v.unexplained == 0, text))
     else:
         found.append(Check("duplicates", v.duplicates == 0, f"{v.duplicates:,} duplicate rows committed"))
@@ -347,7 +346,7 @@ def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
         right = v.wrong_keys <= (v.loss if v.mode == "ATMOST_ONCE" else 0)
         found.append(Check("exactness", right, f"{v.wrong_keys:,} of {v.keys:,} keys differ"))
     if v.inversions is not None:
-        text = f"{v.inversions:,} tuples came after a later one of their key"
+        text = f"{v.inversions:,} tuples arrived after a later tuple of their key"
         found.append(Check("order", v.inversions == 0, text))
     found.append(Check("liveness", v.stall_s <= limits.stall_max_s, f"longest stall {v.stall_s:.2f} s"))
     return found + memory_checks(v, limits)

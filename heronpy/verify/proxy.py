@@ -32,7 +32,7 @@ class Rule:
     delay_s: float = 0.0
     jitter_s: float = 0.0
     reset_share: float = 0.0
-    """Share of the chunks that are not forwarded and instead reset the connection."""
+    """Share of the chunks that reset the connection instead of being forwarded."""
     corrupt_share: float = 0.0
     """Share of the bytes in which one bit is flipped."""
     bytes_per_s: float = 0.0
@@ -41,7 +41,7 @@ class Rule:
     def __str__(self) -> str:
         """Describe the differences from a good link."""
         found = [(one.name, getattr(self, one.name)) for one in fields(self)]
-        return ", ".join(f"{name} {value:g}" for name, value in found if value) or "nothing wrong"
+        return ", ".join(f"{name} {value:g}" for name, value in found if value) or "no fault"
 
 
 PASS = Rule()
@@ -170,7 +170,7 @@ class FaultProxy:
             sender.cancel()
 
     async def _passable(self, task: asyncio.Task[None], ends: tuple[str, str]) -> Rule:
-        """Wait while the link swallows everything; earlier bytes are kept, because the kernel would retransmit them."""
+        """Wait while the link drops all data; earlier bytes are kept, because the kernel would retransmit them."""
         while task in self._frozen or self._rule(*ends).blackhole:
             await asyncio.sleep(0.02)
         return self._rule(*ends)

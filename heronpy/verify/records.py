@@ -86,7 +86,7 @@ class Segment:
         written = os.write(self._file, data)
         if written != len(data):
             os.ftruncate(self._file, self.count * RECORD.size)
-            raise OSError(f"{self.path} takes no more records: the disk is full")
+            raise OSError(f"{self.path} cannot be written: the disk is full")
         self.count += len(data) // RECORD.size
 
     def sync(self) -> None:
@@ -97,7 +97,7 @@ class Segment:
 
 
 def read_segments(folder: Path, pattern: str) -> list[Records]:
-    """The records of each matching file, in order of name."""
+    """Return the records of each matching file, in the order of file names."""
     found = []
     for path in sorted(folder.glob(pattern)):
         data = path.read_bytes()

@@ -1,7 +1,6 @@
 """Runs the built-in topology with or without a fault, and checks the result.
 
-The input is bounded, so the topology finishes by itself and every record is final; the oracle judges the run in this
-process, only from the seed and the records.
+The input is bounded, so every record is final. The oracle judges the run in this process, from seed and records only.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def with_scenario(run: Run, scenario: Scenario) -> Run:
 
 
 def loss_bound(run: Run, faults: int) -> int:
-    """Maximum number of tuples in queues and windows at this number of deaths (ATMOST_ONCE)."""
+    """Return the maximum number of tuples that this number of deaths may lose under ATMOST_ONCE."""
     stmgr, instance = StmgrSettings(), InstanceSettings()
     tasks = 3 * run.tasks
     per_task = instance.in_queue_bytes_max + instance.out_queue_bytes_max + stmgr.instance_out_window_bytes
@@ -135,7 +134,7 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
 
 
 def play_faults(world: World, run: Run, act: Act) -> str:
-    """Cause the faults, end the input, wait for its arrival. Returns the error of the faults or the end, or ''."""
+    """Inject the faults, end the input, and wait for its arrival; return the error, or '' if there is none."""
     error = ""
     try:
         world.until(lambda: world.arrived() > 0, FIRST_S, "the first tuple")
@@ -151,7 +150,7 @@ def play_faults(world: World, run: Run, act: Act) -> str:
     world.may_fail = False
     world.end_input()
     try:
-        # Do this even after a failed act, so that tuples in flight do not count as lost.
+        # End the input even after a failed act, so that tuples in flight do not count as lost.
         world.settled()
         world.complete = True
     except LabError as failure:
@@ -169,7 +168,7 @@ def _rejected(world: World) -> int:
 def document(
     run: Run, scenario: Scenario, world: World, verdict: Verdict, error: str, rejected: int, seconds: float
 ) -> dict[str, Any]:
-    """The result document of one run."""
+    """Return the result document of one run."""
     felt = [one.seconds for one in verdict.recovery if one.seconds is not None]
     back = [fault.back_s for fault in world.faults if fault.back_s is not None]
     return {

@@ -1,7 +1,7 @@
 """The faults of a verification, by number (F01, F02, ...).
 
-A scenario is a function that acts on a running topology, with the needs of its run: another input, other settings.
-`runs` is its number of repetitions; `world.short` shortens acts that take minutes.
+A scenario is a function that acts on a running topology, with the input and settings that its run needs. `runs` is the
+number of repetitions; `world.short` shortens acts that take minutes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Scenario:
     """Whether the sink is a SparkSink whose table has the records."""
 
     def seconds(self, full: bool, times: int | None) -> float:
-        """Approximate duration of a run, without its baseline."""
+        """Return the approximate duration of a run in seconds, without its baseline."""
         each = self.each_s if full else min(self.each_s, SHORT_S)
         return START_S + each * (times or (self.times if full else 1))
 
@@ -75,7 +75,7 @@ class Scenario:
 #: Frequent checkpoints, so that a short run has several.
 _OFTEN: dict[str, SettingValue] = {"heron.checkpoint.interval_s": 0.5}
 _STANDBY: dict[str, SettingValue] = {"heron.tmaster.standbys": 1, "heron.tmaster.takeover_s": 1.0}
-#: Rare checkpoints, so that none completes between reading the newest one and a kill.
+#: Rare checkpoints, so that no checkpoint completes between reading the newest checkpoint and a kill.
 _RARELY: dict[str, SettingValue] = {"heron.checkpoint.interval_s": 3.0}
 _FILES = {**_OFTEN, "heron.checkpoint.inline_max_bytes": 0}
 #: Many deaths are intended; they must not end the topology.
@@ -109,63 +109,63 @@ _KILLS = (
     Scenario("F01-sink", "kill -9 a sink task", acts.kill_task("sink"), 50, 2.0, usual=MODES),
     Scenario("F02", "kill -9 a stream manager", acts.kill_stmgr, 20, 4.0, usual=MODES),
     Scenario("F03", "kill -9 the topology master", acts.kill_tmaster, 20, 3.0, usual=ACKED),
-    Scenario("F03-standby", "kill -9 the active one of two topology masters", acts.kill_tmaster, 20, 3.0, usual=ACKED,
-             settings=_STANDBY),
+    Scenario("F03-standby", "kill -9 the active topology master while a standby runs", acts.kill_tmaster, 20, 3.0,
+             usual=ACKED, settings=_STANDBY),
     Scenario("F03-down", "no topology master for 10 minutes", acts.tmaster_down, 1, 620.0, settings=_SLOWLY),
-    Scenario("F04", "kill -9 an executor: no orphans", acts.kill_executor, 10, 6.0, usual=ACKED),
+    Scenario("F04", "kill -9 an executor; its processes must end too", acts.kill_executor, 10, 6.0, usual=ACKED),
     Scenario("F05", "kill -9 every process of a container", acts.kill_container, 10, 6.0, usual=ACKED),
     Scenario("F05-all", "kill -9 every process of all containers", acts.kill_all_containers, 5, 8.0, usual=ACKED),
-    Scenario("F06", "kill -9 commands and scrapers that watch", verbs.beside, 1, 300.0, usual=("ATMOST_ONCE",)),
-    Scenario("F08", "monkey: processes of all kinds at random times", acts.monkey, 1, 1800.0, settings=_PATIENT),
+    Scenario("F06", "kill -9 observers: commands and scrapers", verbs.beside, 1, 300.0, usual=("ATMOST_ONCE",)),
+    Scenario("F08", "chaos monkey: kill or stop processes at random", acts.monkey, 1, 1800.0, settings=_PATIENT),
     Scenario("F09", "kill -9 during a restore, and while a checkpoint is taken", acts.kill_in_restore, 10, 5.0, EXACT),
-    Scenario("F10-task", "SIGSTOP a task, SIGCONT", acts.stop("sink"), 3, 60.0, usual=ACKED),
-    Scenario("F10-stmgr", "SIGSTOP a stream manager, SIGCONT", acts.stop("stmgr"), 3, 60.0, usual=ACKED),
-    Scenario("F10-tmaster", "SIGSTOP the topology master, SIGCONT", acts.stop("tmaster"), 3, 60.0, usual=ACKED),
-    Scenario("F10-executor", "SIGSTOP an executor, SIGCONT", acts.stop("executor"), 3, 60.0, usual=ACKED),
-    Scenario("F10-guardian", "SIGSTOP the scheduler's guardian, SIGCONT", acts.stop(acts.GUARDIAN), 3, 60.0,
+    Scenario("F10-task", "SIGSTOP a task, then SIGCONT", acts.stop("sink"), 3, 60.0, usual=ACKED),
+    Scenario("F10-stmgr", "SIGSTOP a stream manager, then SIGCONT", acts.stop("stmgr"), 3, 60.0, usual=ACKED),
+    Scenario("F10-tmaster", "SIGSTOP the topology master, then SIGCONT", acts.stop("tmaster"), 3, 60.0, usual=ACKED),
+    Scenario("F10-executor", "SIGSTOP an executor, then SIGCONT", acts.stop("executor"), 3, 60.0, usual=ACKED),
+    Scenario("F10-guardian", "SIGSTOP the scheduler's guardian, then SIGCONT", acts.stop(acts.GUARDIAN), 3, 60.0,
              usual=ACKED),
-    Scenario("F10-scheduler", "SIGSTOP the scheduler, SIGCONT", acts.stop(acts.SCHEDULER), 3, 60.0, usual=ACKED),
-    Scenario("F10-fork-server", "SIGSTOP the scheduler's fork server, SIGCONT", acts.stop(acts.FORK_SERVER), 3, 60.0,
+    Scenario("F10-scheduler", "SIGSTOP the scheduler, then SIGCONT", acts.stop(acts.SCHEDULER), 3, 60.0, usual=ACKED),
+    Scenario("F10-fork-server", "SIGSTOP the scheduler's fork server, then SIGCONT", acts.stop(acts.FORK_SERVER), 3,
+             60.0, usual=ACKED),
+    Scenario("F10-fork-servers", "SIGSTOP the executors' fork servers, then SIGCONT", acts.stop(acts.FORK_SERVERS), 3,
+             60.0, usual=ACKED),
+    Scenario("F10-all", "SIGSTOP every process of the topology, then SIGCONT", acts.stop(acts.EVERY_PROCESS), 3, 60.0,
              usual=ACKED),
-    Scenario("F10-fork-servers", "SIGSTOP the executors' fork servers, SIGCONT", acts.stop(acts.FORK_SERVERS), 3, 60.0,
-             usual=ACKED),
-    Scenario("F10-all", "SIGSTOP every process of the topology, SIGCONT", acts.stop(acts.EVERY_PROCESS), 3, 60.0,
-             usual=ACKED),
-    Scenario("F11", "crash loop: a bolt that dies at start", verbs.crash_loop, 1, 30.0, settings=_CRASHES),
+    Scenario("F11", "crash loop: a bolt task dies at every start", verbs.crash_loop, 1, 30.0, settings=_CRASHES),
 )  # fmt: skip
 
 _LINKS = (
-    Scenario("F12", "partition between two containers, both ways", acts.partition, 3, 60.0, usual=MODES),
-    Scenario("F12-one-way", "partition between two containers, one way", acts.partition_one_way, 3, 15.0, usual=MODES),
-    Scenario("F12-flap", "partition that comes and goes", acts.partition_flapping, 50, 6.0, usual=MODES),
+    Scenario("F12", "network partition of two containers", acts.partition, 3, 60.0, usual=MODES),
+    Scenario("F12-one-way", "one-way network partition of containers", acts.partition_one_way, 3, 15.0, usual=MODES),
+    Scenario("F12-flap", "repeated short network partitions", acts.partition_flapping, 50, 6.0, usual=MODES),
     Scenario("F13", "a container cannot reach the topology master", acts.partition_tmaster, 3, 25.0, usual=MODES),
-    Scenario("F14-reset", "1 % of the reads reset their connection", acts.bad_link(Rule(reset_share=0.01)), 3, 20.0,
+    Scenario("F14-reset", "1 % of reads reset the connection", acts.bad_link(Rule(reset_share=0.01)), 3, 20.0,
              ACKED, ACKED),
-    Scenario("F14-delay", "200 ms +- 100 ms delay", acts.bad_link(Rule(delay_s=0.2, jitter_s=0.1)), 3, 20.0,
+    Scenario("F14-delay", "network delay of 200 ms +- 100 ms", acts.bad_link(Rule(delay_s=0.2, jitter_s=0.1)), 3, 20.0,
              usual=MODES),
-    Scenario("F14-corrupt", "bits flip", acts.corrupt, 3, 20.0, ACKED, ACKED),
-    Scenario("F15", "1 Mbit/s on one link", acts.throttle, 3, 20.0, usual=MODES, input={"payload_bytes": 600}),
+    Scenario("F14-corrupt", "flipped bits in network data", acts.corrupt, 3, 20.0, ACKED, ACKED),
+    Scenario("F15", "one link limited to 1 Mbit/s", acts.throttle, 3, 20.0, usual=MODES, input={"payload_bytes": 600}),
     Scenario("F16", "half-open connections", acts.half_open, 5, 15.0, usual=MODES),
 )  # fmt: skip
 
 _USER_CODE = (
-    Scenario("F17", "slow bolt: one of eight tasks holds the spouts back", acts.slow_bolt, 1, 75.0, usual=ACKED,
+    Scenario("F17", "slow bolt: one slow task holds the spouts", acts.slow_bolt, 1, 75.0, usual=ACKED,
              settings=_OFTEN),
-    Scenario("F18", "sink that does not read", acts.stopped_sink, 1, 620.0),
-    Scenario("F19", "poison: raises, exits, recurses, segfaults, hangs, emits 64 MB", verbs.poison, 1, 60.0,
+    Scenario("F18", "a sink task stopped for 10 minutes", acts.stopped_sink, 1, 620.0),
+    Scenario("F19", "poison tuples: raise, exit, recurse, segfault, hang, emit 64 MB", verbs.poison, 1, 60.0,
              ACKED, ACKED, input={"poison": 3}, settings=_POISON),
-    Scenario("F42", "kill -9 bolts that work a millisecond for each of many equal tuples", acts.kill_busy, 5, 30.0,
+    Scenario("F42", "kill -9 bolts that process many equal tuples, 1 ms each", acts.kill_busy, 5, 30.0,
              usual=MODES, input={"distinct": 16, "work_ms": 1.0, "rate": 200.0},
              settings=_OFTEN | _PATIENT | _FEW_PENDING),
     Scenario("F43", "values that cannot be decoded", verbs.poison, 1, 10.0, usual=MODES, input={"undecodable": 3},
              settings=_OFTEN),
     Scenario("F25", "a bolt leaks memory up to its limit", acts.leak, 1, 120.0, settings=_LIMITED),
-    Scenario("F35", "backlog: sinks stopped at full input, then back", acts.backlog, 1, 660.0),
-    Scenario("F36", "hot key: 90 % of the tuples", acts.nothing, 1, 60.0, input={"hot_share": 0.9}),
-    Scenario("F36-zipf", "keys of Zipf 1.2", acts.nothing, 1, 60.0, input={"zipf": 1.2}),
-    Scenario("F38", "aligned checkpoints under total backpressure", acts.checkpoint_under_backpressure(False),
+    Scenario("F35", "backlog: all sinks stopped under full input, then continued", acts.backlog, 1, 660.0),
+    Scenario("F36", "hot key with 90 % of the tuples", acts.nothing, 1, 60.0, input={"hot_share": 0.9}),
+    Scenario("F36-zipf", "Zipf-distributed keys, exponent 1.2", acts.nothing, 1, 60.0, input={"zipf": 1.2}),
+    Scenario("F38", "aligned checkpoints under full backpressure", acts.checkpoint_under_backpressure(False),
              3, 30.0, EXACT, input=_BIG, settings={**_CLAMPED, "heron.checkpoint.aligned_timeout_s": 3600.0}),
-    Scenario("F38-unaligned", "unaligned checkpoints under total backpressure",
+    Scenario("F38-unaligned", "unaligned checkpoints under full backpressure",
              acts.checkpoint_under_backpressure(True), 3, 30.0, EXACT, input=_BIG,
              settings={**_CLAMPED, "heron.checkpoint.aligned_timeout_s": 0.0}),
 )  # fmt: skip
@@ -181,78 +181,79 @@ _HOSTS = (
              input=_TO_SPARK, settings=_PATIENT, small_disk="topologies", spark=True),
     Scenario("F21-spark-table", "no space for the table of a Spark sink", damage.full_spark, 3, 40.0, EXACT,
              input=_TO_SPARK, settings=_PATIENT, small_disk=TABLES, spark=True),
-    Scenario("F23", "damaged checkpoints: the previous one is used", damage.damaged_checkpoint, 3, 30.0, EXACT,
-             settings=_FILES | _PATIENT),
-    Scenario("F23-none", "no intact checkpoint: refused", damage.no_checkpoint_left, 3, 10.0, EXACT,
+    Scenario("F23", "damaged checkpoint: restore from the previous checkpoint", damage.damaged_checkpoint, 3, 30.0,
+             EXACT, settings=_FILES | _PATIENT),
+    Scenario("F23-none", "no intact checkpoint: the topology fails", damage.no_checkpoint_left, 3, 10.0, EXACT,
              settings={**_RARELY, "heron.checkpoint.allow_empty": False}),
-    Scenario("F23-empty", "no intact checkpoint: start empty, if allowed",
+    Scenario("F23-empty", "no intact checkpoint: the topology starts empty if allowed",
              damage.empty_when_no_checkpoint_is_left, 3, 10.0, EXACT,
              settings={**_RARELY, "heron.checkpoint.allow_empty": True}),
-    Scenario("F24", "garbage in the state manager", damage.garbage_in_state, 4, 10.0, settings=_OFTEN | _PATIENT),
-    Scenario("F24-future", "state of a later version", damage.future_state, 3, 10.0, settings=_OFTEN),
-    Scenario("F26", "a submit with a limit of 64 open files", verbs.few_files, 3, 10.0, usual=("ATMOST_ONCE",)),
-    Scenario("F44", "adjacent components updated to more tasks under load", verbs.grow_neighbours, 5, 40.0, usual=MODES,
+    Scenario("F24", "invalid data in the state manager", damage.garbage_in_state, 4, 10.0, settings=_OFTEN | _PATIENT),
+    Scenario("F24-future", "state written by a later version", damage.future_state, 3, 10.0, settings=_OFTEN),
+    Scenario("F26", "submit with a limit of 64 open files", verbs.few_files, 3, 10.0, usual=("ATMOST_ONCE",)),
+    Scenario("F44", "two adjacent components scaled up under load", verbs.grow_neighbours, 5, 40.0, usual=MODES,
              input={"ordered": False}, settings=_OFTEN),
-    Scenario("F34", "verbs run twice, concurrently, and killed", verbs.duplicate_verbs, 3, 20.0, settings=_OFTEN),
+    Scenario("F34", "commands repeated, run concurrently, and killed", verbs.duplicate_verbs, 3, 20.0, settings=_OFTEN),
 )  # fmt: skip
 
 _AT_POINT = {
     "stage": "while rows are staged",
     "prepare": "before rows are on disk",
-    "record": "before the record in the ledger",
+    "record": "before the ledger records the unit",
     "publish": "before the rename into the table",
-    "settle": "before the report to the ledger",
-    "clean": "before stages of losing attempts are removed",
+    "settle": "before the ledger records the rename",
+    "clean": "before staged rows of losing attempts are removed",
 }
 
 #: A site counts as lost after twice this silence.
 _SOON_SILENT: dict[str, SettingValue] = {"heron.ingest.silent_s": 5.0}
 
 _UNITS = (
-    Scenario("units", "work units, logs that rotate", acts.nothing, 1, 60.0),
-    *(Scenario(f"U15-{point}", f"kill -9, SIGSTOP {_AT_POINT[point]}", units.ends_at(point), 20, 20.0)
+    Scenario("units", "work units over rotating logs, no fault", acts.nothing, 1, 60.0),
+    *(Scenario(f"U15-{point}", f"kill -9 and SIGSTOP a process {_AT_POINT[point]}", units.ends_at(point), 20, 20.0)
       for point in POINTS),
-    Scenario("U21", "a worker stops with a unit: a backup wins", units.straggler, 3, 15.0),
-    Scenario("U22", "a whole site of work units is killed, and a user takes it down", units.site_down, 3, 40.0,
+    Scenario("U21", "a worker is stopped with a unit: a backup wins", units.straggler, 3, 15.0),
+    Scenario("U22", "kill -9 a whole site of work units, then take the site down", units.site_down, 3, 40.0,
              sites=True),
-    Scenario("U22-silent", "a whole site of work units stops, without a notice to the ledger", units.site_silent, 3,
+    Scenario("U22-silent", "SIGSTOP a whole site of work units, without notice to the ledger", units.site_silent, 3,
              30.0, sites=True, settings=_SOON_SILENT),
-    Scenario("U23", "user code hangs on a site of work units", units.site_partly_away, 1, 80.0,
+    Scenario("U23", "user code hangs on one site of work units", units.site_partly_away, 1, 80.0,
              sites=True),
-    Scenario("U29", "lines that raise or kill in work units", units.poison, 3, 30.0, poison=4000),
-    Scenario("U29-whole", "lines that raise or kill a function that reads all lines of a unit at once", units.poison,
-             3, 40.0, poison=12000, whole=True),
-    Scenario("U31", "the ledger of work units is lost: rebuilt from the table", units.lose_the_ledger, 3, 20.0),
-    Scenario("U35", "the same program with another ledger on one table", units.another_ledger, 3, 40.0),
+    Scenario("U29", "lines of work units that raise or kill their process", units.poison, 3, 30.0, poison=4000),
+    Scenario("U29-whole", "lines that raise or kill their process, in a function that reads a whole unit at once",
+             units.poison, 3, 40.0, poison=12000, whole=True),
+    Scenario("U31", "the ledger of work units is lost and rebuilt from the table", units.lose_the_ledger, 3, 20.0),
+    Scenario("U35", "a second ledger for the same table", units.another_ledger, 3, 40.0),
     Scenario("U36", "bounded runs of work units while logs grow", units.bounded_runs, 3, 40.0, until="now"),
     Scenario("F01-worker", "kill -9 a worker of work units", acts.kill_task(units.WORKER), 50, 2.0),
     Scenario("F01-keeper", "kill -9 a keeper of work units", acts.kill_task(units.KEEPER), 50, 2.0),
-    Scenario("F04-units", "kill -9 an executor of work units: no orphans", acts.kill_executor, 10, 6.0),
-    Scenario("F08-units", "monkey on work units", acts.monkey, 1, 1800.0),
-    Scenario("F10-worker", "SIGSTOP a worker of work units, SIGCONT", acts.stop(units.WORKER), 3, 60.0),
-    Scenario("F10-keeper", "SIGSTOP a keeper of work units, SIGCONT", acts.stop(units.KEEPER), 3, 60.0),
+    Scenario("F04-units", "kill -9 an executor of work units; its processes must end too", acts.kill_executor, 10, 6.0),
+    Scenario("F08-units", "chaos monkey on work units", acts.monkey, 1, 1800.0),
+    Scenario("F10-worker", "SIGSTOP a worker of work units, then SIGCONT", acts.stop(units.WORKER), 3, 60.0),
+    Scenario("F10-keeper", "SIGSTOP a keeper of work units, then SIGCONT", acts.stop(units.KEEPER), 3, 60.0),
     Scenario("F21-table", "no space for the table of work units", units.no_space, 3, 10.0, small_disk="tables"),
     Scenario("F21-ledger", "no space for the ledger of work units", units.no_space, 3, 10.0, small_disk="ledger"),
-    Scenario("F27-units", "wall clocks that jump and differ, work units", units.wrong_clocks, 3, 10.0),
+    Scenario("F27-units", "work units with wall clocks that jump and differ", units.wrong_clocks, 3, 10.0),
     Scenario("F28-units", "the ledger of work units is unavailable for 60 s", units.ledger_away, 3, 70.0),
-    Scenario("F28-postgres", "the ledger of work units in PostgreSQL is unavailable for 60 s", units.server_away, 3,
+    Scenario("F28-postgres", "the PostgreSQL ledger of work units is unavailable for 60 s", units.server_away, 3,
              70.0, server=True),
 )  # fmt: skip
 
 _BATCH = (
     Scenario("batch-worker", "kill -9 a worker of a batch run", batch.kill_worker, 20, 4.0),
-    Scenario("batch-worker-stops", "SIGSTOP a worker of a batch run, SIGCONT", batch.stop_worker, 3, 120.0),
+    Scenario("batch-worker-stops", "SIGSTOP a worker of a batch run, then SIGCONT", batch.stop_worker, 3, 120.0),
     Scenario("batch-keeper", "kill -9 a keeper of a batch run", batch.kill_keeper, 20, 4.0),
-    Scenario("batch-keeper-stops", "SIGSTOP a keeper of a batch run, SIGCONT", batch.stop_keeper, 3, 120.0),
+    Scenario("batch-keeper-stops", "SIGSTOP a keeper of a batch run, then SIGCONT", batch.stop_keeper, 3, 120.0),
     Scenario("batch-kills", "kill -9 a worker of a batch run every 2 s", batch.kills, 1, 240.0),
-    Scenario("batch-monkey", "monkey on a batch run", batch.monkey, 1, 1800.0),
-    Scenario("batch-executor", "kill -9 an executor of a batch run: no orphans", batch.kill_executor, 10, 12.0),
+    Scenario("batch-monkey", "chaos monkey on a batch run", batch.monkey, 1, 1800.0),
+    Scenario("batch-executor", "kill -9 an executor of a batch run; its processes must end too", batch.kill_executor,
+             10, 12.0),
     Scenario("batch-tmaster", "kill -9 the topology master of a batch run", batch.kill_tmaster, 10, 6.0),
     Scenario("batch-scheduler", "kill -9 the scheduler of a batch run", batch.kill_scheduler, 10, 12.0),
     Scenario("batch-preempted", "SIGTERM to a worker of a batch run", batch.preempt, 20, 4.0),
     Scenario("batch-disk", "no space for the files of a batch run", batch.no_space, 3, 20.0, small_disk="batch"),
     Scenario("batch-state", "the state manager of a batch run is unavailable", batch.state_away, 3, 70.0),
-    Scenario("batch-poison", "lines of a batch run that raise, or kill their process", batch.poison, 1, 60.0, poison=1),
+    Scenario("batch-poison", "lines of a batch run that raise or kill their process", batch.poison, 1, 60.0, poison=1),
 )  # fmt: skip
 
 _ALL = (
@@ -267,7 +268,7 @@ def scenarios() -> dict[str, Scenario]:
 
 
 def find(words: tuple[str, ...]) -> list[Scenario]:
-    """The scenarios that these words name; F01 means F01 and every F01-..., `all` means all."""
+    """Return the named scenarios; F01 means F01 and every F01-..., `all` means all scenarios."""
     known = scenarios()
     if "all" in words:
         return list(known.values())
@@ -281,7 +282,7 @@ def find(words: tuple[str, ...]) -> list[Scenario]:
 
 
 def together(chosen: list[Scenario]) -> list[Scenario]:
-    """As few runs as possible for these faults, each run with its faults one after the other.
+    """Combine the faults into as few runs as possible; a run injects its faults one after the other.
 
     Faults that need another topology, input, disk, or value of a setting have separate runs.
     """

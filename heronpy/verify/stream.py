@@ -42,7 +42,7 @@ _LEAST = {
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """The tuples of the source; a verifier needs nothing else."""
+    """The specification of the source's tuples, from which a verifier recomputes them."""
 
     seed: int = 1
     partitions: int = 2
@@ -51,7 +51,7 @@ class InputSpec:
     keys: int = 100
     payload_bytes: int = 100
     hot_share: float = 0.0
-    """Share of all tuples with key 0; the other keys share the rest."""
+    """Share of all tuples with key 0; all other tuples are divided among the other keys."""
     zipf: float = 0.0
     """Exponent of the frequency of keys; 0 is uniform."""
     rate: float = 0.0
@@ -73,7 +73,7 @@ class InputSpec:
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} of a verification must be at least {low}, not {getattr(self, name)}")
         if not self.count and not self.rate:
-            raise ConfigError("a verification without a count needs a rate, or its input could not be ended")
+            raise ConfigError("a verification without a count needs a rate, so that its input can be ended")
         if not 0 <= self.hot_share <= 1:
             raise ConfigError(f"hot_share of a verification must be from 0 to 1, not {self.hot_share}")
         if (self.poison > 0) + (self.undecodable > 0) + (self.distinct > 0) > 1:
@@ -99,18 +99,17 @@ class InputSpec:
 
     @property
     def in_order(self) -> bool:
-        """Whether the order can be checked. Among equal tuples it is unknown which came first."""
+        """Whether the order can be checked; equal tuples have no known order."""
         return self.ordered and not self.distinct
 
 
 def spec_of(values: dict[str, Any]) -> InputSpec:
-    """The specification in a larger dictionary, such as the configuration of a task."""
+    """Return the specification in a larger dictionary, such as the configuration of a task."""
     names = {field.name for field in fields(InputSpec)}
     return InputSpec(**{name: value for name, value in values.items() if name in names}).check()
 
 
 def key_text(number: int) -> str:
-    """The key as text in tuples."""
     return f"k{number:06d}"
 
 
@@ -165,7 +164,7 @@ class Partition:
         return self.whole(seq)
 
     def whole(self, seq: int) -> Values:
-        """The values that follow from the sequence number itself."""
+        """Return the values of a tuple in an input whose tuples all differ."""
         hashed = self.hash(seq)
         payload = self.payload(hashed)
         return self.number, seq, key_text(self.key(hashed)), payload, zlib.crc32(payload)
@@ -206,7 +205,6 @@ class Totals:
 
 
 def totals_of(spec: InputSpec, keys: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32]) -> Totals:
-    """Aggregates of these tuples."""
     counts = np.bincount(keys, minlength=spec.keys).astype(np.int64)
     sums = np.zeros(spec.keys, dtype=np.int64)
     np.add.at(sums, keys, crcs.astype(np.int64))
@@ -214,7 +212,7 @@ def totals_of(spec: InputSpec, keys: npt.NDArray[np.int64], crcs: npt.NDArray[np
 
 
 def expected_contents(spec: InputSpec) -> npt.NDArray[np.int64]:
-    """Number of tuples of each content, in an input of equal tuples."""
+    """Return the number of tuples of each content, in an input of equal tuples."""
     counts = np.zeros(spec.distinct, dtype=np.int64)
     for number in range(spec.partitions):
         partition = Partition(spec, number)
@@ -225,7 +223,7 @@ def expected_contents(spec: InputSpec) -> npt.NDArray[np.int64]:
 
 
 def contents_totals(spec: InputSpec, counts: npt.NDArray[np.int64]) -> Totals:
-    """Aggregates, given the number of tuples of each content."""
+    """Return the aggregates of an input with these numbers of tuples of each content."""
     partition = Partition(spec, 0)
     hashed = partition.hashes(np.arange(spec.distinct, dtype=np.uint64))
     keys, crcs = partition.keys(hashed), partition.crcs(hashed)
@@ -233,7 +231,7 @@ def contents_totals(spec: InputSpec, counts: npt.NDArray[np.int64]) -> Totals:
 
 
 def expected_totals(spec: InputSpec) -> Totals:
-    """Aggregates of the whole input."""
+    """Return the aggregates of the whole input."""
     if spec.distinct:
         return contents_totals(spec, expected_contents(spec))
     counts, sums = np.zeros(spec.keys, dtype=np.int64), np.zeros(spec.keys, dtype=np.int64)

@@ -9,7 +9,7 @@ from heronpy.loadtest.histogram import quantile
 
 Document = dict[str, Any]
 
-COLUMNS = ("fault", "mode", "loss", "duplicates", "keys wrong", "order", "stall", "max memory", "recovery", "ok")
+COLUMNS = ("fault", "mode", "loss", "duplicates", "wrong keys", "reordered", "stall", "max memory", "recovery", "ok")
 
 
 def seconds(value: float | None) -> str:
@@ -28,8 +28,8 @@ def row(document: Document) -> tuple[object, ...]:
         verdict["mode"],
         f"{verdict['loss']:,} of {verdict['expected']:,}" + ("" if verdict["complete"] else " missing"),
         duplicates(verdict),
-        f"{verdict['wrong_keys']:,} of {verdict['keys']:,}" if verdict["complete"] else "not known",
-        "not promised" if order is None else f"{order:,} back",
+        f"{verdict['wrong_keys']:,} of {verdict['keys']:,}" if verdict["complete"] else "unknown",
+        "not promised" if order is None else f"{order:,}",
         seconds(verdict["stall_s"]),
         megabytes(verdict["memory_max_bytes"]),
         seconds(document.get("recovery_p50_s")),
@@ -38,31 +38,31 @@ def row(document: Document) -> tuple[object, ...]:
 
 
 def duplicates(verdict: Document) -> str:
-    """Duplicates, and how many of them the product caused."""
+    """Return the number of duplicates, and how many of them are not replays."""
     text = f"{verdict['duplicates']:,}"
-    return f"{text} ({verdict['unexplained']:,} not replays)" if verdict["unexplained"] else text
+    return f"{text} ({verdict['unexplained']:,} not replayed)" if verdict["unexplained"] else text
 
 
 def failures(document: Document) -> list[str]:
-    """The failures of a run, one line each."""
+    """Return the failures of a run, one line each."""
     found = [f"{check['name']}: {check['text']}" for check in document["verdict"]["checks"] if not check["ok"]]
     return [*([document["error"]] if document.get("error") else []), *found]
 
 
-_REPORT = ("fault", "what", "mode", "runs", "faults", "right", "tuples", "loss", "duplicates", "keys wrong", "order",
-           "recovery p50", "recovery p99", "restart p99", "max memory")  # fmt: skip
+_REPORT = ("fault", "description", "mode", "runs", "faults", "passed", "tuples", "loss", "duplicates", "wrong keys",
+           "reordered", "recovery p50", "recovery p99", "restart p99", "max memory")  # fmt: skip
 
-_INTRODUCTION = """# What faults do
+_INTRODUCTION = """# Effects of faults
 
 Written by `heron verify report`. A seeded source emits tuples on a schedule, faults are injected into real processes,
-and a separate process recomputes everything from the seed. [Guarantees](guarantees.md) has the promises of each mode.
+and a separate process recomputes everything from the seed. [Guarantees](guarantees.md) lists the promises of each mode.
 
-- **Loss**: tuples that never arrived, without poison. Loss and wrong keys are of runs whose input has ended.
-- **Duplicates**: tuples that arrived more than once (effectively once: rows of committed transactions).
-- **Keys wrong**: keys with a count or sum that differs from the recomputation.
-- **Order**: tuples that came after a later one of their key.
-- **Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first fault.
-- **Restart**: from a fault until the victim's successor runs.
+- **Loss**: tuples that never arrived, except poison. Loss and wrong keys include only runs whose input has ended.
+- **Duplicates**: tuples that arrived more than once; in effectively-once mode, duplicate committed rows.
+- **Wrong keys**: keys with a count or sum that differs from the recomputation.
+- **Reordered**: tuples that arrived after a later tuple of their key.
+- **Recovery**: time from a fault until new tuples arrive at 90 % of the rate before the first fault.
+- **Restart**: time from a fault until the victim's successor runs.
 - **Max memory**: memory of the largest process.
 
 For [work units](howto/verify.md#work-units) and [batch runs](howto/verify.md#batch-runs) a tuple is a line. A key of
@@ -71,7 +71,7 @@ work units is a unit, and a wrong key is a unit with rows that differ from its l
 
 
 def markdown(documents: Sequence[Document]) -> str:
-    """The report of many runs: one line per fault and mode, and the failures."""
+    """Return a report about many runs as Markdown: one line per fault and mode, and the failures."""
     first = documents[0]
     options = first["options"]
     rate = options["input"]["rate"] * options["input"]["partitions"]
@@ -80,7 +80,7 @@ def markdown(documents: Sequence[Document]) -> str:
         f"heronpy {first['heronpy']}, Python {first['python']}, {first['host']['cores']} cores"
         f" ({first['host']['cpu'].strip()}), {documents[-1]['date']}. {options['tasks']} tasks of each component in"
         f" {options['containers']} containers, {rate:,.0f} tuples a second,"
-        f" {'faults of full length and number' if not options['short'] else 'faults of seconds'}.",
+        f" {'faults at full length and number' if not options['short'] else 'short faults'}.",
         "",
         _line(_REPORT),
         _line("---" for _ in _REPORT),
@@ -119,10 +119,10 @@ def _summary(group: Sequence[Document]) -> list[object]:
         return f"{sum(v[name] for v in verdicts):,}"
 
     def judged(name: str) -> str:
-        """Only for runs that were completed, because the losses of other runs are unknown."""
+        """Sum over completed runs only, because the losses of other runs are unknown."""
         return f"{sum(v[name] for v in verdicts if v['complete']):,}"
 
-    order = "not promised" if verdicts[0]["inversions"] is None else f"{sum(v['inversions'] for v in verdicts):,} back"
+    order = "not promised" if verdicts[0]["inversions"] is None else f"{sum(v['inversions'] for v in verdicts):,}"
     return [
         group[0]["fault"], group[0]["about"], verdicts[0]["mode"], len(group), sum(len(one["faults"]) for one in group),
         sum(one["ok"] for one in group), total("expected"), judged("loss"), total("duplicates"), judged("wrong_keys"),
@@ -131,11 +131,11 @@ def _summary(group: Sequence[Document]) -> list[object]:
     ]  # fmt: skip
 
 
-#: Promised times: name, faults, the bound in words, the bound.
+#: Promised times: name, faults, the bound as text, the bound in seconds.
 _TARGETS = (
-    ("kill -9 of a task, 90 % of the rate again", ("F01-spout", "F01-bolt", "F01-sink"), "p99 below 2 s", 2.0),
-    ("kill -9 of a stream manager, 90 % of the rate again", ("F02",), "p99 below 5 s", 5.0),
-    ("kill -9 of all containers, 90 % of the rate again", ("F05-all",), "p99 below 60 s", 60.0),
+    ("kill -9 of a task: time until 90 % of the rate", ("F01-spout", "F01-bolt", "F01-sink"), "p99 below 2 s", 2.0),
+    ("kill -9 of a stream manager: time until 90 % of the rate", ("F02",), "p99 below 5 s", 5.0),
+    ("kill -9 of all containers: time until 90 % of the rate", ("F05-all",), "p99 below 60 s", 60.0),
 )
 _FALL_MAX = 0.05
 
@@ -157,7 +157,7 @@ def _figures(documents: Sequence[Document]) -> list[str]:
             # Only a drop counts: a source that was behind its schedule on a busy machine catches up later.
             fall = quantile([max(0.0, -one) for one in changes], 0.5) or 0.0
             kept = "yes" if fall < _FALL_MAX else "**no**"
-            rows.append(["kill -9 of the topology master, fall of the rate within 3 s", group[0]["verdict"]["mode"],
+            rows.append(["kill -9 of the topology master: drop of the rate within 3 s", group[0]["verdict"]["mode"],
                          "p50 below 5 %", f"{fall:.1%}", kept])  # fmt: skip
     if not rows:
         return []

@@ -38,7 +38,7 @@ class VerifiedRelay(Bolt):
         self.first = context.get_task_id() == tasks[0]
         self.source = spec_of(config[KEY])
         if self.first and (Path(config[KEY]["out"]) / CRASH_FILE).exists():
-            self.logger.error("this task dies at start, as the verification demands")
+            self.logger.error("the verification makes this task die at its start")
             os._exit(13)
         self.work_s = self.source.work_ms / 1000
         self.pause_s = self.leak_bytes_s = self.leaked_at = 0.0

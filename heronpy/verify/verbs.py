@@ -29,7 +29,7 @@ _LOOKING = (("status",), ("metrics",), ("exceptions",), ("plan",), ("logs", "--f
 
 
 def beside(world: World, runs: int) -> None:
-    """Repeatedly kill commands that watch the topology, and leave pages of metrics unread."""
+    """Repeatedly kill commands that watch the topology, and request pages of metrics without reading them."""
     end = time.monotonic() + runs * (4.0 if world.short else 300.0)
     world.note("commands that watch the topology are killed in a loop", disruptive=False)
     killed = 0
@@ -85,7 +85,7 @@ def poison(world: World, runs: int) -> None:
     letters = world.letters()
     found = {(letter["payload"][0], letter["payload"][1]) for letter in letters}
     if any(not world.input.poisoned(seq) for _, seq in found) or len(found) != wanted:
-        raise LabError(f"the dead letters are not the {wanted} tuples of poison: {sorted(found)}")
+        raise LabError(f"the dead letters are not the {wanted} poison tuples: {sorted(found)}")
     silent = [letter for letter in letters if not letter["traceback"] or not letter["tries"]]
     if silent:
         raise LabError(f"{len(silent)} dead letters name no cause")
@@ -100,18 +100,18 @@ def few_files(world: World, number: int) -> None:
     def narrow() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
-    world.note("submitted with 64 files", disruptive=False)
+    world.note("submit with a limit of 64 open files", disruptive=False)
     with world.topology.cluster.start(*world.submission(other_spec(world)), preexec_fn=narrow) as command:
         _, errors = command.communicate(timeout=120)
     if command.returncode == 0 or "ulimit -n" not in errors:
-        raise LabError(f"a topology that may open 64 files was not refused for that reason: {errors.strip()}")
+        raise LabError(f"a submit with a limit of 64 open files was not refused for its limit: {errors.strip()}")
     check_gone(world, other_name(world))
 
 
 @repeated
 def duplicate_verbs(world: World, number: int) -> None:
     """Run commands twice, concurrently, and kill them in the middle: each takes effect once or not at all."""
-    world.note("submitted twice", disruptive=False)
+    world.note("a second submit", disruptive=False)
     refusal = world.refused(*world.submission(world.out))
     if "already" not in refusal:
         raise LabError(f"a second topology of the same name was refused for another reason: {refusal}")
@@ -138,7 +138,7 @@ def grow_neighbours(world: World, number: int) -> None:
 
 def _update_twice(world: World, parallelism: int) -> None:
     """Run two updates concurrently: at least one succeeds, and the topology is as requested."""
-    world.note("sent two updates at the same time")
+    world.note("two concurrent updates")
     words = ("update", *world.address, "--component-parallelism", f"work:{parallelism}")
     both = [world.topology.cluster.start(*words) for _ in range(2)]
     errors = [command.communicate(timeout=300)[1].strip() for command in both]
@@ -149,8 +149,8 @@ def _update_twice(world: World, parallelism: int) -> None:
 
 def _submit_and_kill(world: World) -> None:
     """Kill `heron submit`; check that `heron kill` removes everything that it has left."""
-    world.note("submit killed", disruptive=False)
-    # The temporary files of the submit stay, as after every kill -9; they are removed with those of the run.
+    world.note("kill of a submit", disruptive=False)
+    # The temporary files of the killed submit are removed with the files of the run.
     words, environment = world.submission(other_spec(world)), {"TMPDIR": str(world.out)}
     with world.topology.cluster.start(*words, env=environment) as command:
         world.wait(world.random.uniform(0.2, 2.0))

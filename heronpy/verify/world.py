@@ -52,13 +52,13 @@ class Target:
 
 @dataclass(slots=True)
 class Fault:
-    """A fault, its time, and the time until its victim was back."""
+    """A fault, its time, and the seconds until its victim's successor ran."""
 
     what: str
     at: float
     back_s: float | None = None
     disruptive: bool = True
-    """Whether tuples in memory may have died."""
+    """Whether the fault may have destroyed tuples in memory."""
     arrived: int = 0
     """Number of records that had arrived at the time of the fault."""
 
@@ -77,9 +77,9 @@ class World:
     memory: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     ended: float | None = None
-    """Time at which the input was ended; the rest of the input does not follow the schedule."""
+    """Time of the request to end the input; after it the input does not follow the schedule."""
     may_fail: bool = False
-    """Whether a fault currently expects FAILED."""
+    """Whether the topology may be FAILED because of the current fault."""
     complete: bool = False
     """Whether the whole input was processed, so that missing tuples are lost."""
     _tree: Tree | None = None
@@ -138,7 +138,7 @@ class World:
         return self.until(active, BACK_S, "an active topology master")
 
     def processes(self, *begins: str) -> Iterator[tuple[str, psutil.Process]]:
-        """The processes of this run whose names have this prefix, without asking the topology master."""
+        """The processes of this run whose names have this prefix, without a request to the topology master."""
         home, titles = str(self.topology.cluster.home), tuple(f"heron: {begin}" for begin in begins)
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
@@ -152,9 +152,9 @@ class World:
             process = psutil.Process(target.pid)
             title, home = " ".join(process.cmdline()), process.environ().get("HERON_HOME", "")
         except psutil.Error:
-            raise LabError(f"process {target.pid} ({target.name}) is gone") from None
+            raise LabError(f"process {target.pid} ({target.name}) has ended") from None
         if name_of(title, role_of(title)) != target.name or Path(home) != self.topology.cluster.home:
-            raise LabError(f"process {target.pid} is not {target.name} of this run; it was left alone")
+            raise LabError(f"process {target.pid} is not {target.name} of this run; it got no signal")
         return process
 
     def arrived(self) -> int:
@@ -265,12 +265,12 @@ class World:
         return found
 
     def refused(self, *words: object) -> str:
-        """The output of a `heron` command that must fail."""
+        """Run a `heron` command that must fail; return its output."""
         try:
             self.heron(*words)
         except LabError as error:
             return str(error)
-        raise LabError(f"'heron {' '.join(map(str, words))}' was accepted")
+        raise LabError(f"'heron {' '.join(map(str, words))}' succeeded, but should be refused")
 
     def end_input(self) -> None:
         """End the input a moment from now, so that its number of tuples is known."""
@@ -327,7 +327,7 @@ class World:
             yield
         finally:
             for process in reversed(processes):
-                # The process may be gone, because its successor may have killed it.
+                # The successor may have killed the process.
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
 
@@ -347,7 +347,7 @@ class World:
 
     def containers(self) -> list[int]:
         def planned() -> list[int]:
-            # A topology master that has just started may not know the executors yet.
+            # The executors may not have registered with a newly started topology master yet.
             return sorted({record.container for record in self.status().plan.instances})
 
         return self.until(planned, BACK_S, "a plan with containers")
@@ -357,7 +357,7 @@ class World:
         return self._owner(local_port, listening=False), self._owner(wanted_port, listening=True)
 
     def _owner(self, port: int, listening: bool) -> str:
-        # Do not use the status, because this runs in a thread of the proxy, even without a topology master.
+        # Do not use the status: this runs in a thread of the proxy, even without a topology master.
         for name, process in self.processes("stmgr-", "tmaster"):
             with suppress(psutil.Error):
                 for connection in process.net_connections(kind="tcp"):

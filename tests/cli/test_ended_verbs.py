@@ -35,7 +35,7 @@ def test_the_doctor_of_what_has_ended(heron: Heron, wordy: FakeTopology) -> None
     shown = json.loads(heron("doctor", "local", "wordy", "--json").out)
     assert shown["findings"][1]["verdict"] == "memory" and shown["ended_at"] == 1e9 + 3600
     assert heron("doctor", "local/other", "wordy").code == 3
-    assert "are for topologies that run" in heron("doctor", "local", "wordy", "--watch").err
+    assert "need a running topology" in heron("doctor", "local", "wordy", "--watch").err
 
 
 @pytest.mark.parametrize("told_by_master", [False, True])

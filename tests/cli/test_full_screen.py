@@ -203,7 +203,7 @@ def test_what_is_dropped_upon_backpressure_is_shown() -> None:
     full = Culprit(name="container_1_join_6", component="join", task_id=6, queued_bytes=9, since_s=4.0, stmgr="s")
     data = replace(data, load=structs.replace(data.load, dropping=[full], dropped={"join": 1200}))
     shown = [line.rstrip() for line in texts(View(), data)]
-    assert "full: container_1_join_6; what does not fit is discarded" in shown
+    assert "full: container_1_join_6; tuples that do not fit are discarded" in shown
     assert "tuples dropped upon backpressure: 1,200 for join" in shown
 
 

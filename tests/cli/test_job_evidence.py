@@ -198,7 +198,7 @@ def test_the_history_says_who_changed_what_from_which_value_to_which_and_why_onc
         (2000.0, f"oncall v1, ann: parallelism.work: not set -> 4 until {until}  backfill"),
         (2000.0, "scaler v1, scaler: parallelism.work: not set -> 6  work 1 -> 6 tasks: 9/s arrive"),
         (2030.0, "manager: it failed (3 times)"),
-        (2100.0, "oncall: parallelism.work: 4 -> not set  its time is over"),
+        (2100.0, "oncall: parallelism.work: 4 -> not set  (expired)"),
         (3000.0, "oncall v2, bob: resources.work.ram: not set -> 1GB"),
         (4000.0, "oncall v3, bob: resources.work.ram: 1GB -> not set  enough"),
     ]

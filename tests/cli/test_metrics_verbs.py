@@ -35,7 +35,7 @@ def test_metrics_show_the_links_between_stream_managers(heron: Heron, wordy: Fak
     for task, tuples in ((2, 1000), (3, 200)):
         report.samples.add(name="__tuples_dropped_by_compid", label=f"container_1_count_{task}", value=tuples)
     shown = heron("metrics", "local", "wordy", "--interval", "10s").out
-    assert "1,200 tuples for full tasks discarded on purpose" in shown
+    assert "1,200 tuples discarded on purpose because tasks were full" in shown
     row = next(line for line in shown.splitlines() if "stmgr-1 to stmgr-2" in line)
     assert row.replace("│", " ").split()[-4:] == ["200", "20", "3,100", "15.5"]
     assert "stmgr-3" not in shown, "nothing passes there"

@@ -90,7 +90,7 @@ def test_what_is_dropped_on_purpose_is_shown_by_component_and_policy(heron: Hero
     for verb in (("status", "local", "wordy"), ("top", "local", "wordy", "-n", "1")):
         shown = heron(*verb).out
         assert "1,200 tuples for count, which was full (sample)" in shown and "WITH LOSSES" not in shown, verb
-        assert "full: container_1_count_2; what does not fit is discarded (for 0s, 0B queued)" in shown, verb
+        assert "full: container_1_count_2; tuples that do not fit are discarded (for 0s, 0B queued)" in shown, verb
     assert ", lost 0, discarded 1,200\n" in heron("status", "local", "wordy").out
     assert "discarded 1,200" in summary.totals_text(wordy.status), "a watched submit ends with it"
     told = json.loads(heron("status", "local", "wordy", "--json").out)

@@ -24,13 +24,13 @@ def result(checks: list[tuple[str, bool, str]], runs: int = 1, noisy: bool = Fal
 @pytest.mark.parametrize(
     ("made", "verdict", "said"),
     [
-        (result([("counts", True, "exact: 7 of 7 words")]), "PASSED", "1 of 1 checks hold; exact: 7 of 7 words"),
+        (result([("counts", True, "exact: 7 of 7 words")]), "PASSED", "1 of 1 checks passed; exact: 7 of 7 words"),
         (
             result([("counts", True, "x"), ("culprit", False, "nobody")]),
             "FAILED",
-            "1 of 2 checks hold; not: culprit; x",
+            "1 of 2 checks passed; failed: culprit; x",
         ),
-        (result([("counts", True, "x")], 3, True), "PASSED", "3 of 3 checks hold in 3 runs; on a noisy machine"),
+        (result([("counts", True, "x")], 3, True), "PASSED", "3 of 3 checks passed in 3 runs; on a noisy machine"),
     ],
 )
 def test_the_headline_has_verdict_and_key_figures(made: dict[str, Any], verdict: str, said: str) -> None:
@@ -39,4 +39,4 @@ def test_the_headline_has_verdict_and_key_figures(made: dict[str, Any], verdict:
     assert f">{verdict}</b>{said}" == headline[headline.index(">") :]
     assert html.index("class='headline'") < html.index("<h2>Checks</h2>")
     tiles = re.findall(r"<div><b>(.*?)</b><span>(.*?)</span></div>", html)
-    assert [label for _, label in tiles] == ["rate", "latency, 99 %"]
+    assert [label for _, label in tiles] == ["rate", "latency, p99"]

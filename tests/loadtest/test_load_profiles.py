@@ -121,7 +121,7 @@ def test_document_page_and_comparison(where: Cluster, tmp_path: Path) -> None:
     assert len({tuple(plot["span"]) for plot in plots}) == 1, "every plot covers the same seconds"
     assert all(
         title in html
-        for title in ("Rate at the sinks", "End-to-end latency", "Queues", "CPU", "Memory", "Backpressure")
+        for title in ("Rate at the sinks", "End-to-end latency", "Queued tuples", "CPU", "Memory", "Backpressure")
     )
     assert html.count("http") == 1 and "https://github.com/leeoniya/uPlot" in html and "1.000" in html
 

@@ -257,7 +257,7 @@ def test_a_row_per_step_that_fits_100_columns() -> None:
     ] in lines
     assert "calls/tuple: not measured: perf has no leave" in " ".join(word for line in lines for word in line)
     html = page.render(made, made)
-    assert "Cost by rate" in html and "ATMOST_ONCE 100,000/s: frames of every kind per tuple" in html
+    assert "Cost by rate" in html and "ATMOST_ONCE 100,000/s: frames per tuple, all kinds" in html
 
 
 def test_figures_of_steps_are_compared_by_mode_and_rate() -> None:
@@ -267,7 +267,7 @@ def test_figures_of_steps_are_compared_by_mode_and_rate() -> None:
     assert changes["ATMOST_ONCE 5,000/s: system calls per tuple"].ratio == 2.0
     assert changes["ATMOST_ONCE 5,000/s: system calls per tuple"].verdict == "worse"
     assert len(changes) == len(results.STEP_FIGURES)
-    assert results.figure_of("ATMOST_ONCE/max/rate").label == "ATMOST_ONCE as fast as it can: rate"  # type: ignore[union-attr]
+    assert results.figure_of("ATMOST_ONCE/max/rate").label == "ATMOST_ONCE at full speed: rate"  # type: ignore[union-attr]
     assert results.figure_of("ATMOST_ONCE/max/unknown") is None
 
 

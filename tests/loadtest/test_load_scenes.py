@@ -68,9 +68,9 @@ def test_a_floor_that_is_missed_says_the_figure_and_the_floor() -> None:
     row = {"share": 0.912, "stop_s": 0.25}
     found = {check.name: check for check in scenes.floors(load, row)}
     assert [check.ok for check in found.values()] == [False, True, False]
-    assert found["rate against what the tasks can do"].text == "0.912x; it must be at least 0.950x"
-    assert found["longest stop of the spout"].text == "0.250 s; it must be at most 1.00 s"
-    assert found["until the spout emits fast again"].text == "not reached; it must be at most 1.00 s"
+    assert found["rate relative to the capacity of the tasks"].text == "0.912x; must be at least 0.950x"
+    assert found["longest pause of the spout"].text == "0.250 s; must be at most 1.00 s"
+    assert found["time until the spout emits fast again"].text == "not reached; must be at most 1.00 s"
 
 
 def test_a_spout_that_holds_no_floor_has_no_check() -> None:

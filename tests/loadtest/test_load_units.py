@@ -54,8 +54,8 @@ def test_goals_are_judged_by_the_medians_in_their_direction() -> None:
         "ledger_rate": True,
         "crash_attempts": True,
     }
-    assert "1.30x, aimed at at most 1.25x" in found["units_vs_hand"]["text"]
-    assert "250.0/s, aimed at at least 200.0/s" in found["ledger_rate"]["text"]
+    assert "1.30x, goal: at most 1.25x" in found["units_vs_hand"]["text"]
+    assert "250.0/s, goal: at least 200.0/s" in found["ledger_rate"]["text"]
     assert not plan.judged({"crash_attempts": row(24.0)}, plan.Sizes(lines=1_000_000))[0]["met"]
 
 
@@ -72,9 +72,9 @@ def test_a_result_says_which_goals_were_missed() -> None:
     console = Console(record=True, width=140)
     print_result(console, result)
     text = console.export_text()
-    assert "missed  throughput: work units against the hand-written loop: 2.00x, aimed at" in text
+    assert "missed  throughput: CPU ratio, work units vs. hand-written loop: 2.00x, goal:" in text
     assert "met     rebuild" in text and result["ok"]
-    assert "missed</b> throughput: work units against the hand-written loop" in page.render(result)
+    assert "missed</b> throughput: CPU ratio, work units vs. hand-written loop" in page.render(result)
 
 
 # ---- rows -------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ def test_rows_in_any_order_are_right(lines: int, chance: random.Random) -> None:
     ("numbers", "left_out", "sentence"),
     [
         ([0, 1, 3], [], "3 rows of 4: 1 missing"),
-        ([0, 1, 2, 3, 3, 3], [], "6 rows of 4: 2 twice or more"),
-        ([0, 1, 2, 3, 4, -1], [], "6 rows of 4: 2 of no line"),
+        ([0, 1, 2, 3, 3, 3], [], "6 rows of 4: 2 duplicates"),
+        ([0, 1, 2, 3, 4, -1], [], "6 rows of 4: 2 without a line"),
         ([0, 1, 2, 3], [2], "4 rows of 3: 1 unexpected"),
         ([], [], "0 rows of 4: 4 missing"),
     ],
@@ -165,7 +165,7 @@ def _rows(done_units: int, live: int = 0) -> tuple[File | Span | Unit, ...]:
 
 def test_a_ledger_in_which_each_commit_counts_once_is_right() -> None:
     reports = [{"committed": [1, 2], "published": 0}, {"committed": [3], "published": 3}]
-    assert judged(_rows(3, live=2), reports) == (True, "3 units published once, every byte in one place")
+    assert judged(_rows(3, live=2), reports) == (True, "3 units published once, every byte counted once")
 
 
 def test_a_ledger_that_counts_twice_or_loses_is_found() -> None:

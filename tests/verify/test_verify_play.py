@@ -31,7 +31,7 @@ class Looks(World):
 
     def until(self, condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
         if not any(condition() for _ in range(10)):
-            raise LabError(f"{what} did not come within {timeout_s:g} s")
+            raise LabError(f"timed out after {timeout_s:g} s waiting for {what}")
         self.did.append(what)
 
     def arrived(self) -> int:
@@ -66,7 +66,7 @@ def test_backpressure_may_pause_while_tuples_under_way_are_saved() -> None:
     """Whoever saves them takes them from their link, which is below its mark until others have come."""
     checkpoint_under_backpressure(unaligned=True)(Looks(pressure(False, True, False, False, True)), 1)
     world = Looks(pressure(True, False))
-    with pytest.raises(LabError, match="outlasts the checkpoint"):
+    with pytest.raises(LabError, match="backpressure after the checkpoint"):
         checkpoint_under_backpressure(unaligned=True)(world, 1)
 
 

@@ -4,7 +4,7 @@ Reading verbs work on folders and need no running topology. Changes to the check
 through its topology master, because only the topology master knows what is in progress.
 
 A file that another checkpoint needs is never deleted. The topology master deletes checkpoints of the current run; this
-module deletes all others. Shared files are deleted when no checkpoint of their folder names them any more. No shared
+module deletes all others. Shared files are deleted when no checkpoint of their folder refers to them. No shared
 file is deleted while the metadata of a remaining checkpoint cannot be read.
 """
 
@@ -55,13 +55,13 @@ class View:
     """The checkpoints of one topology: read from disk and, when the topology runs, from its topology master.
 
     The topology master knows which checkpoints are in progress, in use or damaged. The folders hold everything else,
-    including earlier runs of the topology. Both name a checkpoint by its location.
+    including earlier runs of the topology. Both sources identify a checkpoint by its location.
     """
 
     def __init__(self, session: Session, topology: str, store: Place | None = None) -> None:
         self.session = session
         self.topology = topology
-        #: A store or replica to read instead of those of the topology.
+        #: A store or replica to read instead of the topology's own stores.
         self.store = store
         self.record: plan_pb2.ExecutionState | None = session.record(topology)
         if self.record is not None:
@@ -140,7 +140,7 @@ class View:
         return list(self.reply.complete if self.reply is not None else self.log.complete)
 
     def require(self) -> None:
-        """Raise a Failure when neither the topology nor a checkpoint of it exists."""
+        """Raise a Failure if neither the topology nor any checkpoint of the topology exists."""
         if self.record is None and not self.found:
             cluster = self.session.target.cluster
             hint = suggestion(self.topology, self.session.names())
@@ -184,7 +184,7 @@ def older(view: View, age_s: float) -> list[Found]:
 
 
 def remove(view: View, chosen: Iterable[Found], refuse: bool) -> tuple[list[Found], list[tuple[Found, str]]]:
-    """Delete these checkpoints; returns those deleted, and those kept with the reason.
+    """Delete checkpoints; return the deleted checkpoints, and the kept checkpoints with the reason.
 
     A checkpoint in use is a Failure if `refuse` is true; otherwise it is kept.
     """
@@ -244,7 +244,7 @@ def take(
     """Take a checkpoint or savepoint and wait until it is complete."""
     session = Session(target, common)
     settings = settings_for(_stateful(session, topology), CheckpointSettings)
-    # The new checkpoint may have to wait for the one in progress.
+    # The new checkpoint may have to wait for the checkpoint in progress.
     limit_s = settings.timeout_s + (settings.savepoint_timeout_s if savepoint else settings.timeout_s)
     request = control_pb2.TakeCheckpoint(savepoint=savepoint)
     record = session.ask(topology, request, timeout_s or limit_s + ANSWER_S).record
@@ -279,7 +279,7 @@ def restore(target: Target, topology: str, checkpoint: int | None, timeout_s: fl
 def delete(
     target: Target, topology: str, checkpoint: str | None, older_than: float | None, as_json: bool, common: Common
 ) -> None:
-    """Delete one checkpoint, all older than a time, or all; checkpoints in use stay."""
+    """Delete one checkpoint, all checkpoints older than a time, or all checkpoints; checkpoints in use are kept."""
     session = Session(target, common)
     # A concurrent submit --restore of the same name must not choose a checkpoint that is being deleted.
     with session.operation(topology):

@@ -20,7 +20,7 @@ def clean(
     if not dry_run:
         skipped = [one for one in found if not cleaning.remove(session, one)]
         for one in skipped:
-            warning(f"{one.folder} is kept: topology '{one.topology}' runs again, or another command works on it")
+            warning(f"{one.folder} is kept: topology '{one.topology}' runs again, or another command is using it")
         found = [one for one in found if one not in skipped]
     if as_json:
         rows = [

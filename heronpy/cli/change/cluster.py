@@ -74,7 +74,7 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
         engine = f"is on engine {kind}" if kind else "has no engine"
         what = f"cluster '{target.cluster}' {engine}, and only clusters on Kubernetes have a manifest"
         raise exits.Failure(f"{what}; create such a cluster: heron cluster init NAME --engine kubernetes", exits.USAGE)
-    # Refuse here what a submit would refuse.
+    # Refuse settings that a submit would refuse.
     open_engine(kind, resolved, "manifest", [python_of(resolved)])
     room = settings_for(resolved, KubernetesSettings)
     namespace = room.namespace or "default"
@@ -95,7 +95,7 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
 
 
 def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> None:
-    """Ask all schedulers; raises a Failure if one does not answer, or if none avoids the host to lift."""
+    """Print the avoided hosts, or lift one. Raises a Failure if a scheduler does not answer or none avoids `lift`."""
     session = Session(target, common, warn=warning)
     names = [one.topology for one in session.topologies() if session.engine_of(one.topology)]
     failed, avoided, lifted = False, list[dict[str, Any]](), list[str]()

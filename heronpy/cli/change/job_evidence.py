@@ -1,4 +1,4 @@
-"""`heron job explain`, `slo` and `replay`: the scaler's reasons, and how a job kept its promise."""
+"""`heron job explain`, `slo` and `replay`: the scaler's decisions with reasons, and the record of a job's promise."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
 
 
 def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
-    """Print how a job kept its promise, and when it did not."""
+    """Print the share of the time in which a job kept its promise, and when it broke the promise."""
     session, store = opened(target, common)
     found = report.promise(store, target.cluster, job, time.time())
     if as_json:
@@ -115,7 +115,7 @@ def _write(path: Path, minutes: Iterator[bytes]) -> int:
             count = 0
             for count, line in enumerate(minutes, 1):
                 minute = msgspec.json.decode(line, type=Minute)
-                # The state of the first minute determines all later ones.
+                # The state of the first minute determines all later minutes.
                 file.write(msgspec.json.encode(minute if count == 1 else msgspec.structs.replace(minute, state=None)))
                 file.write(b"\n")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`heron job apply` and `heron job schema`: files with a layer of jobs, and the keys that they may have."""
+"""`heron job apply` and `heron job schema`: files with a layer of jobs, and the keys that a layer may have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from heronpy.jobs.documents import check_by_hand, keys, name_of
 from heronpy.jobs.merge import Change, Entry
 
 FILE_BYTES_MAX: Final = 1 << 20
-#: What `heron job schema` shows as the default of keys that have no default value and do not concern the program.
+#: Defaults that `heron job schema` shows for keys without a default value that do not concern the program.
 _DEFAULTS: Final = {
     "scale.max.COMPONENT": "none, so the component is not scaled",
     "scale.min.COMPONENT": "1",
@@ -79,7 +79,7 @@ def schema(as_json: bool) -> None:
         print_json(found)
         return
     for one in found:
-        usual = _DEFAULTS.get(one["key"], "as the program says")
+        usual = _DEFAULTS.get(one["key"], "as in the program")
         default = usual if one["default"] is None else _text(one["default"], one["unit"])
         say(f"{one['key']}  {one['meaning'].removesuffix('.')}")
         say(f"  {one['range']}; default: {default}; layers: {', '.join(one['layers'])}")

@@ -55,7 +55,7 @@ START_S: Final = 20.0
 LOOK_S: Final = 0.2
 WATCH_S: Final = 2.0
 CHANGES_SHOWN: Final = 5
-#: More keys are not named in the command that undoes them.
+#: Maximum number of keys in a suggested command that undoes a change.
 UNSET_MAX: Final = 3
 DEAD: Final = "its topology is not running; the manager starts it again"
 KEYS_SHOWN: Final = 4
@@ -91,7 +91,7 @@ def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, 
 
 
 def unset_keys(keys: tuple[str, ...], layer: str, why: str, **flags: Any) -> None:
-    """Take keys out of a layer."""
+    """Remove keys from a layer."""
     _change(lambda store, job, seen: store.unset(job, layer, keys, seen, writer(), why), layer, **flags)
 
 
@@ -110,7 +110,7 @@ def revert(layer: str, to: int | None, why: str, **flags: Any) -> None:
 
 
 def set_run(stop: bool, why: str, **flags: Any) -> None:
-    """Stop the topology of a job with its state kept, or start it again."""
+    """Stop a job's topology and keep its state, or start the topology again."""
 
     def run(store: Store, job: str, seen: int) -> View:
         view = store.get(job)
@@ -185,7 +185,7 @@ def _parsed(word: str) -> tuple[Path, Any]:
 
 
 def say_outcome(session: Session, store: Store, job: str, timeout_s: float, proved: bool = True) -> None:
-    """Wait until the topology matches its job, and say so; ClusterError when the change was given up or undone.
+    """Wait until the topology matches its job, and report it. Raises ClusterError if the change is given up or undone.
 
     With `proved`, the wait ends when the job is IN_SYNC; without it, when the topology has started.
     """
@@ -198,7 +198,7 @@ def say_outcome(session: Session, store: Store, job: str, timeout_s: float, prov
             say(f"job {job}: {said}")
         if done:
             proof = running is not None and running.plan is not None and isinstance(running.plan.step, Prove)
-            then = f"; the job is IN_SYNC after it has run for {PROVED_S:g} s without trouble" if proof else ""
+            then = f"; the job is IN_SYNC after it has run for {PROVED_S:g} s without problems" if proof else ""
             say(f"job {job}: {text} after {format_duration(time.monotonic() - begun)}{then}")
             return
         if time.monotonic() - begun > timeout_s:
@@ -215,7 +215,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool, targ
     mine = running.tried == pairs_of(desired_of(store, job, running)[0])
     if not mine or running.state == "UNDOING":
         return False, plan_text(running.plan) if running.plan else "the manager has not seen the change yet"
-    # A WAITING job that a user has released is retried at once.
+    # A WAITING job that a user has released is retried immediately.
     if running.state == "QUARANTINED" or (running.state == "WAITING" and waits(running, time.time())):
         again = "; try it again: heron job release" + f" {target} {job}"
         if running.state == "WAITING":
@@ -258,7 +258,7 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
 
 
 def _as_it_lives(session: Session, found: dict[str, Any]) -> dict[str, Any]:
-    """A job without figures if its topology has died and the manager has not noticed it yet."""
+    """Return the job, without figures if its topology has died and the manager has not noticed this yet."""
     if not found["started"] or found["state"] != "IN_SYNC":
         return found
     with suppress(HeronError):  # unknown
@@ -338,7 +338,7 @@ def lines_of(found: Mapping[str, Any], target: Target, origin: bool = False) -> 
 def history_of(found: Mapping[str, Any], now: float) -> list[tuple[float, str]]:
     """The last changes, ends of temporary changes, and decisions, by time.
 
-    A decision that is the reason of a change is left out, and a repeated decision is said once.
+    A decision that is the reason of a change is left out, and a repeated decision is printed once.
     """
     changes = found["changes"]
     lines = [(one["stamp"]["at"], _change_text(one)) for one in changes[-CHANGES_SHOWN:]]
@@ -371,7 +371,7 @@ def _change_text(change: Mapping[str, Any]) -> str:
 
 
 def _ends(changes: Iterable[Mapping[str, Any]], now: float) -> list[tuple[float, str]]:
-    """The ends of temporary values that no later change has replaced before."""
+    """Return the ends of temporary values, except of values that a change replaced before their end."""
     open_ends: dict[tuple[str, ...], tuple[float, str]] = {}
     ends = []
     for change in changes:
@@ -380,7 +380,7 @@ def _ends(changes: Iterable[Mapping[str, Any]], now: float) -> list[tuple[float,
             ends += [end] if end is not None and end[0] <= change["stamp"]["at"] else []
         for one in change["after"]:
             if one["stamp"]["until"] is not None:
-                text = f"{change['layer']}: {'.'.join(one['path'])}: {_value(one)} -> not set  its time is over"
+                text = f"{change['layer']}: {'.'.join(one['path'])}: {_value(one)} -> not set  (expired)"
                 open_ends[change["layer"], *one["path"]] = one["stamp"]["until"], text
     return [*ends, *(end for end in open_ends.values() if end[0] <= now)]
 
@@ -414,7 +414,7 @@ def figures_text(one: Mapping[str, Any]) -> str:
 
 
 def promise_texts(scaler: Mapping[str, Any]) -> list[str]:
-    """The lag, how the promise was kept, and the open alerts."""
+    """Return sentences about the lag, the promise and the open alerts."""
     lag, kept = scaler["lag_s"], scaler["slo_kept"]
     texts = [lag_text(lag)] if lag is not None else []
     texts += [f"SLO kept {kept * 100:.1f} % of the time"] if kept is not None else []
@@ -488,7 +488,7 @@ WantedBy=default.target"""
 
 
 def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
-    """End all processes of the manager on this host, also those that stand by; topologies keep running."""
+    """End all processes of the manager on this host, including standbys; topologies keep running."""
     session, _ = opened(target, common)
     acting = {part: one for part in PARTS if (one := acting_of(session.state, part)) is not None}
     if not acting and not guardians_of(session):

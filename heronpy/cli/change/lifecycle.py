@@ -32,7 +32,7 @@ def restart(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Restart the named part through the topology master or, if there is none, through the scheduler."""
+    """Restart the named part through the topology master or, without a topology master, through the scheduler."""
     # The text comes from a process of the topology.
     say(clean(restarting.restart(Session(target, common), topology, what, task, component, timeout_s, force)))
 
@@ -63,7 +63,7 @@ def drain(target: Target, topology: str, host: str, timeout_s: float, common: Co
 
 
 def drill(target: Target, topology: str, what: str, kills: bool, stopped_s: float, common: Common) -> None:
-    """Signal the named processes, and print which ones they were."""
+    """Send a signal to the named processes, and print their names."""
     from heronpy.clusters import drilling  # the other verbs need no psutil
 
     found = drilling.find(Session(target, common), topology, what)

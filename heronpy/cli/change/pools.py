@@ -38,7 +38,7 @@ def _jobs(names: list[str]) -> str:
 
 
 def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: Common) -> None:
-    """Make a pool and start its scheduler."""
+    """Create a pool and start its scheduler."""
     size = Size(cpu, parse_bytes(ram))
     if not (0 < cpu < 1e6 and size.ram_bytes > 0):
         raise RequestError(f"a slot cannot have {cpu:g} cores and {ram} of memory; give more than 0 of each")
@@ -127,7 +127,7 @@ def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, co
 
 
 def overloaded(slots: Iterable[Mapping[str, Any]], pool: str) -> str:
-    """Say which slots have more load than they can carry; "" if none has."""
+    """Return a sentence about slots whose load exceeds their capacity; "" if there are none."""
     full = [f"slot {one['slot']} is {one['load']:.0%} full" for one in slots if one["load"] > 1]
     some = ", ".join(full[:SLOTS_SHOWN]) + (
         f" and {len(full) - SLOTS_SHOWN} more are overloaded" * (len(full) > SLOTS_SHOWN)

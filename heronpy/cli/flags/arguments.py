@@ -1,4 +1,4 @@
-"""Arguments and flags that verbs share, as click pieces."""
+"""Click arguments and flags that verbs share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heronpy.common.units import parse_duration_s
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Key in a context's meta whose value says whether the cluster was omitted because only one exists.
+#: Key in a context's meta: whether the cluster was omitted because only one exists.
 LEFT_OUT = "heronpy.cli.cluster_left_out"
 
 #: How plans are printed.
@@ -175,7 +175,7 @@ def component_flags(meaning: str) -> Callable[[F], F]:
 
 
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options that commands share, in the order of their help."""
+    """Return one decorator for several options, which appear in this order in the help."""
 
     def add(function: F) -> F:
         for option in reversed(options):

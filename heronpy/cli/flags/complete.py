@@ -40,7 +40,7 @@ def _known_clusters() -> list[str]:
 
 
 def _place(ctx: click.Context) -> tuple[Records, str]:
-    """The named or only cluster, and the topology; "" for one that is not named yet."""
+    """Return the named or only cluster, and the topology; "" for a cluster or topology that is not named yet."""
     from heronpy.clusters.records import Records
 
     target, topology = ctx.params.get("target"), ctx.params.get("topology")

@@ -21,7 +21,7 @@ from heronpy.ingest.options import logs_at
 from heronpy.ingest.unit import MovedError
 from heronpy.ingest.unit import opened as opened_file
 
-#: How much of the bytes is shown, in characters; and of the traceback, in lines, unless all of it is requested.
+#: Maximum number of characters of the bytes, and of lines of the traceback, that are shown by default.
 SHOWN_CHARS, SHOWN_LINES = 200, 6
 
 
@@ -79,7 +79,7 @@ def _as_json(one: BadRange, record: BadRecord | None, logs: str) -> dict[str, An
 
 
 def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
-    """Where the file is now, if it is on this host, and where it was last seen."""
+    """Return the current path of the file, if it is on this host, and the paths where it was last seen."""
     seen = []
     for site, path in one.places:
         root = logs_at(logs, site).root
@@ -91,7 +91,7 @@ def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
 
 
 def _line_end(one: BadRange, logs: str) -> int:
-    """The end of the range's last line. Bytes of that line after the range are in the next range, but in no row."""
+    """Return the end of the range's last line; its bytes after the range are in the next range, but in no row."""
     span = one.span
     for site, path in one.places:
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, one.head, path)

@@ -105,7 +105,7 @@ _SOURCES = {
 
 
 def _running(session: Session, topology: str) -> Run | None:
-    """The run that the topology of this name works on. It may be in another folder than the runs of the cluster."""
+    """Return the current run of a topology, which may be outside the cluster's folder of runs."""
     folder = run_folder(session.topology(topology)) if session.record(topology) is not None else ""
     return Run(folder) if folder else None
 

@@ -1,4 +1,4 @@
-"""`heron batches`: the failed Spark batches of a topology whose rows are kept."""
+"""`heron batches`: a topology's failed Spark batches whose rows are kept."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def show_batches(target: Target, topology: str, retry: bool, as_json: bool, comm
 
 
 def failed_of(session: Session, record: ExecutionState) -> list[dict[str, Any]]:
-    """The failed batches of a topology whose rows are kept; see `failed`."""
+    """Return a topology's failed batches whose rows are kept; see `failed`."""
     return failed(_records(session, record))
 
 

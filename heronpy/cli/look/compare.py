@@ -32,7 +32,7 @@ class _Side(Struct):
     """One of the two compared results."""
 
     name: str
-    #: Rows by sink; those of a folder are under "".
+    #: Rows by sink; the sink of a folder is "".
     rows: dict[str, Rows]
     run: PastRun | None = None
     used: Used | None = None
@@ -41,7 +41,7 @@ class _Side(Struct):
 def show_comparison(first: str, second: str, target: Target | None, as_json: bool, common: Common) -> None:
     """Print the differences; exit code 1 if rows differ."""
     session = cache(partial(_session, target, common))
-    # Both are found before the state of one is judged.
+    # Find both results before checking the state of either.
     runs = [(name, _found(session, name)) for name in (first, second)]
     sides = [_side(session, name, run) for name, run in runs]
     _align(*sides)
@@ -108,7 +108,7 @@ def _used(session: Session, run: PastRun) -> Used:
 
 
 def _align(one: _Side, other: _Side) -> None:
-    """Let a folder represent the only sink of the run with which it is compared."""
+    """Give the rows of a folder the name of the compared run's only sink."""
     for side, against in ((one, other), (other, one)):
         if side.run is None and against.run is not None:
             if len(against.rows) > 1:

@@ -28,7 +28,7 @@ PAYLOAD_SHOWN_CHARS = 400
 def show_letters(
     target: Target, topology: str, component: str | None, last: int | None, follow: bool, as_json: bool, common: Common
 ) -> None:
-    """Print past dead letters and, with `follow`, new ones as they come."""
+    """Print past dead letters and, with `follow`, new ones as they arrive."""
     session = Session(target, common)
     working_dir = log_dir(session, topology).parent
     record = session.record(topology)

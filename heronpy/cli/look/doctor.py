@@ -58,7 +58,7 @@ def examine(
     with ExitStack() as stack:
         file: packing.NewFile | None = None
         if evidence is not None:
-            # imported here, because it takes as long as all other imports
+            # Imported here, because this import takes as long as all other imports.
             from heronpy.cli.look import evidence as packing
 
             session.find(topology)  # fails for a topology that does not exist, before a file is made
@@ -95,13 +95,13 @@ def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bo
     kept = kept_of_last(session, topology)
     if kept is None:
         return False
-    # Imported here: they take as long as all other imports together.
+    # Imported here: these imports take as long as all other imports together.
     from heronpy.clusters.summary import told_by
     from heronpy.views.build_ended import doctor_of_ended
 
     found = doctor_of_ended(*told_by(kept))
     if more:
-        raise RequestError(f"{found.findings[0].sentence}; --watch and --evidence are for topologies that run")
+        raise RequestError(f"{found.findings[0].sentence}; --watch and --evidence need a running topology")
     if as_json:
         print_json(
             {
@@ -130,7 +130,7 @@ def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bo
 
 
 def line(session: Session, topology: str) -> str:
-    """`doctor: ...`, the topology master's most urgent finding; "" if nothing needs action."""
+    """Return `doctor: ...` with the topology master's most urgent finding; "" if no finding needs action."""
     try:
         found = session.look(topology, control_pb2.GetLoad(plan_version=(1 << 64) - 1), LoadAnswer, ASIDE_S).findings
     except HeronError:

@@ -80,7 +80,7 @@ def _show_start(topology: str, found: Start | None, as_json: bool) -> None:
     took = format_duration(round(found.took_s, 2))
     say(f"Start of topology '{topology}' at {moment(found.begun_at)}: {took}{so_far}")
     rows = [(one.name, format_duration(round(one.took_s, 2)), one.what) for one in found.phases]
-    print_table(("phase", "took", "what is done"), rows, right=("took",))
+    print_table(("phase", "took", "description"), rows, right=("took",))
 
 
 def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool, last: int) -> None:

@@ -1,4 +1,4 @@
-"""One file with all the information that is needed to find out why a topology is slow.
+"""One file with all the information that is needed to diagnose a slow topology.
 
 The file has JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
 findings, events, status, exceptions, settings and the ends of the logs. Everything is redacted before it is written.

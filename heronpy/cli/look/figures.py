@@ -15,7 +15,7 @@ from heronpy.proto import control_pb2, plan_pb2
 def add_zeros(
     reply: control_pb2.MetricsReply, plan: plan_pb2.PackingPlan, component: str, instances: tuple[str, ...]
 ) -> None:
-    """Add zero counters to each requested task that lacks a counter which another task of its component reports.
+    """Add a zero for each counter that a requested task lacks and another task of its component reports.
 
     A process reports a counter only after its first count. Without zeros, tasks would seem to be missing, and a task
     that gets no tuples could not be found.

@@ -11,7 +11,7 @@ from html import escape
 from heronpy.views.evidence import Row
 
 WIDTH, ROW, MARGIN = 1200, 17, 10
-#: Narrower boxes are left out; the width of a letter.
+#: Minimum width of a box, and the width of a letter.
 BOX_MIN, LETTER = 0.3, 6.6
 
 

@@ -38,7 +38,7 @@ class EndWatch:
         self.end: End | None = None if running is not None else End.REMOVED
 
     def start(self) -> None:
-        """Returns at once."""
+        """Start checking; returns immediately."""
         if self._running is not None:
             threading.Thread(target=self._run, args=(self._running,), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""`heron history`: the runs of topologies, read from files of this host without asking processes."""
+"""`heron history`: the runs of topologies, read from files of this host without requests to processes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from heronpy.views.files import LogHit
 async def _find(
     session: Session, topology: str, folder: Path, runs: Mapping[Run, Path], wanted: Wanted, as_json: bool
 ) -> None:
-    """Print matches as they are found, newest first; stderr says whether the search was complete."""
+    """Print matches as they are found, newest first; stderr reports whether the search was complete."""
     record = session.record(topology)
     search, shown = Search(wanted), 0
     master = Master(session, record) if record is not None else None
@@ -102,7 +102,7 @@ def show_logs(
     as_json: bool,
     common: Common,
 ) -> None:
-    """Print past records of the chosen processes and, with `follow`, new ones as they come."""
+    """Print past records of the chosen processes and, with `follow`, new records as they arrive."""
     _check_flags(find, ignore_case, context, follow)
     if earlier and since:
         raise click.UsageError("--earlier and --since exclude each other; leave out one of them")
@@ -168,7 +168,7 @@ def show_past_logs(
 
 
 def submitted_at(session: Session, topology: str) -> float | None:
-    """When the topology, or the last one of its name, was submitted; None if unknown.
+    """Return the submit time of the topology, or of the last topology with its name; None if unknown.
 
     The files may also hold the logs of earlier topologies of that name.
     """
@@ -177,7 +177,7 @@ def submitted_at(session: Session, topology: str) -> float | None:
 
 
 def _on_other_hosts(session: Session, running: plan_pb2.ExecutionState | None) -> bool:
-    """Whether to read a topology's logs through its executors, because they are or may be on other hosts.
+    """Whether to read a topology's logs through its executors, because the logs may be on other hosts.
 
     Without an engine, all containers of this host write into one folder, so file services would only list and copy it.
     """
@@ -230,7 +230,7 @@ def _show(
 
 
 def _say_end(session: Session, topology: str, end: End) -> None:
-    """Print why no more records come; raises a Failure when the reason is unknown."""
+    """Print why no more records arrive; raises a Failure if the reason is unknown."""
     again = command("heron", "logs", session.target, topology)
     match end:
         case End.FINISHED:
@@ -280,7 +280,7 @@ def select(folders: list[Path], what: tuple[str, ...], topology: str) -> list[st
 
 
 def parse_since(text: str) -> float:
-    """Seconds since 1970 of an age ('5m', '90s', '250ms') or of an ISO time (local unless it says otherwise)."""
+    """Seconds since 1970 of an age ('5m', '90s', '250ms') or of an ISO time (local if it has no offset)."""
     try:
         return time.time() - parse_duration_s(text)
     except ConfigError:

@@ -69,7 +69,7 @@ def show_metrics(
 
 
 def _check_names(session: Session, topology: str, names: tuple[str, ...], reply: control_pb2.MetricsReply) -> None:
-    """Raise a Failure for a name that heronpy does not have and that no process of the topology reports."""
+    """Raise a Failure for a metric that heronpy does not have and no process of the topology reports."""
     unknown = {*names} - {sample.name for report in reply.reports for sample in report.samples}
     if not (unknown := {name for name in unknown if find(name) is None}):
         return
@@ -115,7 +115,7 @@ def _show_short(
         apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
         samples = (sample for report in reply.reports for sample in report.samples)
         if discarded := round(sum(one.value for one in samples if one.name == "__tuples_dropped_by_compid")):
-            say(f"{counted(discarded, 'tuple')} for full tasks discarded on purpose")
+            say(f"{counted(discarded, 'tuple')} discarded on purpose because tasks were full")
         if end_to_end := _end_to_end(reply):
             say(end_to_end)
         if reply.resumed_s and not over:

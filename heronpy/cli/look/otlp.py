@@ -122,7 +122,7 @@ def _spans(trace: Trace, one: TraceSpan) -> Iterator[dict[str, Any]]:
     for number, part in enumerate(way if one.parent is not None and one.end not in ("acked", "failed") else ()):
         yield {
             **base,
-            # The numbers of calls are random, so these do not collide with others.
+            # Numbers of calls are random, so the numbers of parts do not collide with them.
             "spanId": f"{(int(one.number, 16) + number + 1) % (1 << 64) or 1:016x}",
             "parentSpanId": one.number,
             "name": part.hop,

@@ -19,7 +19,7 @@ _NAMES = (
     "spark-rows-committed", "spark-batches-committed", "spark-batches-failed", "spark-seconds", "spark-lag-seconds",
     "spark-batches-running", "spark-ui-port",
 )  # fmt: skip
-#: Distribution of seconds to the names of its quantiles.
+#: Distribution of seconds -> names of its quantiles.
 _TIMES = {
     "spark-wait-seconds": "waited_s",
     "spark-run-seconds": "run_s",

@@ -29,7 +29,7 @@ def ask(session: Session, status: control_pb2.StatusReply) -> control_pb2.Checkp
 
 
 def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
-    """Sentences about the last checkpoint, the one in progress, restores with their reason, and the last failure."""
+    """Return sentences about the last checkpoint, the checkpoint in progress, restores, and the last failure."""
     found = [_last(reply, now)]
     if reply.pending:
         found.append(
@@ -47,7 +47,7 @@ def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
     if reply.restores and not restoring:
         took = f" (took {format_duration(reply.last_restore_s)})" if reply.last_restore_s else ""
         times = "once" if reply.restores == 1 else f"{reply.restores:,} times, last"
-        # A restarted topology master knows only the number.
+        # A restarted topology master has only the number.
         found.append(f"restored {times}{why or '; heron events says why'}{took}")
     if reply.last_failure:
         count = reply.aborted + reply.failed

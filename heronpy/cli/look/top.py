@@ -63,7 +63,7 @@ class Silence:
             self._scheduled_at = now
         silent_s = now - self._heard_at
         if now - self._scheduled_at > ABSENCE_MAX_S or (silent_s > SILENCE_MAX_S and not self._patient):
-            session.status(topology)  # raises with the reason, unless the topology master has just come back
+            session.status(topology)  # raises with the reason, unless the topology master has just returned
         if silent_s > SILENCE_MAX_S and not self._told:
             self._told = True
             warning(
@@ -124,7 +124,7 @@ def samples(
     topology_id: str = "",
     first_s: float = LIVE_INTERVAL_S,
 ) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
-    """Yields one status with its rows per interval; ends early when `ended` says that there is no later one.
+    """Yields one status with its rows per interval; ends early when `ended` reports that no later status will come.
 
     The first status comes after `first_s`, over which its rates are measured. Raises a Failure when the topology is
     gone. With `ended`, the generator waits for a silent topology master as long as the scheduler runs. With
@@ -162,7 +162,7 @@ def samples(
 
 
 def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
-    """The diagnosis, if something needs action, then lines on checkpoints and work units."""
+    """Return the diagnosis if a finding needs action, then lines about checkpoints and work units."""
     diagnosis = doctor.line(session, status.topology)
     said = [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
     said += pipelines.lines(pipelines.ask(session, status))

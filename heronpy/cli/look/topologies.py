@@ -79,7 +79,7 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
     elif session.tmaster_location(record.topology) is not None:
         state = NO_ANSWER
     else:
-        # Without a scheduler, it is unknown what the engine runs of the topology.
+        # Without a scheduler, the topology's containers on the engine are unknown.
         state = NO_MASTER if engine or session.scheduler_location(record.topology) is not None else DEAD
     away = ""
     if engine and state != STARTING and session.lacks_scheduler(record.topology):

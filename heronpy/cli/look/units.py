@@ -39,9 +39,9 @@ from heronpy.ingest.outputs.stages import Stages
 
 #: The cluster whose settings name the ledger, because these verbs have no topology.
 _CLUSTER = "local"
-#: Characters shown of a unit's error; its first words say most.
+#: Maximum number of characters of a unit's error that are shown.
 ERROR_CHARS = 80
-#: How many units waiting for publication are examined.
+#: Maximum number of examined units that wait for publication.
 _FINISHED_MAX = 512
 _LIVE = (UnitState.FAILED, UnitState.LEASED, UnitState.READY, UnitState.COMMITTED)
 
@@ -218,7 +218,7 @@ def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 # ---- parts ----------------------------------------------------------------------------------
 def _stuck(ledger: Reached, figures: Figures) -> dict[int, str]:
-    """Why committed units cannot be published, as far as the stages and table on this host show it."""
+    """Return why committed units cannot be published, according to the stages and the table on this host."""
     if figures.rows_to != "table" or not figures.units.get(UnitState.COMMITTED, (0, 0))[0]:
         return {}
     try:
@@ -236,7 +236,7 @@ def _stuck(ledger: Reached, figures: Figures) -> dict[int, str]:
             continue
     if not found:
         return {}
-    # A unit published meanwhile no longer has a stage.
+    # A unit that was published meanwhile has no stage.
     still = {unit.unit for unit in ledger.ask(asked).units}
     return {unit: why for unit, why in found.items() if unit in still}
 

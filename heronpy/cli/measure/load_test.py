@@ -35,33 +35,31 @@ from heronpy.procs.interrupts import interruptible
 
 
 def list_profiles() -> None:
-    """The profiles with their defaults."""
+    """Print the profiles with their defaults."""
     rows: list[tuple[object, ...]] = []
     for name in profiles.names():
         load = profiles.load(name)
-        rate = f"{load.rate:,.0f}/s" if load.rate else "as fast as it can"
+        rate = f"{load.rate:,.0f}/s" if load.rate else "at full speed"
         rows.append((name, load.about, load.mode, load.containers, rate, f"{load.duration_s:g} s"))
     rows += [
-        ("batch", "batch runs: CPU against others, kills, failures, 10 KB, history", None, 2, None, None),
-        ("batch_handover", "batch runs: the savepoint, and the first live tuple", None, 2, None, None),
-        ("batch_straggler", "batch runs: a slow process, a heavy unit", None, 8, None, None),
+        ("batch", "batch runs: CPU compared with Spark, kills, failures, small input, history", None, 2, None, None),
+        ("batch_handover", "batch runs: handover to a stream by a savepoint", None, 2, None, None),
+        ("batch_straggler", "batch runs with a slow process or a heavy unit", None, 8, None, None),
     ]
-    about = "large state of one task: how long it pauses, what is uploaded"
+    about = "checkpoints of one task with large state: pauses and uploaded bytes"
     rows.append(("checkpoint", about, None, None, None, None))
-    rows.append(("control-plane", "packing and topology master of 10,000 tasks, simulated", None, 1000, None, None))
-    rows.append(("costs", "what metrics, logging, encryption and guarantees cost, as ratios", "all", 2, None, "8 s"))
-    rows.append(("jobs", "jobs, pools and their scaler, most of it simulated", None, None, None, None))
-    rows.append(
-        ("rates", "what a tuple costs at every rate: cores, frames, wake-ups, latency", "several", 1, None, None)
-    )
-    rows.append(("startup", "submit, restart and kill; what idle tasks cost", "ATMOST_ONCE", 1, None, None))
+    rows.append(("control-plane", "packing and topology master for 10,000 simulated tasks", None, 1000, None, None))
+    rows.append(("costs", "CPU cost of metrics, logging, encryption and guarantees, as ratios", "all", 2, None, "8 s"))
+    rows.append(("jobs", "jobs, pools and the scaler, mostly simulated", None, None, None, None))
+    rows.append(("rates", "cost of a tuple at each rate: cores, frames, wake-ups, latency", "several", 1, None, None))
+    rows.append(("startup", "submit, restart and kill; cost of idle tasks", "ATMOST_ONCE", 1, None, None))
     rows.append(
         ("units", "work units: CPU per GB, latency, ledger, quiet files, bad lines, rebuild", None, 1, None, None)
     )
-    print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
+    print_table(("profile", "description", "mode", "containers", "rate", "duration"), rows, right=("containers",))
 
 
-# `output` has the flags that all of these share: --repeat, --against, --out and --cluster.
+# `output` has the flags that all profiles share: --repeat, --against, --out and --cluster.
 def startup(tasks: int, containers: int | None, **output: Any) -> int:
     """Measure submit, restart, kill and idle tasks."""
     return _measure(lambda where, repeat: run_startup(where, tasks, containers, repeat, say), **output)
@@ -88,32 +86,32 @@ def jobs(repeat: int, against: Path | None, out: Path, target: Target, **sizes: 
 
 
 def rates(asked: str, modes: tuple[str, ...], step_s: float, parameters: tuple[str, ...], **output: Any) -> int:
-    """Measure the cost of a tuple at every rate."""
+    """Measure the cost of a tuple at each rate."""
     wanted = rates_of(asked)
     chosen = tuple(dict.fromkeys(modes))
     return _measure(lambda where, repeat: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), **output)
 
 
 def batch(names: tuple[str, ...], size: str, preemptions: int, exchange: str, **output: Any) -> int:
-    """Measure what batch runs cost, also under failures."""
+    """Measure the cost of batch runs, with and without failures."""
     sizes = _bytes(size), preemptions, _bytes(exchange, "--exchange")
     return _measure(lambda where, repeat: run_batch(where, names, *sizes, repeat, say), **output)
 
 
 def batch_handover(keys: int, **output: Any) -> int:
-    """Measure the way from a batch run to a stream."""
+    """Measure the handover from a batch run to a stream."""
     return _measure(lambda where, repeat: run_handover(where, keys, repeat, say), **output)
 
 
 def batch_straggler(workers: int, **output: Any) -> int:
-    """Measure batch runs with a slow process, and with a heavy unit."""
+    """Measure batch runs with a slow process or a heavy unit."""
     return _measure(lambda where, repeat: run_straggler(where, workers, repeat, say), **output)
 
 
 def _bytes(text: str, flag: str = "--bytes") -> int:
-    """Parse an amount of bytes above 0."""
+    """Parse a positive number of bytes."""
     if (size := parse_bytes(text)) < 1:
-        raise ConfigError(f"{flag} is {text!r}; give an amount above 0, such as 64MB")
+        raise ConfigError(f"{flag} is {text!r}; give a positive amount, such as 64MB")
     return size
 
 
@@ -141,7 +139,7 @@ def profile(
 def _measure(
     measure: Callable[[Any, int], dict[str, Any]], repeat: int, against: Path | None, out: Path, target: Target
 ) -> int:
-    """Run the profile, print the result and write it; raises a Failure when a check has failed."""
+    """Run a measurement, print its result and write it to files. Raises a Failure if a check has failed."""
     before = results.read(against) if against is not None else None
     with interruptible(), cluster(str(target) if target is not None else None) as where:
         result = measure(where, repeat)
@@ -163,7 +161,7 @@ _STYLES = {"better": "green", "worse": "red", "same": "dim"}
 
 
 def print_result(to: Console, result: dict[str, Any], before: dict[str, Any] | None = None) -> None:
-    """Print a result document, with the ratios to an earlier result if one is given."""
+    """Print a result document, and its ratios to an earlier result if there is one."""
     host, last = result["host"], result["runs"][-1]
     shown_options = ", ".join(
         f"{key} {json.dumps(value) if isinstance(value, dict) else value}"
@@ -174,7 +172,7 @@ def print_result(to: Console, result: dict[str, Any], before: dict[str, Any] | N
     to.print(Text(f"{result['profile']}: {result['about']}", style="bold"))
     to.print(Text(f"{about}\n{shown_options}", style="dim"))
     if "steps" in last:
-        # Drawn tight, so that it fits 100 columns.
+        # Without padding the table fits 100 columns.
         _print_table(to, *rate_steps.table_of(result), tight=True)
         for note in rate_steps.notes_of(result):
             to.print(Text(f"  {note}", style="dim"))
@@ -191,7 +189,7 @@ def print_result(to: Console, result: dict[str, Any], before: dict[str, Any] | N
         mark = Text("met   ", style="green") if goal["met"] else Text("missed", style="yellow")
         to.print(Text.assemble("  ", mark, f"  {goal['text']}"))
     noise = result["calibration"]
-    loop = f"the calibration loop needs {noise['loop_s_per_million']:.4f} CPU-s per million"
+    loop = f"the calibration loop needs {noise['loop_s_per_million']:.4f} CPU-s per million rounds"
     to.print(Text(f"  {noise['text']}; {loop}", style="yellow" if noise["noisy"] else "dim"))
     if before is not None:
         _print_comparison(to, result, before)
@@ -205,7 +203,7 @@ def _print_table(to: Console, head: list[str], rows: list[list[Any]], tight: boo
 
 
 def _print_comparison(to: Console, now: dict[str, Any], before: dict[str, Any]) -> None:
-    """Ratios to an earlier result."""
+    """Print the ratios to an earlier result."""
     changes = results.compare(now, before)
     for text in results.different_options(now, before):
         to.print(Text(f"  options differ: {text}", style="yellow"))
@@ -219,7 +217,7 @@ def _print_comparison(to: Console, now: dict[str, Any], before: dict[str, Any]) 
         ]
         for change in changes
     ]
-    _print_table(to, ["against the earlier run", "before", "now", "ratio", ""], rows)
+    _print_table(to, ["figure", "before", "now", "ratio", ""], rows)
     slower = now["calibration"]["loop_s_per_million"] / before["calibration"]["loop_s_per_million"]
     if abs(slower - 1) > 0.05:
         to.print(Text(f"  the machine itself was {slower:.2f} times as slow as in the earlier run", style="yellow"))

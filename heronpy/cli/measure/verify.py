@@ -23,9 +23,9 @@ from heronpy.verify.tables import COLUMNS, failures, markdown, row
 
 
 def list_faults() -> None:
-    """The faults, as a table."""
+    """Print the faults as a table."""
     rows = [(one.name, one.about, one.times, ", ".join(one.modes)) for one in scenarios().values()]
-    print_table(("fault", "what it does", "times in full", "modes"), rows)
+    print_table(("fault", "description", "times with --full", "modes"), rows)
 
 
 def run(mode: str, faults: tuple[str, ...], as_one: bool, as_json: bool, target: Target, **flags: Any) -> int:
@@ -52,7 +52,7 @@ def _run_of(
     seed: int, tasks: int, times: int | None, full: bool, baseline_s: float | None, settings: tuple[str, ...],
     **flags: Any,
 ) -> Run:  # fmt: skip
-    """The run that the flags describe."""
+    """Return the run that the flags describe."""
     pairs = dict(_pair(text) for text in settings)
     source = InputSpec(
         seed=seed, partitions=tasks, keys=keys, payload_bytes=payload_bytes, rate=rate, distinct=distinct,
@@ -85,7 +85,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _end(found: list[tuple[str, list[str]]]) -> int:
-    """Print the errors of a run; raises a Failure when it broke a guarantee of its mode."""
+    """Print the errors of the runs. Raises a Failure if a run broke a guarantee of its mode."""
     wrong = [(name, lines) for name, lines in found if lines]
     for name, lines in wrong:
         for line in lines:
@@ -105,7 +105,7 @@ def end(folder: Path) -> int:
 
 
 def check(folder: Path, mode: str | None, loss_max: int, unordered: bool, as_json: bool, **values: Any) -> int:
-    """Judge records."""
+    """Check the records in a folder, and print the verdict."""
     spec, noted = read_spec(folder)
     changes = {name: value for name, value in values.items() if value is not None}
     spec = replace(spec, **changes, **({"ordered": False} if unordered else {})).check()
@@ -115,7 +115,7 @@ def check(folder: Path, mode: str | None, loss_max: int, unordered: bool, as_jso
     else:
         rows = [("records", "", f"{verdict.arrived:,} for {verdict.expected:,} tuples, {verdict.mode}")]
         rows += [(check.name, "ok" if check.ok else "FAILED", check.text) for check in verdict.checks]
-        print_table(("number", "", "found"), rows)
+        print_table(("check", "", "details"), rows)
     return _end([(str(folder), [f"{check.name}: {check.text}" for check in verdict.checks if not check.ok])])
 
 
@@ -128,11 +128,11 @@ def report(
     target: Target,
     **flags: Any,
 ) -> int:
-    """Run faults several times, and write the table of results after each run."""
+    """Run faults several times; write the table of results after each run."""
     planned = [(one, mode) for one in find(faults) for mode in modes or one.usual if mode in one.modes]
     baseline = _baseline(flags["baseline_s"], flags["full"])
     total = runs * sum(baseline + one.seconds(flags["full"], flags["times"]) for one, _ in planned)
-    say(f"{counted(runs * len(planned), 'run')}, about {format_duration(total)} in all")
+    say(f"{counted(runs * len(planned), 'run')}, about {format_duration(total)} in total")
     documents: list[dict[str, Any]] = json.loads(data.read_text(encoding="utf-8")) if data and data.exists() else []
     before = len(documents)
     make_output(out.parent)
@@ -143,7 +143,7 @@ def report(
             with interruptible(), cluster(str(target) if target is not None else None) as where:
                 documents.append(verify_run(where, wanted, scenario, len(documents) + 1, warn))
             say(_progress(documents[-1]))
-            # An interrupted report keeps its finished runs.
+            # Write after each run, so that an interrupted report keeps its finished runs.
             out.write_text(markdown(documents), encoding="utf-8")
             if data is not None:
                 data.write_text(json.dumps(documents, indent=1), encoding="utf-8")
@@ -152,7 +152,7 @@ def report(
 
 
 def _progress(document: dict[str, Any]) -> str:
-    """One line about a run: the five numbers and the recovery time."""
+    """Return one line about a run, with the cells of its table row."""
     cells = dict(zip(COLUMNS, map(str, row(document)), strict=True))
     return f"{cells.pop('ok'):6} {cells.pop('fault')} {cells.pop('mode')}: " + ", ".join(
         f"{name} {value}" for name, value in cells.items()

@@ -16,7 +16,7 @@ from heronpy.storage.checkpoints import files_of
 from heronpy.storage.locations import open_store
 from heronpy.views.saved import kind_name
 
-#: How many of the tasks that a checkpoint waits for a sentence names.
+#: Maximum number of tasks that a sentence about a waiting checkpoint names.
 _NAMED = 5
 
 

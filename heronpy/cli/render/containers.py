@@ -11,7 +11,7 @@ from heronpy.clusters.session import Session
 from heronpy.common.ids import container_of
 from heronpy.proto import control_pb2
 
-#: Field of EndpointRefusals to the kind of request that the scheduler's control endpoint has refused.
+#: Field of EndpointRefusals -> the kind of request that the scheduler's control endpoint has refused.
 _REFUSED = {
     "strangers": "connections without its keys",
     "garbage": "invalid messages",
@@ -62,9 +62,9 @@ def texts(containers: Iterable[control_pb2.ProcessRecord], now: float) -> list[s
 
 
 def tell_starting(status: control_pb2.StatusReply, containers: Iterable[control_pb2.ProcessRecord]) -> None:
-    """Mark tasks of just restarted containers in a status, because the topology master still shows the old tasks.
+    """Mark tasks of newly started containers in a status in which the topology master still shows the old tasks.
 
-    The topology master has not yet heard of the new executor, or of its stream manager, which reports the tasks.
+    The new executor, or its stream manager, which reports the tasks, has not registered with the topology master yet.
     """
     if status.lifecycle != control_pb2.LIFE_RUNNING:
         return

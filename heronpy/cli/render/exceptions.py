@@ -1,4 +1,4 @@
-"""Exceptions of user code in words."""
+"""Exceptions of user code as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def group_text(group: ExceptionGroup, message: str) -> str:
 
 
 def _phase(kind: str, startup: bool) -> str:
-    """When the exception was raised. A task that gives up has the same exit as a task that cannot start."""
+    """Return the phase of the exception. A task that gives up has the same exit as a task that cannot start."""
     if kind.rpartition(".")[2] == GaveUpError.__name__:
         return ", for which it has given up"
     return " while it started" if startup else ""

@@ -234,7 +234,7 @@ def culprit_text(culprit: control_pb2.Culprit) -> str:
     if not holds(culprit):
         what = f"its tuples go to the other tasks of {culprit.component}"
         return (
-            f"full: {culprit_name(culprit)}; {'what does not fit is discarded' if culprit.drops else what}"
+            f"full: {culprit_name(culprit)}; {'tuples that do not fit are discarded' if culprit.drops else what}"
             f" (for {format_duration(culprit.since_s)}, {format_bytes(culprit.queued_bytes)} queued)"
         )
     return (
@@ -275,7 +275,7 @@ def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
 
 
 def down_texts(status: control_pb2.StatusReply) -> list[str]:
-    """A sentence for each of the first processes that wait for a restart, unless the cause already says it."""
+    """A sentence for each of the first processes that wait for a restart, unless the cause already names it."""
     if status.lifecycle == control_pb2.LIFE_DEGRADED:
         return []
     found = []

@@ -1,4 +1,4 @@
-"""`heron submit --mode batch` and `--mode auto`: what the command says about the run."""
+"""`heron submit --mode batch` and `--mode auto`: the command's output about the run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from heronpy.launching.model import Loaded
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.progress import WRITING, ends_in, in_work
 
-#: A keeper in one of these states has nothing left to do.
+#: A keeper in one of these states has no more work.
 _TIDY: Final = frozenset((control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED))
-#: How long to wait for workers after their keeper has ended: a worker stopped by a signal ends only as hung.
+#: How long to wait for workers after their keeper has ended: a worker in SIGSTOP ends only when it counts as hung.
 _WORKERS_S: Final = 2.0
 
 

@@ -105,7 +105,7 @@ def deploy(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Give a job another program, and wait until it is proved or the old program runs again."""
+    """Deploy another program to a job, and wait until it is proved or the old program runs again."""
     session, store = opened(target, common)
     view = store.get(job)
     topology, definition = _defined(session, program, words, timeout_s, job)

@@ -68,7 +68,7 @@ def _roots(modules: set[str]) -> dict[Path, list[Path]]:
     """The folders from which these modules were imported, without installed modules."""
     roots: dict[Path, list[Path]] = {}
     for name in sorted(modules):
-        # A nested class has the outer one's name before its own.
+        # The name of a nested class begins with the name of the outer class.
         while name and name not in sys.modules:
             name = name.rpartition(".")[0]
         module = sys.modules.get(name)
@@ -111,7 +111,7 @@ def _script() -> Path | None:
 
 
 class _Recorder(cloudpickle.Pickler):  # type: ignore[misc]
-    """A pickler that remembers the classes and functions of `__main__` that it pickled."""
+    """A pickler that records the classes and functions of `__main__` that it has pickled."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file)

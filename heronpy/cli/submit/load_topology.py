@@ -108,7 +108,7 @@ def _explain(error: BaseException) -> NoReturn:
     frames = traceback.extract_tb(error.__traceback__)
     text = " ".join(str(error).split())
     if frames and is_runtime_frame(frames[-1].filename) and isinstance(error, _REFUSALS):
-        # heronpy's error describes the problem of the topology; its own frames would only hide the place.
+        # heronpy's error describes the problem; heronpy's frames would only hide the place in the program.
         users = [frame for frame in frames if not is_runtime_frame(frame.filename)]
         if users:
             where = f"{os.path.basename(users[-1].filename)}, line {users[-1].lineno}: "
@@ -221,7 +221,7 @@ def _spouts_that_start_over(out: Path) -> list[str]:
 def _plain(out: Path) -> list[str]:
     """The components of EFFECTIVELY_ONCE topologies that keep a plain State: their `init_state` uses the State.
 
-    Of heronpy's own classes, only windows are known to keep one before the first checkpoint.
+    Of heronpy's own classes, only windows are known to keep a State before the first checkpoint.
     """
     found = []
     for name, _, cls in _checkpointed(out):

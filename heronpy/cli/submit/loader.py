@@ -27,13 +27,13 @@ from heronpy.common.ids import topology_name_problem
 from heronpy.launching.model import Loaded
 from heronpy.proto import topology_pb2
 
-#: The effect of a program that fails.
+#: The end of an error about a program that fails.
 NOT_STARTED = "no topology was started"
 SENTENCE = 3  # exit code of load_topology when its report has the error
 
 
 def load(child: Child, program: Program, target: Target, paused: bool, scratch: Path, timeout_s: float) -> Loaded:
-    """Run the program in the child; a Failure when it fails, builds nothing, or builds several topologies."""
+    """Run the program in the child. Raises a Failure if it fails or does not build exactly one topology."""
     out = scratch / "definitions"
     out.mkdir()
     options = {

@@ -111,7 +111,7 @@ def _named(program: Program, rest: tuple[str, ...]) -> Program:
 
 
 def _topology_classes(path: Path) -> set[str]:
-    """Names of the file's classes that descend from something called ...Topology.
+    """Return the names of the file's classes that descend from a class whose name ends in Topology.
 
     A bolt's class may have the name that is meant for the topology, so other classes do not count.
     Returns nothing if the file does not parse; running it will report the error.

@@ -28,7 +28,7 @@ class Undone(Struct, frozen=True):
     units: int = 0
 
     def sentence(self, target: Target, name: str) -> str:
-        """What is missing, and what to do; empty if nothing is missing."""
+        """Return a sentence about the unfinished work, with the fix; "" if all work is done."""
         if self.kept:
             return (
                 f"topology '{name}' has finished, but {_batches(self.kept)} with {self.kept_rows:,} rows failed; the"
@@ -74,7 +74,7 @@ def undone_of(session: Session, record: plan_pb2.ExecutionState, last: control_p
     return Undone(
         kept=len(kept),
         kept_rows=sum(one["rows"] for one in kept),
-        # Under ATLEAST_ONCE their tuples fail, and are sent again.
+        # Under ATLEAST_ONCE the tuples of failed batches fail, and are replayed.
         lost=int(batches) if mode == "ATMOST_ONCE" else 0,
         units=int(sum(units.values())),
     )

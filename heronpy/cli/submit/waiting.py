@@ -26,7 +26,7 @@ TRACEBACK_WAIT_S = 3.0
 EXCEPTIONS_SHOWN = 5
 #: A topology gets at least this long to start, however long the program took.
 LEAST_S = 1.0
-#: A container that ends by itself this often does not count as waiting in the queue.
+#: A container that ends without a request this often does not count as waiting in the queue.
 _OWN_ENDS = {reason.value for reason in COUNTED - {ExitReason.KILLED}}
 #: How often the scheduler is asked whether a container has failed permanently.
 CONTAINERS_LOOK_S = 1.0
@@ -129,7 +129,7 @@ def until_running(
 
     Time spent WAITING does not count: it has its own limits, after which the topology fails
     (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Time in an engine's queue does not count
-    either; its limit is `queue_timeout_s`. It does count for a container that returns to the queue after a failure.
+    either; its limit is `queue_timeout_s`. This time counts for a container that returns to the queue after a failure.
     """
     name = started.record.topology
     deadline = max(begun_at + timeout_s, time.monotonic() + LEAST_S)

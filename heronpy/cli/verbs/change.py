@@ -127,7 +127,7 @@ def update_command(target: Target, common: Common, topology: str, **flags: Any) 
 @click.option("--host", required=True, metavar="HOST", help="The host, as 'heron status' names it.")
 @timeout_flag(600.0, "Seconds to wait until the containers have moved, including time in the engine's queue.")
 def drain_command(**flags: Any) -> None:
-    """Move the containers of a topology away from a host, one at a time, and place no others on it for a while.
+    """Move the containers of a topology away from a host, one at a time, and avoid the host for a while.
 
     Only for topologies on an engine. The host gets no containers for heron.engine.avoid_s.
     """
@@ -167,7 +167,7 @@ def keep_command(**flags: Any) -> None:
 @verb("drill", json=False)
 @click.argument("what", metavar="TASK|COMPONENT|CONTAINER|PROCESS", shell_complete=complete.restartable)
 @click.option("--signal", "signal_name", type=click.Choice(["KILL", "STOP"], case_sensitive=False), default="KILL",
-              show_default=True, help="KILL ends the processes at once; STOP halts them for a while.")  # fmt: skip
+              show_default=True, help="KILL ends the processes immediately; STOP halts them for a while.")  # fmt: skip
 @click.option("--for", "stopped_s", type=Duration(), metavar="TIME",
               help="How long STOP halts the processes, such as 30s.  [default: 3s]")  # fmt: skip
 def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> None:

@@ -55,7 +55,7 @@ def checkpoints_command() -> None:
 @click.option("--store", type=Store(), metavar="DIR|URL",
               help="List the checkpoints in this store or replica instead.")  # fmt: skip
 def list_command(**flags: Any) -> None:
-    """List the complete checkpoints of a topology and the one in progress, newest first.
+    """List the complete checkpoints of a topology and the checkpoint in progress, newest first.
 
     The list includes checkpoints of earlier runs of the topology.
     """

@@ -25,7 +25,7 @@ def cluster_command() -> None:
 def init_command(**flags: Any) -> None:
     """Write NAME/*.yaml: every setting with its meaning; values detected on this host are filled in.
 
-    The client's configuration remembers the folder, unless HERON_CONF already names it, so that all verbs find the
+    The client's configuration stores the folder, unless HERON_CONF already names it, so that all verbs find the
     cluster.
     """
     from heronpy.cli.change.cluster import init
@@ -53,9 +53,8 @@ def check_command(**flags: Any) -> None:
 def access_command(**flags: Any) -> None:
     """Let commands on another host reach the topologies that were submitted from this one.
 
-    Prints your command key and the addresses of the schedulers' control endpoints. The output is a secret: whoever has
-    it can do to these topologies what you can. The other host reads it with --install, and also needs the cluster's
-    settings:
+    Prints your command key and the addresses of the schedulers' control endpoints. The output is a secret: it gives
+    full control of these topologies. The other host reads it with --install, and also needs the cluster's settings:
 
       ssh login heron cluster access hpc | heron cluster access hpc --install
     """

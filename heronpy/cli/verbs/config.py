@@ -56,7 +56,7 @@ def show_command(
     The keys are heron.<room>.<field>; set them in conf/<cluster>/<room>.yaml, in the topology's
     configuration, or with --config-property.
     """
-    from heronpy.clusters.session import Session  # only here: it brings all of a cluster along
+    from heronpy.clusters.session import Session  # imported here, because it imports all code of clusters
 
     if room is not None and room not in ROOMS:
         hint = suggestion(room, ROOMS, f"; rooms are {', '.join(ROOMS)}")

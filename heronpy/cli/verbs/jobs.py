@@ -61,7 +61,7 @@ def create_command(**flags: Any) -> None:
 @_why
 @_waits
 def adopt_command(**flags: Any) -> None:
-    """Make a job from a running topology, and restart nothing.
+    """Make a job from a running topology, without a restart.
 
     The job takes the current program, settings and numbers of tasks of the topology.
     """
@@ -220,7 +220,7 @@ def start_command(**flags: Any) -> None:
     "--to",
     type=click.IntRange(min=1),
     metavar="VERSION",
-    help="Version to restore; default: the previous, or after a failed change the one that ran last.",
+    help="Version to restore; default: the previous version, or after a failed change the version that ran last.",
 )
 @_why
 @_waits
@@ -267,7 +267,7 @@ def manager_start_command(**flags: Any) -> None:
 @verb("stop", manager_command, topology=None, json=False)
 @timeout_flag(30.0, "Seconds that the manager may take to finish a step.")
 def manager_stop_command(**flags: Any) -> None:
-    """Stop all processes of the manager on this host, also those that stand by; topologies keep running."""
+    """Stop all processes of the manager on this host, including standbys; topologies keep running."""
     from heronpy.cli.change.jobs import stop_manager
 
     stop_manager(**flags)

@@ -50,7 +50,7 @@ def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
     if drain and savepoint:
         raise click.UsageError("--drain and --savepoint exclude each other; leave out one of them")
     if not drain and not savepoint:
-        raise click.UsageError("choose how to stop: --drain or --savepoint; 'heron kill' stops at once")
+        raise click.UsageError("choose how to stop: --drain or --savepoint; 'heron kill' stops immediately")
     from heronpy.cli.change.stop import stop
 
     stop(savepoint=savepoint, **flags)

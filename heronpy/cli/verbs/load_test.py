@@ -19,17 +19,17 @@ DEFAULT_RATES = "100,1000,5000,20000,100000,max"
 
 _output_flags = together(
     click.option("--repeat", type=click.IntRange(1, 100), default=1, show_default=True, metavar="N",
-                 help="Run N times; medians and ranges are reported."),
+                 help="Run N times and report medians and ranges."),
     click.option("--against", type=click.Path(path_type=Path), metavar="FILE",
                  help="Compare with the JSON of an earlier run."),
     click.option("--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True,
                  metavar="DIR", help="Folder for the JSON and the HTML page."),
-    cluster_flag("Run in this existing cluster, on this host, instead of one made for the test."),
+    cluster_flag("Run in this existing cluster, on this host, instead of a temporary cluster."),
 )  # fmt: skip
 
 
 class Profiles(click.Group):
-    """`list`, `startup`, and a command per profile."""
+    """The subcommands, including one for each profile."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*profiles.names(), *sorted(self.commands)]
@@ -85,15 +85,15 @@ def startup_command(**flags: Any) -> int:
 @click.argument("names", nargs=-1, type=click.Choice(SCENES), metavar="[SCENE]...")
 @click.option("--bytes", "size", default="1GB", show_default=True, metavar="BYTES", help="Size of the logs.")
 @click.option("--preemptions", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N",
-              help="Attempts of 'preempted' that SIGTERM ends.")  # fmt: skip
+              help="Number of attempts that 'preempted' ends by SIGTERM.")  # fmt: skip
 @click.option("--exchange", default="2GB", show_default=True, metavar="BYTES",
               help="Bytes that 'exchange' passes between two stages.")  # fmt: skip
 @_output_flags
 def batch_command(**flags: Any) -> int:
     """Measure batch runs: all scenes, or only the named ones.
 
-    The scenes are cost, small, kills, failed, preempted, exchange and history. The command fails when a result is not
-    exact, or a goal is missed. --bytes 48MB --preemptions 10 --exchange 200MB takes a few minutes.
+    The scenes are cost, small, kills, failed, preempted, exchange and history. The command fails if a result is not
+    exact or a goal is missed. --bytes 48MB --preemptions 10 --exchange 200MB takes a few minutes.
     """
     from heronpy.cli.measure.load_test import batch
 
@@ -105,7 +105,7 @@ def batch_command(**flags: Any) -> int:
               help="Number of keys in the state.")  # fmt: skip
 @_output_flags
 def batch_handover_command(**flags: Any) -> int:
-    """Measure how soon a stream continues after the end of a batch run, and the savepoint's share of that time."""
+    """Measure the time from the end of a batch run to a stream's first tuple, and the savepoint's share of the run."""
     from heronpy.cli.measure.load_test import batch_handover
 
     return batch_handover(**flags)
@@ -116,7 +116,7 @@ def batch_handover_command(**flags: Any) -> int:
               help="Number of workers, each in its own container.")  # fmt: skip
 @_output_flags
 def batch_straggler_command(**flags: Any) -> int:
-    """Measure what a slow process, and a heavy unit, cost a batch run."""
+    """Measure batch runs with a slow process or a heavy unit."""
     from heronpy.cli.measure.load_test import batch_straggler
 
     return batch_straggler(**flags)
@@ -154,7 +154,7 @@ def control_plane_command(**flags: Any) -> int:
 @click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True,
               help="Number of containers of the word count.")  # fmt: skip
 @click.option("--duration", "duration_s", type=click.FloatRange(min=1), default=8.0, show_default=True, metavar="S",
-              help="Seconds to emit, for each variant.")  # fmt: skip
+              help="Seconds to emit per variant.")  # fmt: skip
 @_output_flags
 def costs_command(**flags: Any) -> int:
     """Measure the costs of metrics, logging, encryption and guarantees with the word count."""
@@ -169,7 +169,7 @@ def costs_command(**flags: Any) -> int:
 @click.option("--jobs", type=click.IntRange(1, 100_000), default=10_000, show_default=True,
               help="Number of unchanged jobs in one round of the syncer.")  # fmt: skip
 @click.option("--idle", type=click.IntRange(1, 1000), default=100, show_default=True,
-              help="Number of jobs of the manager that is measured.")  # fmt: skip
+              help="Number of idle jobs of the measured manager.")  # fmt: skip
 @click.option("--slots", type=click.IntRange(20, 2000), default=2000, show_default=True,
               help="Number of slots of the simulated pool.")  # fmt: skip
 @click.option("--scenarios", type=click.IntRange(1, 100_000), default=200, show_default=True,
@@ -179,22 +179,22 @@ def costs_command(**flags: Any) -> int:
     type=click.IntRange(1, 1000),
     default=20,
     show_default=True,
-    help="Number of changes of a running job, of each kind.",
+    help="Number of changes of each kind to a running job.",
 )
 @click.option(
     "--pooled",
     type=click.IntRange(3, 1000),
     default=100,
     show_default=True,
-    help="Number of topologies to start in a pool, and by themselves.",
+    help="Number of topologies to start in a pool, and the same number by submit.",
 )
 @click.option("--days", type=click.IntRange(1, 14), default=3, show_default=True,
               help="Number of days of the scaler to simulate.")  # fmt: skip
 @_output_flags
 def jobs_command(**flags: Any) -> int:
-    """Measure the costs of jobs, pools and the scaler, and how often the scaler is wrong.
+    """Measure the costs of jobs, pools and the scaler, and the scaler's wrong decisions.
 
-    The goals are for the default numbers.
+    The goals apply to the default numbers.
     """
     from heronpy.cli.measure.load_test import jobs
 
@@ -208,7 +208,7 @@ def jobs_command(**flags: Any) -> int:
     default=DEFAULT_RATES,
     show_default=True,
     metavar="N,N,...",
-    help="Spout rates to measure in turn, in tuples per second; max: as fast as possible.",
+    help="Spout rates to measure one after the other, in tuples per second; max: as fast as possible.",
 )
 @click.option(
     "--mode",
@@ -237,7 +237,7 @@ def jobs_command(**flags: Any) -> int:
 )
 @_output_flags
 def rates_command(**flags: Any) -> int:
-    """Measure the cost of a tuple at every rate: cores, frames, context switches, system calls, latency."""
+    """Measure the cost of a tuple at each rate: cores, frames, context switches, system calls, latency."""
     from heronpy.cli.measure.load_test import rates
 
     return rates(**flags)  # fmt: skip
@@ -254,7 +254,7 @@ def rates_command(**flags: Any) -> int:
     default=15.0,
     show_default=True,
     metavar="S",
-    help="How long 'latency', 'straggler', 'ledger' and 'quiet' measure; 'recovery' kills every 2.5 s.",
+    help="Duration of 'latency', 'straggler', 'ledger', 'quiet' and 'recovery', which kills every 2.5 s.",
 )
 @click.option(
     "--files",
@@ -287,8 +287,7 @@ def units_command(**flags: Any) -> int:
 
     The profiles are throughput, latency, straggler, recovery, ledger, quiet, bad and rebuild.
 
-    Every profile compares its rows with the written lines, and fails when they differ. Targets are shown next to the
-    results.
+    Each profile compares its rows with the written lines, and fails if they differ. The output also shows the goals.
     """
     from heronpy.cli.measure.load_test import units
 
@@ -296,7 +295,7 @@ def units_command(**flags: Any) -> int:
 
 
 def _profile_command(load: profiles.Load) -> click.Command:
-    """The command of one profile: its defaults are those of the YAML file."""
+    """Return the command of one profile, with the defaults of its YAML file."""
 
     def run(**flags: Any) -> int:
         if flags["duration_s"] is not None and flags["tuples"] is not None:

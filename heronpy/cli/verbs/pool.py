@@ -54,7 +54,7 @@ def resize_command(**flags: Any) -> None:
 @click.option("--lift", is_flag=True, help="Let the slot run containers again.")
 @timeout_flag(120.0, "Seconds to wait until the slot is empty; the slot continues to empty after that.")
 def drain_command(**flags: Any) -> None:
-    """Move the topologies of a slot to other slots, and place none on it until --lift."""
+    """Move the topologies of a slot to other slots, and place no topology in the slot until --lift."""
     from heronpy.cli.change.pools import drain
 
     drain(**flags)

@@ -118,7 +118,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     # A plan for a program must be the only output on stdout.
     output = sys.stderr.fileno() if dry_run and dry_run_format in ("json", "raw") else None
     with Child(output) as child:
-        # Imported here, while the child starts, because it takes as long.
+        # Imported here, while the child starts, because the import takes as long as the start.
         from heronpy.cli.submit.command import SubmitOptions, submit
 
         submit(target, common, SubmitOptions(dry_run_format=dry_run_format if dry_run else None, **flags), child)

@@ -92,8 +92,9 @@ def retry_command(**flags: Any) -> None:
 def site_command(**flags: Any) -> None:
     """Take a site out of service, put it back, or remove it.
 
-    down: the workers of the site get no more units. Other sites that have the bytes may take over its units at once;
-    units that it finishes first still count. A silent site loses its units the same way after 30 s.
+    down: the workers of the site get no more units. Other sites that have the bytes may take over its units
+    immediately; a unit that the site finishes first still counts. A silent site loses its units in the same way after
+    30 s.
 
     gone: the site will not come back. Its copies of the files are ignored from now on. Refused while it is active.
     """

@@ -12,7 +12,7 @@ from heronpy.cli.flags.arguments import cluster_flag, json_flag, together
 
 #: Reliability modes.
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
-#: What a run may be verified in: a reliability mode, or a batch run.
+#: Modes of `heron verify run`: a reliability mode, or a batch run.
 RUN_MODES = (*MODES, "batch")
 
 
@@ -24,7 +24,7 @@ _run_flags = together(
                  help="Seconds before the first fault.  [default: 3; 60 with --full]"),
     click.option("--rate", type=click.FloatRange(min=1), default=1000.0, show_default=True, metavar="N",
                  help="Tuples per second of each partition."),
-    click.option("--keys", type=click.IntRange(min=1), default=1000, show_default=True, help="Different keys."),
+    click.option("--keys", type=click.IntRange(min=1), default=1000, show_default=True, help="Number of keys."),
     click.option("--payload", "payload_bytes", type=click.IntRange(min=8), default=100, show_default=True,
                  metavar="BYTES", help="Size of a payload."),
     click.option("--distinct", type=click.IntRange(min=0), default=0, metavar="N",
@@ -33,14 +33,14 @@ _run_flags = together(
                  help="Milliseconds of work per tuple in the bolt."),
     click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True, help="Containers."),
     click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True,
-                 help="Tasks of each component, and partitions of the input."),
+                 help="Number of tasks of each component, and of partitions of the input."),
     click.option("--times", type=click.IntRange(min=1), metavar="N",
-                 help="How often a run injects its fault.  [default: 1; with --full as listed]"),
+                 help="Number of times that a run injects its fault.  [default: 1; with --full as listed]"),
     click.option("--full", is_flag=True, help="Inject faults at full length and number: minutes instead of seconds."),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
                  help="A setting such as heron.checkpoint.interval_s=1; repeatable."),
     click.option("--seed", type=int, default=1, show_default=True, help="Seed of input and faults."),
-    cluster_flag("Run in this existing cluster, on this host, instead of one made for the run."),
+    cluster_flag("Run in this existing cluster, on this host, instead of a temporary cluster."),
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def list_command(**flags: Any) -> None:
 @click.option("--mode", type=click.Choice(RUN_MODES), default="ATLEAST_ONCE", show_default=True,
               help="Reliability mode; batch: a batch run, then the stream from its savepoint.")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("none",),
-              help="A fault of 'heron verify list'; F01 means all F01-..., 'all' every one; repeatable.",
+              help="A fault of 'heron verify list'; F01 means all F01-..., 'all' means all faults; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
 @click.option("--together", "as_one", is_flag=True,
               help="Inject the faults one after the other, in as few runs as possible.")  # fmt: skip
@@ -87,7 +87,7 @@ def run_command(**flags: Any) -> int:
 @verify_command.command("end")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
 def end_command(**flags: Any) -> int:
-    """End the input of your own running topology, if its SeededSource has no count."""
+    """End the input of your running topology if its SeededSource has no count."""
     from heronpy.cli.measure.verify import end
 
     return end(**flags)
@@ -95,10 +95,10 @@ def end_command(**flags: Any) -> int:
 
 @verify_command.command("check")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
-@click.option("--seed", type=int, help="Seed of the source.  [default, here and below: what the source recorded]")
+@click.option("--seed", type=int, help="Seed of the source.  [default of each option: the recorded value]")
 @click.option("--partitions", type=click.IntRange(min=1), help="Partitions of the input.")
 @click.option("--count", type=click.IntRange(min=1), help="Tuples of each partition.")
-@click.option("--keys", type=click.IntRange(min=1), help="Different keys.")
+@click.option("--keys", type=click.IntRange(min=1), help="Number of keys.")
 @click.option("--payload", "payload_bytes", type=click.IntRange(min=8), metavar="BYTES", help="Size of a payload.")
 @click.option("--hot-share", type=click.FloatRange(0, 1), help="Share of the tuples with the hot key.")
 @click.option(
@@ -108,20 +108,20 @@ def end_command(**flags: Any) -> int:
 )
 @click.option("--mode", type=click.Choice(MODES), help="Reliability mode whose guarantees are checked.")
 @click.option("--loss-max", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Tuples that may be lost under ATMOST_ONCE.")  # fmt: skip
+              help="Number of tuples that may be lost under ATMOST_ONCE.")  # fmt: skip
 @click.option("--unordered", is_flag=True, help="The topology does not keep the order of keys.")
 @json_flag
 def check_command(**flags: Any) -> int:
-    """Check the records of your own finished topology that uses SeededSource and VerifiedSink."""
+    """Check the records of your finished topology with SeededSource and VerifiedSink."""
     from heronpy.cli.measure.verify import check
 
     return check(**flags)
 
 
 @verify_command.command("report")
-@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each fault and mode.")
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs per fault and mode.")
 @click.option("--mode", "modes", type=click.Choice(RUN_MODES), multiple=True,
-              help="Reliability mode; repeatable.  [default: those that matter for a fault]")  # fmt: skip
+              help="Reliability mode; repeatable.  [default: the usual modes of each fault]")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("all",), help="Fault; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Markdown file to write.")
@@ -129,9 +129,9 @@ def check_command(**flags: Any) -> int:
               help="JSON file for all measurements; runs that it already holds are also reported.")  # fmt: skip
 @_run_flags
 def report_command(**flags: Any) -> int:
-    """Run all faults several times and write the results as a table.
+    """Run all faults several times, and write the results as a table.
 
-    Prints an estimate of the duration first.
+    The command first prints an estimate of its duration.
     """
     from heronpy.cli.measure.verify import report
 

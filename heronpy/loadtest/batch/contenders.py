@@ -17,7 +17,7 @@ HANDS = 2
 
 
 def by_hand(logs: Sequence[Path], folder: Path, place: int) -> Callable[[], None]:
-    """Return one of the processes, which reads its share of the logs, divides lines by user, and counts its users."""
+    """Return the work of a process, which reads its share of the logs, partitions lines by user, and counts users."""
 
     def work() -> None:
         with ExitStack() as stack:

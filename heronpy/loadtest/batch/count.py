@@ -1,6 +1,6 @@
 """The keyed count of one scene: its logs, its topology, its result, and the signals sent to its workers.
 
-CPU and time count from the activation of a topology to its end, without its start, as for the contenders.
+CPU and time are measured from the activation of a topology to its end, without its start, as for the contenders.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ During = Callable[[Topology, Event], None]
 
 
 class Ran(NamedTuple):
-    """The time and CPU of a run, and the largest mean of private memory of a worker."""
+    """Duration and CPU of a run, and the highest mean private memory of a worker."""
 
     cpu_s: float
     seconds: float
@@ -42,7 +42,7 @@ class Count(LogScene):
 
     @contextmanager
     def running(self, *flags: str, work: str = "", settings: Any = None, **parameters: Any) -> Iterator[Topology]:
-        """Run the topology, in which parse or count does `work`; kill it at the end."""
+        """Submit the topology, whose parse or count bolt does `work`, and kill it at the end."""
         settings = {"heron.checkpoint.interval_s": 2.0, **(settings or {})}
         own = {"work": work, "logs": f"{self.logs}/*.log", "table": str(self.table), **parameters}
         with self.submitted("keyed_count", own, "EFFECTIVELY_ONCE", settings, *flags) as topology:
@@ -76,7 +76,7 @@ class Count(LogScene):
         return max((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
 
     def of_run(self, name: str) -> Any:
-        """Read a record of the newest batch run; return an empty record before it is written."""
+        """Return a record of the newest batch run; the record is empty until the run writes it."""
         with suppress(FileNotFoundError):
             return json.loads((self.run_folder / name).read_text(encoding="utf-8"))
         return {}
@@ -94,12 +94,13 @@ def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Chec
     full, rest = divmod(lines, users)
     wanted = {f"user{user}": full + (user < rest) for user in range(users) if full or user < rest}
     wrong = sum(got.get(user) != wanted.get(user) for user in got.keys() | wanted.keys()) + len(rows) - len(got)
-    return Check(name, not wrong, f"{lines:,} lines of {len(wanted):,} users, {wrong:,} rows are wrong")
+    return Check(name, not wrong, f"{lines:,} lines of {len(wanted):,} users, {wrong:,} wrong rows")
 
 
 def strike(signum: int, pause_s: float, is_enough: Callable[[], bool] = bool, mark: str = "") -> During:
-    """Send a signal to a worker of a batch every `pause_s`, once per process, until `is_enough`. With `mark`, only to
-    processes with a file of this name and their pid.
+    """Send a signal to a worker of a batch every `pause_s`, once per process, until `is_enough`.
+
+    With `mark`, signal only processes with a file `<mark>-<pid>`.
     """
 
     def is_meant(topology: Topology, pid: int) -> bool:

@@ -56,10 +56,9 @@ KILL_S, SMALL_LINES, TIMES = 2.0, 450, 3
 UNIT, WORKERS = "heron.batch.unit_bytes", "heron.batch.workers"
 #: Bytes of a unit in scenes that kill workers.
 KILLED_UNIT = 2 << 20
-#: Bytes of a unit with held lines, and seconds for which lines are held for each preemption: workers
-#: get SIGTERM until enough attempts have ended.
+#: `preempted`: bytes of a unit with held lines, and seconds for which lines are held per preemption.
 HELD_UNIT, PREEMPTION_S = 2048, 2.0
-#: `batch_straggler`: units of each worker, bytes and lines of a unit, and seconds of sleep per line.
+#: `batch_straggler`: units per worker, bytes and lines per unit, and seconds of sleep per line.
 UNITS, UNIT_BYTES, UNIT_LINES, LINE_S = 40, 1024, 46, 0.011
 
 
@@ -82,13 +81,13 @@ def run_batch(
 
 def run_straggler(where: Cluster, workers: int, repeat: int, say: Say) -> dict[str, Any]:
     """Run `batch_straggler`; return the result document."""
-    about, options = "batch runs with a slow process, and with a heavy unit", {"workers": workers}
+    about, options = "batch runs with one slow process or one heavy unit", {"workers": workers}
     return _document("batch_straggler", about, options, repeat, say, lambda number: straggler(where, workers, number))
 
 
 def run_handover(where: Cluster, keys: int, repeat: int, say: Say) -> dict[str, Any]:
     """Run `batch_handover`; return the result document."""
-    about, options = "from a batch run to the stream that continues", {"keys": keys}
+    about, options = "handover from a batch run to a stream that continues from its savepoint", {"keys": keys}
     return _document("batch_handover", about, options, repeat, say, lambda number: handover(where, keys, number))
 
 
@@ -101,15 +100,15 @@ def _document(
 
     def told(values: dict[str, float], checks: list[Check]) -> str:
         goals = judged(values)
-        return f"{sum(goal.ok for goal in goals)} of {len(goals)} goals are reached"
+        return f"{sum(goal.ok for goal in goals)} of {len(goals)} goals are met"
 
     return measured(figures, told, repeat, say, profile=profile, about=about, unit="lines", options=options)
 
 
 def judged(values: dict[str, float]) -> list[Check]:
-    """Check the figures of a run that have goals."""
+    """Return a check for each figure that has a goal."""
     return [
-        Check(label_of(name), values[name] <= most, f"{shown(name, values[name])}, at most {shown(name, most)}")
+        Check(label_of(name), values[name] <= most, f"{shown(name, values[name])}, limit {shown(name, most)}")
         for name, most in GOALS.items()
         if name in values
     ]
@@ -128,7 +127,7 @@ class Scenes:
         self._whole: Ran | None = None
 
     def _count(self, name: str, lines: int = 0) -> Count:
-        """Prepare a count of the common logs; with `lines`, a count of separate logs of that number of lines."""
+        """Prepare a count over the shared logs or, with `lines`, over separate logs with this number of lines."""
         count = Count(self._where, f"{name}-{self._number}", None if lines else self._logs)
         if lines:
             (count.logs / "0.log").write_text(click_lines(0, lines), encoding="ascii")
@@ -151,7 +150,7 @@ class Scenes:
         checks.append(stream.check("stream", self._lines))
         others: list[tuple[str, Prepare, list[object]]] = [("hands", by_hand, list(range(HANDS)))]
         if missing := no_spark():
-            self._say(f"cost: PySpark is left out: {missing}")
+            self._say(f"cost: PySpark is skipped: {missing}")
         else:
             others += [("rdd", spark, [False]), ("sql", spark, [True])]
         for name, prepare, each in others:
@@ -178,11 +177,11 @@ class Scenes:
         calm, killed, settings = self._count("calm"), self._count("kills"), {UNIT: KILLED_UNIT}
         plain = calm.run(*BATCH, settings=settings)
         hit = killed.run(*BATCH, settings=settings, during=strike(signal.SIGKILL, KILL_S))
-        self._say(f"kills: {plain.seconds:.1f} s without, {hit.seconds:.1f} s with")
+        self._say(f"kills: {plain.seconds:.1f} s without kills, {hit.seconds:.1f} s with kills")
         return {"batch_kills": hit.seconds / plain.seconds}, [killed.check("kills", self._lines)]
 
     def failed(self) -> Found:
-        """Make a line of a small input raise; make the last stage raise, fix the code, and repeat the command."""
+        """Fail a run with a small input; fail another run in its last stage, fix its code, and resume it."""
         checks: list[Check] = []
         whole, small, count = self._plain(checks), self._count("raises", SMALL_LINES), self._count("mended")
         began = time.monotonic()
@@ -210,7 +209,7 @@ class Scenes:
 
         settings = {UNIT: HELD_UNIT, "heron.executor.restart_backoff_max_s": 0.1}
         count.run(*BATCH, work="held", settings=settings, during=strike(signal.SIGTERM, 0.1, is_enough, HOLD))
-        enough = Check("preemptions", ended() >= self._preemptions, f"{ended():,} attempts were ended")
+        enough = Check("preemptions", ended() >= self._preemptions, f"{ended():,} attempts were preempted")
         return {"batch_charged": float(ended("tries_failed"))}, [enough, count.check("preempted", lines)]
 
     def exchange(self) -> Found:
@@ -218,9 +217,9 @@ class Scenes:
         count, splits = self._count("exchange"), -(-self._exchange // SPLIT_BYTES)
         ran = count.run(*BATCH, size=self._exchange, work="wide", splits=splits)
         size = count.of_run("progress.json")["stages"][1]["bytes"]
-        self._say(f"exchange: {size:,} bytes, {ran.seconds:.1f} s, {ran.worker_bytes / MB:.0f} MB for each worker")
+        self._say(f"exchange: {size:,} bytes, {ran.seconds:.1f} s, {ran.worker_bytes / MB:.0f} MB per worker")
         values = {"exchange_worker_bytes": ran.worker_bytes, "exchange_cpu_s_per_gb": ran.cpu_s / size * 1e9}
-        whole = Check("exchange", size >= self._exchange, f"{size:,} bytes between the stages")
+        whole = Check("exchange", size >= self._exchange, f"{size:,} bytes were exchanged between the stages")
         return values, [whole, count.check("exchange", splits * WIDE)]
 
     def history(self) -> Found:
@@ -263,7 +262,7 @@ def straggler(where: Cluster, workers: int, number: int) -> Found:
             checks.append(count.check(name, lines))
     attempts = [json.loads(line) for line in (count.out / ATTEMPTS).read_text("ascii").splitlines()]
     attempts.sort(key=lambda one: one["at"])
-    # The attempt at a unit that ends first wins.
+    # The first attempt that ends at a unit wins.
     won = {one["unit"]: one["s"] for one in reversed(attempts) if one["done"]}
     total, useful = sum(one["s"] for one in attempts), sum(won.values())
     checks.append(Check("heavy", len(won) >= workers * UNITS / 2, f"{len(attempts)} attempts at {len(won)} units"))
@@ -283,7 +282,7 @@ def handover(where: Cluster, keys: int, number: int) -> Found:
         log.write(f"{LIVE}\t1\n")
     live = count.out / LIVE
     with count.running("--restore", "latest", work="live") as topology:
-        topology.until(lambda: live.exists() and live.read_text("ascii"), PATIENCE_S, "the live line")
+        topology.until(lambda: live.exists() and live.read_text("ascii"), PATIENCE_S, "the arrival of the live line")
     ended_at, ran_s = record["ended_at"], record["ended_at"] - record["submitted_at"]
     live_s, dump = float(live.read_text("ascii")) - ended_at, (ended_at - finalising) / ran_s
     return {"handover_live_s": live_s, "handover_dump": dump}, [right_counts("handover", rows, lines, keys)]

@@ -30,14 +30,14 @@ FAST = ("engine.lost_s=8", "engine.fence_s=4", "engine.renew_s=1")
 
 
 class Changes(Struct, frozen=True):
-    """Seconds from the command until the last new process is ready."""
+    """Seconds from a command until its last new process is ready."""
 
     simple_s: float
-    """95th percentile of changes of a component's configuration."""
+    """Change of a component's configuration, 95th percentile."""
     rescale_s: float
-    """95th percentile of changes between two and four tasks."""
+    """Change between two and four tasks, 95th percentile."""
     deploy_s: float
-    """A deploy of another program. The topology has no state, so it needs no savepoint."""
+    """Deploy of another program, without a savepoint because the topology has no state."""
 
 
 class Side(Struct, frozen=True):
@@ -72,7 +72,7 @@ def changes_cost(where: Cluster, times: int) -> Changes:
 
 
 def pooled_cost(where: Cluster, topologies: int) -> Pooled:
-    """Start topologies by `heron submit`, and as many as jobs in a pool; then kill one slot."""
+    """Start the same number of topologies by `heron submit` and as jobs in a pool; then kill one slot."""
     names = [f"load-{number:03}" for number in range(topologies)]
     program = [_program(where, name) for name in names]
     found = [Topology(where, name, where.scratch) for name in names]
@@ -87,7 +87,7 @@ def pooled_cost(where: Cluster, topologies: int) -> Pooled:
 
 
 def _program(where: Cluster, name: str) -> tuple[str, ...]:
-    """Write a program of two idle tasks; returns the words that name it in a command."""
+    """Write a program of two idle tasks; return the arguments that name the program in a command."""
     out = where.scratch / name
     make_folders(out)
     spec = {**spec_of(name, out, 2, 1, beat=False), "mode": "ATMOST_ONCE"}
@@ -111,7 +111,7 @@ def _job(where: Cluster, *words: str) -> Iterator[Topology]:
 
 @contextmanager
 def _pool(where: Cluster, topologies: int) -> Iterator[None]:
-    """A pool with room for the topologies in two of its slots."""
+    """Create a pool with room for all topologies in two of its slots."""
     cpu, ram_gb = 4 * topologies, 4 * topologies
     settings = [word for one in FAST for word in ("--config-property", f"heron.{one}")]
     size = ("--slots", SLOTS, "--cpu", cpu, "--ram", f"{ram_gb}GB")
@@ -125,7 +125,7 @@ def _pool(where: Cluster, topologies: int) -> Iterator[None]:
 
 @contextmanager
 def _many(where: Cluster, names: list[str], *verb: str) -> Iterator[None]:
-    """End the topologies of these names at the end of the test."""
+    """End the named topologies at the end of the test."""
     try:
         yield
     finally:
@@ -135,7 +135,7 @@ def _many(where: Cluster, names: list[str], *verb: str) -> Iterator[None]:
 
 
 def _started(where: Cluster, topologies: list[Topology], start: Callable[[], object]) -> Side:
-    """Start topologies; their memory and the CPU of the whole machine until all tasks run."""
+    """Start topologies; return their memory, and the CPU of the whole machine until all tasks run."""
     before = machine_busy_s()
     start()
     for topology in topologies:
@@ -145,7 +145,7 @@ def _started(where: Cluster, topologies: list[Topology], start: Callable[[], obj
 
 
 def _processes(name: str, value: str) -> list[psutil.Process]:
-    """The processes whose environment variable begins with a value."""
+    """Return the processes in whose environment a variable begins with a value."""
     found = []
     for one in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -155,7 +155,7 @@ def _processes(name: str, value: str) -> list[psutil.Process]:
 
 
 def _slot_lost(where: Cluster, topologies: list[Topology]) -> float:
-    """Kill all processes of the slot with most containers; returns the seconds until all tasks run again."""
+    """Kill all processes of the slot with the most containers; return the seconds until all tasks run again."""
     slots = json.loads(where.heron("pool", "show", where.target, POOL, "--json"))["slots"]
     slot = max(slots, key=lambda one: one["containers"])["slot"]
     marks = {one.environ()[MARK] for one in _processes(MARK, str(where.home))}
@@ -174,7 +174,7 @@ def _slot_lost(where: Cluster, topologies: list[Topology]) -> float:
 def _until_ready(
     topology: Topology, gone: Set[int] = frozenset(), timeout_s: float = READY_S, old_id: str = ""
 ) -> None:
-    """Wait until all tasks run, none of them in a process of `gone`, in a topology with another id than `old_id`."""
+    """Wait until all tasks run in a topology with another id than `old_id`, and in no process of `gone`."""
 
     def is_ready() -> bool:
         status = topology.status()

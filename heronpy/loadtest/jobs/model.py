@@ -1,4 +1,4 @@
-"""A fluid model of a topology: its figures and its lag under any decision.
+"""A fluid model of a topology: its figures and its lag under any scaling decision.
 
 Rates, queues and CPU are real numbers, and backpressure holds all spouts in the same step. The model knows the capacity
 of each thread, so the scaler's estimates and decisions can be compared with it. `heronpy.health` diagnoses the model's
@@ -43,11 +43,11 @@ class Part(Struct, kw_only=True):
     tasks: int = 1
     concurrency: int = 1
     asynchronous: bool = False
-    #: Source component to the tuples received for each tuple that the source has processed; empty for a spout.
+    #: Source component -> tuples received per tuple that the source processes; empty for a spout.
     inputs: dict[str, float] = {}
     #: Whether tuples are distributed to the tasks by key.
     keyed: bool = False
-    #: Share of the busy time in which the component computes; in the rest it waits.
+    #: Share of the busy time that is computation; the other busy time is waiting.
     computes: float = 1.0
     #: Reported busy time as a share of the true busy time.
     reports: float = 1.0
@@ -60,10 +60,10 @@ class Part(Struct, kw_only=True):
 
 
 class Fault(Struct, frozen=True):
-    """A problem that lasts for a time.
+    """A temporary problem.
 
-    `much` depends on the kind: a share, such as the remaining share of a rate, or a number of foreign threads that
-    always compute on the host `part`, or on each host without a part.
+    `much` depends on the kind: a share, such as the remaining share of a rate, or the number of foreign threads that
+    always compute on the host `part`, or on each host if `part` is empty.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class Minutes(Protocol):
     """The history of a job, as in `heronpy.scaling.history`."""
 
     def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
-        """Remember the demand on each component."""
+        """Record the demand on each component."""
 
     def past(self, components: list[str], now: float) -> dict[str, Past]:
         """Return the demand on the components on other days."""
@@ -172,7 +172,7 @@ class Model:
         return full.much if full is not None and full.part in (host, *self.parts) else 0.0
 
     def _cpu_factors(self) -> dict[str, float]:
-        """Return for each host the share of the needed CPU that its tasks get, if all threads get equal amounts."""
+        """Return for each host the share of the needed CPU that its tasks get when all threads get equal shares."""
         return {host: min(1.0, CORES / (self._others(host) + 1)) for host in HOSTS}
 
     def _capacities(self, part: Part, factors: Mapping[str, float]) -> list[float]:

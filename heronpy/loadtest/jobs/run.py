@@ -1,8 +1,8 @@
-"""`heron load-test jobs`: the cost of jobs, pools and the scaler, and wrong decisions of the scaler, against goals.
+"""`heron load-test jobs`: the costs of jobs, pools and the scaler, and the scaler's wrong decisions, with goals.
 
-Rounds of the syncer need no topologies: the driver is a stub. A pool's keeper decides about simulated slots.
-For a manager with many idle jobs, one running topology represents the topology of each job. Changes of a job and the
-topologies in a pool are real.
+The syncer's rounds use a stub driver without topologies. A pool's keeper decides about simulated slots. For a manager
+with many idle jobs, one running topology represents the topology of each job. Changes of a job and the topologies in
+a pool are real.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ CHANGED_MAX_S, IDLE_MAX_S = 5.0, 1.0
 MAP_MAX_S, LOSS_MAX_S, MEMORY_MAX_BYTES = 5.0, 2.0, 1 << 30
 MANAGERS_MAX_PERCENT, MANAGERS_MAX_BYTES = 3.0, 150 << 20
 WRONG_MAX, CHANGES_A_DAY_MAX = 0.01, 2
-#: Seconds of changes, and of a lost slot with a tenth of its usual times; costs in a pool as a share of submits.
+#: Goals in seconds for changes and for a lost slot with shortened timeouts; goal for the cost ratio of pool to submits.
 SIMPLE_MAX_S, RESCALE_MAX_S, DEPLOY_MAX_S, SLOT_MAX_S, POOLED_MAX = 2.0, 5.0, 6.0, 10.0, 0.67
 #: A folder in memory, so that the disk does not affect the results.
 _IN_MEMORY: Final = Path("/dev/shm")
 #: `rounds_cost`: number of tasks of a job's bolt before and after its change.
 TASKS, MORE = 2, 3
-#: `pool_cost`: containers of each topology, without the master's; rounds over which the costs at rest are averaged.
+#: `pool_cost`: containers per topology, without the master's; rounds over which the cost of an idle keeper is averaged.
 CONTAINERS, ROUNDS = 10, 5
 SLOT, TASK_CONTAINER = Size(8.0, 32 << 30), Size(0.5, 2 << 30)
 #: `managers_cost`: rounds take 30 s, looks of the scaler 60 s.
@@ -93,7 +93,7 @@ def run_jobs(where: Cluster, sizes: Sizes, repeat: int, say: Say) -> dict[str, A
         once,
         repeat,
         profile="jobs",
-        about="costs of jobs, pools and the scaler, and how often the scaler is wrong",
+        about="costs of jobs, pools and the scaler, and wrong decisions of the scaler",
         unit="jobs",
         options={name: getattr(sizes, name) for name in Sizes.__struct_fields__},
     )
@@ -107,8 +107,8 @@ def _rounds(where: Cluster, sizes: Sizes) -> _Part:
         changed_s, idle_s, updates = rounds_cost(Path(folder), sizes.changed, sizes.jobs)
     return {"changed_round_s": changed_s, "idle_round_s": idle_s}, [
         Check("changes", updates == sizes.changed, f"{updates:,} of {sizes.changed:,} changed jobs were updated"),
-        _below("changed round", changed_s, CHANGED_MAX_S, f"a round of {sizes.changed:,} jobs with a change each"),
-        _below("idle round", idle_s, IDLE_MAX_S, f"a round of {sizes.jobs:,} jobs without"),
+        _below("changed round", changed_s, CHANGED_MAX_S, f"a syncer round with {sizes.changed:,} changed jobs"),
+        _below("idle round", idle_s, IDLE_MAX_S, f"a syncer round with {sizes.jobs:,} unchanged jobs"),
     ]
 
 
@@ -120,15 +120,15 @@ def _pool(where: Cluster, sizes: Sizes) -> _Part:
         "keeper_bytes": float(found.memory_bytes),
     }  # fmt: skip
     of = f"{sizes.slots:,} slots"
-    moved = f"{found.moved:,} shards of {lost:,} lost slots went to others, {found.left} did not"
+    moved = f"{found.moved:,} shards of {lost:,} lost slots were reassigned, {found.left} were not"
     return values, [
         Check("shards", not found.left and found.moved > 0, moved),
-        _below("map", found.map_s, MAP_MAX_S, f"the first map of {of}"),
-        _below("keeper round", found.round_s, 0.1, f"a round of the keeper of {of}"),
+        _below("map", found.map_s, MAP_MAX_S, f"the first map for {of}"),
+        _below("keeper round", found.round_s, 0.1, f"a keeper round for {of}"),
         _below("loss", found.loss_s, LOSS_MAX_S, f"the loss of {lost:,} of {of}"),
         Check(
             "keeper memory", found.memory_bytes < MEMORY_MAX_BYTES,
-            f"the keeper took {found.memory_bytes >> 20} MB, limit {MEMORY_MAX_BYTES >> 20} MB",
+            f"the keeper used {found.memory_bytes >> 20} MB, limit {MEMORY_MAX_BYTES >> 20} MB",
         ),
     ]  # fmt: skip
 
@@ -138,13 +138,13 @@ def _scenarios(where: Cluster, sizes: Sizes) -> _Part:
     for seed in range(sizes.scenarios):
         drawn = Drawn(seed)
         scene = drawn.scene("act")
-        wrong += [f"{drawn.kind} of seed {seed}"] if is_wrong(drawn, scene) else []
+        wrong += [f"{drawn.kind} with seed {seed}"] if is_wrong(drawn, scene) else []
         worse += [f"seed {seed}"] if is_worse(drawn, scene) else []
     share = len(wrong) / sizes.scenarios
-    text = f"{len(wrong)} of {sizes.scenarios:,} random scenarios had a wrong cause, limit {WRONG_MAX:.0%}"
+    text = f"{len(wrong)} of {sizes.scenarios:,} random scenarios got a wrong diagnosis, limit {WRONG_MAX:.0%}"
     return {"wrong_causes": share, "worse_lags": len(worse) / sizes.scenarios}, [
         Check("causes", share <= WRONG_MAX, f"{text}{_first(wrong)}"),
-        Check("lag", not worse, f"{len(worse)} of them waited longer with the scaler than without{_first(worse)}"),
+        Check("lag", not worse, f"{len(worse)} scenarios had longer waits with the scaler than without{_first(worse)}"),
     ]
 
 
@@ -166,30 +166,30 @@ def _days(where: Cluster, sizes: Sizes) -> _Part:
     most, broken = max(by_day.values(), default=0), scene.state.slo.broken_s
     return {"changes_a_day": float(most)}, [
         Check("changes a day", most <= CHANGES_A_DAY_MAX,
-              f"at most {most} changes on each of {sizes.days} days, limit {CHANGES_A_DAY_MAX}"),
-        Check("slo", not broken, f"the lag was above its SLO for {broken:g} s of them"),
+              f"at most {most} changes per day in {sizes.days} days, limit {CHANGES_A_DAY_MAX}"),
+        Check("slo", not broken, f"the lag exceeded its SLO for {broken:g} s"),
     ]  # fmt: skip
 
 
 def _managers(where: Cluster, sizes: Sizes) -> _Part:
     found = managers_cost(where, sizes.idle)
-    of = f"the manager of {sizes.idle} idle jobs"
+    of = f"the manager of {sizes.idle} idle jobs uses"
     return {"managers_percent": found.percent, "managers_bytes": float(found.uss_bytes)}, [
         Check("manager", found.in_sync == sizes.idle, f"{found.in_sync} of {sizes.idle} jobs are in sync"),
         Check("manager CPU", found.percent < MANAGERS_MAX_PERCENT,
-              f"{of} needs {found.percent:.2f} % of a core, limit {MANAGERS_MAX_PERCENT:g} %"),
+              f"{of} {found.percent:.2f} % of a core, limit {MANAGERS_MAX_PERCENT:g} %"),
         Check("manager memory", found.uss_bytes < MANAGERS_MAX_BYTES,
-              f"{found.uss_bytes >> 20} MB of memory, limit {MANAGERS_MAX_BYTES >> 20} MB"),
+              f"{of} {found.uss_bytes >> 20} MB of memory, limit {MANAGERS_MAX_BYTES >> 20} MB"),
     ]  # fmt: skip
 
 
 def _changes(where: Cluster, sizes: Sizes) -> _Part:
     found = changes_cost(where, sizes.times)
     values = {"set_s": found.simple_s, "rescale_s": found.rescale_s, "deploy_s": found.deploy_s}
-    of = f"{sizes.times} times, p95"
+    of = f"p95 of {sizes.times}"
     return values, [
-        _within("set", found.simple_s, SIMPLE_MAX_S, f"'job set' of a configuration, {of}, took"),
-        _within("rescale", found.rescale_s, RESCALE_MAX_S, f"'job set' between 2 and 4 tasks, {of}, took"),
+        _within("set", found.simple_s, SIMPLE_MAX_S, f"'job set' of a configuration ({of}) took"),
+        _within("rescale", found.rescale_s, RESCALE_MAX_S, f"'job set' between 2 and 4 tasks ({of}) took"),
         _within("deploy", found.deploy_s, DEPLOY_MAX_S, "'job deploy' took"),
     ]
 
@@ -197,13 +197,13 @@ def _changes(where: Cluster, sizes: Sizes) -> _Part:
 def _pooled(where: Cluster, sizes: Sizes) -> _Part:
     found = pooled_cost(where, sizes.pooled)
     memory, cpu = found.pool.pss_bytes / found.alone.pss_bytes, found.pool.cpu_s / found.alone.cpu_s
-    of = f"starting {sizes.pooled} topologies in a pool takes"
+    of = f"{sizes.pooled} topologies in a pool take"
     return {"pooled_memory": memory, "pooled_cpu": cpu, "slot_s": found.lost_s}, [
         Check("pool memory", memory <= POOLED_MAX,
               f"{of} {memory:.2f} times the memory of submits ({found.pool.pss_bytes >> 20} MB), limit {POOLED_MAX:g}"),
         Check("pool CPU", cpu <= POOLED_MAX,
-              f"{of} {cpu:.2f} times the CPU of submits ({found.pool.cpu_s:.1f} s), limit {POOLED_MAX:g}"),
-        _within("slot", found.lost_s, SLOT_MAX_S, "all tasks ran again after the kill of a slot in"),
+              f"{of} {cpu:.2f} times the CPU of submits to start ({found.pool.cpu_s:.1f} s), limit {POOLED_MAX:g}"),
+        _within("slot", found.lost_s, SLOT_MAX_S, "after the kill of a slot, all tasks ran again within"),
     ]  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def rounds_cost(folder: Path, changed: int, idle: int) -> tuple[float, float, in
             _make(store, stub, name, digest)
         syncing = Syncing(store, stub, "load-test")
         for name in names:
-            syncing.sync(name)  # the first time each is taken over
+            syncing.sync(name)  # the first sync adopts the job
         idle_s = sum(_cpu_of(syncing, names[:idle], False) for _ in range(LOOKS)) / LOOKS
         for name in names[:changed]:
             version = store.get(name).versions["oncall"]
@@ -324,7 +324,7 @@ def pool_cost(slots: int, containers: int, lost: int) -> PoolCost:
 
 
 def _views(slots: int, gone: int, known: Map) -> dict[int, SlotView]:
-    """All slots; the first `gone` are lost."""
+    """Return the views of all slots; the first `gone` slots are lost."""
     acts, is_over = SlotView(1, answer=Answer(1, known.number)), SlotView(over=1)
     return {slot: is_over if slot <= gone else acts for slot in range(1, slots + 1)}
 
@@ -351,7 +351,7 @@ def managers_cost(where: Cluster, jobs: int) -> ManagersCost:
             found = [store.running(name)[0] for name in names]
             return all(one is not None and one.owner for one in found) and all(acting_of(where.state, p) for p in PARTS)
 
-        topology.until(is_seen, LOOKED_S, "the first look of the manager at every job", every_s=1.0)
+        topology.until(is_seen, LOOKED_S, "the manager's first look at every job", every_s=1.0)
         processes = _processes(where)
         before = cpu_s(processes)
         time.sleep(MEASURED_S)
@@ -372,7 +372,7 @@ def _manager(where: Cluster) -> Iterator[None]:
 
 
 def _copy(topology: Topology, store: Store, name: str) -> None:
-    """Create a job in sync, whose topology is this topology under another name."""
+    """Create a job that is in sync with a copy of this topology under another name."""
     state, old = topology.cluster.state, topology.name
     for kind, path in (
         (plan_pb2.ExecutionState, paths.execution_state), (topology_pb2.Topology, paths.topology),

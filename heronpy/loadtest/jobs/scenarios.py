@@ -18,7 +18,7 @@ TIMES: Final = Times()
 GOAL: Final = Goal(lag_s=5.0, max={"work": 24, "store": 12})
 HOUR: Final = 3600.0
 DAY: Final = 86_400.0
-#: Fault to the causes that correctly name it.
+#: Kind of fault -> the causes that are a correct diagnosis.
 CAUSES: Final = {
     "dependency": {"dependency"},
     "hot key": {"skew"},
@@ -45,7 +45,7 @@ def daily(low: float, high: float) -> Any:
 
 
 class Scene:
-    """The history of a model over `hours` of its time."""
+    """The history of a model that runs for `hours` of model time."""
 
     def __init__(
         self, model: Model, hours: float, goal: Goal = GOAL, minutes: Minutes | None = None, state: State | None = None
@@ -144,7 +144,7 @@ class Drawn:
 
 
 def is_wrong(drawn: Drawn, scene: Scene) -> bool:
-    """Whether the scaler has named a wrong cause, or has scaled a component that more tasks cannot help."""
+    """Whether the scaler named a wrong cause, or scaled a component that more tasks do not help."""
     ups, causes = scene.changes(up=True), [one.cause for one in scene.alerts]
     if drawn.kind == "load":
         # If all bolts have enough capacity, there is no cause to name; near the limit, either decision is right.
@@ -155,5 +155,5 @@ def is_wrong(drawn: Drawn, scene: Scene) -> bool:
 
 
 def is_worse(drawn: Drawn, scene: Scene) -> bool:
-    """Whether tuples waited longer than they would have waited without scaling."""
+    """Whether tuples waited longer than without scaling."""
     return bool(scene.model.rescaled) and scene.model.waited > 1.02 * drawn.scene("off").model.waited + 60 * drawn.load

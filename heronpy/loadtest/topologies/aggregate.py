@@ -73,7 +73,7 @@ class HoldBolt(Bolt, StatefulComponent):
         self.flush()
 
     def pre_save(self, checkpoint_id: str) -> None:
-        # What is emitted here belongs to the checkpoint, so nothing is left that a restore would need.
+        # These tuples precede the barrier, so a restore needs no held counts.
         self.flush()
 
     def finish(self) -> None:

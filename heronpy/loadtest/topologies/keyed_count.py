@@ -1,10 +1,10 @@
 """Counts the lines of each user: lines -> parse (shuffle) -> count (fields, keyed state) -> store.
 
-`work` says what else is done: `held` sleeps at each line while the file `hold` exists; a process with a unit makes the
-file `hold-<pid>`. `slow` sleeps `line_s` at each line and writes down each attempt at a unit. It sleeps ten times as
-long at lines of the user `heavy`, and, if `slow_process` is set, in the first process with a unit. `broken` raises for
-one user. `live` follows the files, and writes down when a line of the user `live` has come. `wide` reads no lines: it
-counts the tuples of `splits` splits, of `SPLIT_BYTES` each.
+`work` selects a variant. `held` sleeps at each line while the file `hold` exists; a process with a unit creates the
+file `hold-<pid>`. `slow` sleeps `line_s` at each line and records each attempt at a unit. It sleeps ten times as long
+at lines of the user `heavy`, and, if `slow_process` is set, in the first process with a unit. `broken` raises for one
+user. `live` follows the files, and records when a line of the user `live` arrives. `wide` reads no lines: it counts
+the tuples of `splits` splits, of `SPLIT_BYTES` each.
 """
 
 from __future__ import annotations

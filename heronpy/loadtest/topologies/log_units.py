@@ -2,8 +2,8 @@
 
 `click`: a line becomes a row of two columns. `line`: the line is the row. `slow`: each unit takes `unit_s`, and ten
 times as long in the first process that gets one. `bad`: the line `bad_line` raises, and `deadly` kills its process.
-`halt`: a line that ends with `halt` takes `halt_s` in the first attempt at its unit. The last three record each
-attempt. `tuples` does the work of `click` without work units, by a TextFileSpout, a bolt that parses, and a FileSink.
+`halt`: a line that ends with `halt` takes `halt_s` in the first attempt at its unit. `slow`, `bad` and `halt`
+record each attempt. `tuples` does the work of `click` without work units, with TextFileSpout, a bolt and FileSink.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def halt_rows(unit: LogUnit, parameters: dict[str, Any]) -> Iterator[str]:
 
 
 def is_slow(path: Path) -> bool:
-    """Whether this process is the first that asks."""
+    """Whether this process is the first caller with this path."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

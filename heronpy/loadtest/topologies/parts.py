@@ -58,7 +58,6 @@ def submit(describe: Callable[[dict[str, Any], TopologyBuilder], None], descript
 
 
 def config_of(spec: dict[str, Any], sink: bool = False) -> dict[str, Any]:
-    """The configuration of a component."""
     ticks = {api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: TICK_MS} if sink else {}
     return {KEY: spec, **ticks}
 
@@ -95,7 +94,7 @@ class Report:
         self._pass_size = 0
 
     def position(self) -> int:
-        """Exact number of tuples yielded: a list iterator knows its remaining length at no cost per tuple."""
+        """Return the number of tuples yielded, from the iterator's remaining length, at no cost per tuple."""
         return self.emitted + max(0, self._pass_size - operator.length_hint(self._pass))
 
     def mark(self, count: int, now: float | None = None) -> None:
@@ -120,7 +119,7 @@ class Report:
 
 
 def share(total: int, lane: int) -> int:
-    """Return a lane's part of a number of tuples."""
+    """Return the number of tuples of one lane."""
     return total // LANES + (lane < total % LANES)
 
 
@@ -226,7 +225,7 @@ class LoadSpout(Spout, StatefulComponent):
         self.kept = context.partitioned_state("sent")
         self.lanes = self.kept.own(LOG, LANES)
         if not self.lanes:
-            raise ValueError(f"a load test has at most {LANES} tasks of a spout, not {self.report.tasks}; use fewer")
+            raise ValueError(f"a load test has at most {LANES} tasks per spout, not {self.report.tasks}; use fewer")
         self.limit = sum(share(spec["tuples"], lane) for lane in self.lanes)
         self.duration_s = spec["duration_s"]
         self.pace = Pace(spec["rate"]) if spec["rate"] else None

@@ -1,6 +1,6 @@
 """Tuples at a fixed rate through any number of relays; the sink measures from the intended send time.
 
-Without a rate the spout emits as fast as it can, and the latency is that of a saturated topology.
+Without a rate the spout emits as fast as possible, and the latency is that of a saturated topology.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PacedSpout(LoadSpout):
         self.report.mark(self.sent, now / 1e9)
 
     def emit_one(self) -> None:
-        """Emit the next tuple and find out when the one after it is due."""
+        """Emit the next tuple, and compute the due time of the following tuple."""
         number = self.sent
         if self.tracked:
             self.due[number] = self.due_ns
@@ -81,13 +81,13 @@ class PacedSpout(LoadSpout):
             self.due_ns = self.pace.due_ns(number + 1 - self.first)
 
     def catch_up(self, now: int) -> None:
-        """Emit all tuples that are due by now, so that the frequency of next_tuple does not limit the rate."""
+        """Emit all due tuples, so that the call frequency of next_tuple does not limit the rate."""
         last = min(self.limit, self.sent + DUE_MAX)
         while self.due_ns <= now and self.sent < last:
             self.emit_one()
 
     def wait_until_due(self, now: int) -> None:
-        """Request the next call for the due time, unless the run measures a spout that does not request it."""
+        """Request the next call of next_tuple at the due time, unless the run measures a polled spout."""
         if now < self.due_ns and not self.polled and not self.again:
             self.wait((self.due_ns - now) / 1e9)
 
@@ -117,7 +117,7 @@ class AckedRelay(Relay):
 
 
 class LatencySink(LoadSink, StatefulComponent):
-    """Measures each tuple's latency and adds the numbers up; the sums are its state."""
+    """Measures each tuple's latency and sums the tuples' numbers; the sums are its state."""
 
     kept: Any = None
 

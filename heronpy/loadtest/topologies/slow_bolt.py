@@ -70,7 +70,7 @@ class FirehoseSpout(PacedSpout):
 
 
 class SkewedSpout(FirehoseSpout):
-    """Emits the share `hot` of its tuples with one payload, and the rest with 100 other payloads."""
+    """Emits the share `hot` of its tuples with one payload, and its other tuples with 100 other payloads."""
 
     def emit_one(self) -> None:
         number = self.sent % 100
@@ -107,7 +107,7 @@ class SlowBolt(LatencySink):
             self.slow_latencies, self.latencies = self.latencies, Latencies()
             return
         if now > self.free_at + 0.1:
-            # If there is no input for longer than a timer can be late, the capacity of that time is lost.
+            # Capacity is lost if there is no input for longer than a timer can be late.
             self.free_at = now
         self.free_at += self.service_s + (0.0 if self.received % self.pause_every else self.pause_s)
         if self.free_at > now:
@@ -146,7 +146,7 @@ class StallingBolt(LoadSink):
         self.ack(tup)
 
     def look(self, now: float) -> None:
-        """Record the progress, and stall when it is time."""
+        """Record the progress, and stall once at the configured time."""
         self.first_at = self.first_at or now
         self.report.mark(self.received, now)
         if not self.stalled_at and now - self.first_at >= self.stall_at_s:
@@ -163,7 +163,7 @@ def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
     p = spec["parameters"]
     if "stall_s" in p:
         source = made.add_spout("source", FirehoseSpout, par=1, config=config_of(spec))
-        # The bolt that stalls records its progress by itself.
+        # The stalling bolt records its own progress.
         made.add_bolt("stalls", StallingBolt, par=1, inputs={source: Grouping.SHUFFLE}, config=config_of(spec))
         return
     spout, grouping = (SkewedSpout, Grouping.fields("payload")) if p["hot"] else (FirehoseSpout, Grouping.SHUFFLE)

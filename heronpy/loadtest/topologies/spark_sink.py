@@ -1,4 +1,4 @@
-"""Rows at a fixed rate into Spark, at least once; the table is counted afterwards.
+"""Writes rows into Spark at a fixed rate in at-least-once mode; afterwards the table is counted.
 
 With `arrow_rows` the spout emits record batches of this number of rows, on a stream with an Arrow schema; a batch is
 due when the last of its rows is.
@@ -40,7 +40,7 @@ class ArrowSpout(PacedSpout):
         self.payloads = pa.array([self.payload] * self.rows, pa.binary())
 
     def emit_one(self) -> None:
-        """Emit the next batch and find out when the one after it is due."""
+        """Emit the next batch, and compute the due time of the following batch."""
         first = self.sent
         after = min(first + self.rows, self.limit) if self.limit else first + self.rows
         numbers = range(first, after)

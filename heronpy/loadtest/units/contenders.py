@@ -176,10 +176,10 @@ def _parsed(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def spark_session(folder: Path) -> Any:
-    """Spark on this machine's cores."""
+    """Return a Spark session on all cores of this machine."""
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers have what this process has
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's workers need the packages of this process
     return (
         SparkSession.builder.master("local[*]")  # type: ignore[attr-defined]
         .appName("load-units")
@@ -190,7 +190,7 @@ def spark_session(folder: Path) -> Any:
 
 
 def warm_logs(folder: Path) -> str:
-    """A folder with few lines."""
+    """Write a few lines, with which Spark warms up; return their folder."""
     folder.mkdir()
     (folder / "warm.log").write_text(click_lines(0, _WARM_LINES), encoding="ascii")
     return str(folder)

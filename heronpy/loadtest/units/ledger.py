@@ -1,4 +1,4 @@
-"""Eight processes in one SQLite ledger: six lease and commit, two report growth, cut and publish.
+"""Eight processes on one SQLite ledger: six lease and commit units, two report growth, cut units and publish.
 
 The processes send the requests of workers and keepers, without reading any data, so that the ledger is the bottleneck.
 """
@@ -39,7 +39,7 @@ _MARK = f"{digest(b'')}:0:{digest(b'')}"
 
 
 def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[str, float], list[Check]]:
-    """Return the figures of one run."""
+    """Measure one run; return its figures."""
     made = Pipeline(where, f"ledger-{number}")
     with closing(open_store(made.ledger)) as store:
         opened = Ledger(store, NAME, requests.Who("load-test", "1", Kind.COMMAND)).ask(
@@ -60,7 +60,7 @@ def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[st
         "ledger_p99_ms": took.percentile(99) / 1e6,
         "ledger_max_ms": took.max / 1e6,
         "ledger_fsync_ms": fsync_ms,
-        # Run them one after the other, because a ledger has one writer at a time.
+        # One after the other, because a ledger has one writer at a time.
         "ledger_vs_fsync": 1000 / rate / fsync_ms if rate else 0.0,
     }
     say(f"ledger: {values['ledger_rate']:,.0f} transactions/s, p99 {values['ledger_p99_ms']:.1f} ms")
@@ -68,9 +68,7 @@ def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[st
 
 
 def judged(rows: tuple[Row, ...], reports: list[dict[str, Any]]) -> tuple[bool, str]:
-    """Check that the rows agree with the answers to the processes: each commit counts once, and every byte is in one
-    place.
-    """
+    """Check that the rows agree with the answers to the processes: each commit and each byte counts once."""
     wrong = list(validate(rows))
     committed = [unit for report in reports for unit in report["committed"]]
     published = sum(report["published"] for report in reports)
@@ -83,8 +81,8 @@ def judged(rows: tuple[Row, ...], reports: list[dict[str, Any]]) -> tuple[bool, 
     if len(committed) != published + waiting:
         wrong.append(f"{len(committed)} commits, but {published} published and {waiting} waiting")
     if done + live != known or done != published * UNIT_BYTES:
-        wrong.append(f"{done} bytes done and {live} in units, of {known}; {published} units published")
-    return not wrong, "; ".join(wrong[:3]) or f"{published:,} units published once, every byte in one place"
+        wrong.append(f"{done} bytes done and {live} in units, of {known} known bytes; {published} units published")
+    return not wrong, "; ".join(wrong[:3]) or f"{published:,} units published once, every byte counted once"
 
 
 def _fsync_ms(path: Path) -> float:
@@ -99,7 +97,7 @@ def _fsync_ms(path: Path) -> float:
 
 
 class Client:
-    """Asks the ledger, and records the duration of each transaction that writes."""
+    """Sends requests to the ledger, and records the duration of each write transaction."""
 
     def __init__(self, ledger: Ledger, number: str, generation: int) -> None:
         self.ledger = ledger
@@ -169,7 +167,7 @@ class Client:
 
 
 def _client(url: str, kind: Kind, number: str, generation: int, seconds: float) -> Callable[[], dict[str, Any]]:
-    """One of the processes; it has introduced itself to the ledger."""
+    """Register one process with the ledger; return its work."""
     store = open_store(url)
     client = Client(Ledger(store, NAME, requests.Who(f"load-{kind}-{number}", "1", kind)), number, generation)
     client.ledger.ask(requests.ShowAlive())

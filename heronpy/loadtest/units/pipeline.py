@@ -102,13 +102,13 @@ class Pipeline(LogScene):
         return attempts_of(path.read_text("ascii")) if path.exists() else []
 
     def check(self, name: str, lines: int, left_out: Sequence[int] = ()) -> Check:
-        """The check of a table whose rows begin with the numbers of their lines."""
+        """Check a table whose rows begin with their line numbers."""
         numbers = [int(line.split(" ", 1)[0]) for _, text in self.texts() for line in text.splitlines()]
         return rows_check(name, wrong_numbers(numbers, lines, left_out), lines - len(left_out))
 
 
 def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] = ()) -> str:
-    """Describe how numbers differ from one of each below `expected`, without `left_out`; "" if they do not."""
+    """Describe how the numbers differ from 0 to `expected` - 1 without `left_out`, each once; "" if they are equal."""
     numbers = np.asarray(found if isinstance(found, np.ndarray) else list(found), dtype=np.int64)
     counts: Any = np.bincount(numbers[(numbers >= 0) & (numbers < expected)], minlength=expected)
     wanted = np.ones(expected, dtype=np.int64)
@@ -118,9 +118,9 @@ def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] =
         f"{int(count):,} {word}"
         for count, word in (
             ((counts < wanted).sum(), "missing"),
-            (np.maximum(counts - np.maximum(wanted, 1), 0).sum(), "twice or more"),
+            (np.maximum(counts - np.maximum(wanted, 1), 0).sum(), "duplicates"),
             (((wanted == 0) & (counts > 0)).sum(), "unexpected"),
-            (foreign, "of no line"),
+            (foreign, "without a line"),
         )
         if count
     ]
@@ -128,7 +128,7 @@ def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] =
 
 
 def wrong_clicks(users: Sequence[str], times: Iterable[int], expected: int) -> str:
-    """Describe how a table of clicks differs from the first `expected` lines; "" if it does not."""
+    """Describe how a table of clicks differs from the first `expected` lines; "" if they are equal."""
     numbers = np.asarray(times if isinstance(times, np.ndarray) else list(times), dtype=np.int64) - BASE_MS
     wrong = wrong_numbers(numbers, expected)
     if wrong:

@@ -13,14 +13,14 @@ from heronpy.loadtest.results import label_of, shown
 
 #: Descriptions of the profiles by name, in the order in which they run.
 PROFILES: dict[str, str] = {
-    "throughput": "CPU per GB, against a hand-written loop, TextFileSpout to FileSink, and PySpark",
-    "latency": "from append to visible, at 1 MB/s",
-    "straggler": "one of three workers is 10 times as slow",
-    "recovery": "workers and keepers are killed: until a unit is leased again, until rows are published again",
+    "throughput": "CPU per GB, compared with a hand-written loop, TextFileSpout to FileSink, and PySpark",
+    "latency": "time from the append of a line to its visible row, at 1 MB/s",
+    "straggler": "time per unit while one of three workers is 10 times as slow",
+    "recovery": "after kills of workers and keepers, time until a unit is leased and rows are published again",
     "ledger": "transactions of 8 processes in one SQLite ledger",
-    "quiet": "many files that do not grow: CPU, and bytes of ledger",
-    "bad": "one bad line in many, raising and killing its worker",
-    "rebuild": "the ledger rebuilt from its table",
+    "quiet": "CPU and ledger size for many files that do not grow",
+    "bad": "attempts and time for one bad line, which raises or kills its worker",
+    "rebuild": "time to rebuild the ledger from its table",
 }
 
 
@@ -30,7 +30,7 @@ class Sizes:
 
     #: Bytes of the logs of `throughput`.
     bytes: int = 64 << 20
-    #: Seconds for which `latency`, `straggler`, `ledger` and `quiet` measure; `recovery` kills every 2.5 s.
+    #: Duration in seconds of `latency`, `straggler`, `ledger`, `quiet` and of `recovery`, which kills every 2.5 s.
     seconds: float = 15.0
     #: Number of files of `quiet`.
     files: int = 10_000
@@ -42,7 +42,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The goal of a figure, a maximum or a minimum."""
+    """The goal for a figure: a maximum, or with `at_least` a minimum."""
 
     figure: str
     limit: float
@@ -53,10 +53,7 @@ class Goal:
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """The profiles of these names in the order in which they run; without names all of them.
-
-    ConfigError for an unknown name.
-    """
+    """Return the named profiles, or all profiles, in run order. Raises ConfigError for an unknown name."""
     for name in names:
         if name not in PROFILES:
             hint = suggestion(name, PROFILES, f"; known are {', '.join(PROFILES)}")
@@ -94,6 +91,6 @@ def judged(summary: Mapping[str, Mapping[str, float]], sizes: Sizes) -> list[dic
         if row is None:
             continue
         value, word = row["median"], "at least" if goal.at_least else "at most"
-        text = f"{label_of(goal.figure)}: {shown(goal.figure, value)}, aimed at {word} {shown(goal.figure, goal.limit)}"
+        text = f"{label_of(goal.figure)}: {shown(goal.figure, value)}, goal: {word} {shown(goal.figure, goal.limit)}"
         found.append({"name": goal.figure, "met": goal.is_met(value), "text": text})
     return found

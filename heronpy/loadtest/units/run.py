@@ -50,8 +50,8 @@ BYTES_PER_S, TICK_S = 1_000_000, 0.01
 _PER_TICK = int(BYTES_PER_S * TICK_S / LINE_BYTES)
 #: `straggler`.
 WORKERS, UNIT_S, UNIT_LINES = 3, 1.0, 100
-#: `recovery`: duration of a kill and of the restart; how long a unit halts, longer than workers wait before its next
-#: attempt; maximum age of data before a unit is cut.
+#: `recovery`: seconds for a kill and the restart; seconds for which a unit halts, longer than the wait of workers
+#: before its next attempt; maximum age of data before a unit is cut.
 KILL_S, HALT_S, UNIT_WAIT_S = 2.5, 120.0, 0.2
 #: `quiet`: time until keepers are idle.
 SETTLE_S = 2.0
@@ -127,7 +127,7 @@ def latency(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
         "visible_max_s": max(late, default=0.0),
         "latency_cores": cores,
     }
-    say(f"latency: append to visible p50 {values['visible_p50_s']:.2f} s, p99 {values['visible_p99_s']:.2f} s")
+    say(f"latency: time to visible row p50 {values['visible_p50_s']:.2f} s, p99 {values['visible_p99_s']:.2f} s")
     wrong = wrong_numbers([line for _, line, _ in stamps], appender.lines)
     return values, [rows_check("latency", wrong, appender.lines)]
 
@@ -154,7 +154,7 @@ def straggler(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
         "straggler_backups": float(sum(one.attempt > 1 for one in began)),
     }
     took_part = len({one.pid for one in began})
-    say(f"straggler: a unit takes {median:.2f} s, p99 {late:.2f} s; {values['straggler_backups']:.0f} backups")
+    say(f"straggler: time per unit p50 {median:.2f} s, p99 {late:.2f} s; {values['straggler_backups']:.0f} backups")
     text = f"{took_part} of {WORKERS} workers took part"
     return values, [made.check("straggler", lines), Check("straggler workers", took_part == WORKERS, text)]
 
@@ -176,7 +176,7 @@ def recovery(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
     workers: list[float] = []
     keepers: list[float] = []
     with made.running("halt", halt_s=HALT_S, unit_wait_s=UNIT_WAIT_S) as topology:
-        # Both workers and both keepers have started when a first unit is visible and all tasks have a process.
+        # Both workers and both keepers have started once the first unit is visible and all tasks have a process.
         made.until_rows(append("first"), PATIENCE_S, topology)
         for _ in range(kills):
             count = append(HALT)
@@ -197,8 +197,8 @@ def recovery(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
         "recovery_keeper_max_s": max(keepers),
     }
     say(
-        f"recovery: {kills} kills each: a unit leased again after {values['recovery_worker_p50_s']:.2f} s, longest"
-        f" {max(workers):.2f} s; rows published after {values['recovery_keeper_p50_s']:.2f} s, longest"
+        f"recovery: {kills} kills each: unit leased again after {values['recovery_worker_p50_s']:.2f} s, maximum"
+        f" {max(workers):.2f} s; rows published after {values['recovery_keeper_p50_s']:.2f} s, maximum"
         f" {max(keepers):.2f} s"
     )
     return values, [made.check("recovery", lines)]
@@ -295,7 +295,7 @@ def bad(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
         attempts, seconds, found = _bad_once(where, sizes.lines, f"{kind}-{number}", kind)
         values[f"{kind}_attempts"], values[f"{kind}_s"] = float(attempts), seconds
         checks += found
-        say(f"bad: {'it kills' if kind == 'crash' else 'it raises'}: {attempts} attempts, {seconds:.1f} s")
+        say(f"bad: line {'kills' if kind == 'crash' else 'raises'}: {attempts} extra attempts, {seconds:.1f} s")
     return values, checks
 
 

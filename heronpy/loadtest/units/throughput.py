@@ -36,7 +36,7 @@ _PIECE = 20_000
 
 
 def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[str, float], list[Check]]:
-    """The figures of one run."""
+    """Measure one run; return its figures."""
     if find_spec("pyarrow") is None:
         raise ConfigError("the profile 'throughput' needs pyarrow; run: pip install 'heronpy[parquet]'")
     logs = Pipeline(where, f"throughput-{number}").logs
@@ -74,7 +74,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
             except LabError as error:
                 if prepare is not spark:
                     raise
-                say(f"throughput: {name} is left out: {error}")
+                say(f"throughput: {name} is skipped: {error}")
                 return
             checks.append(rows_check(label, _wrong_parquet(table, "*.parquet", lines), lines))
 
@@ -83,7 +83,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
     contenders = [units, other("hands", "by hands", by_hand, HANDS), other("hand", "by hand", by_hand, 1), tuples]
     missing = no_spark()
     if missing:
-        say(f"throughput: PySpark is left out: {missing}")
+        say(f"throughput: PySpark is skipped: {missing}")
     else:
         contenders += [other("spark", "spark", spark, 1, False), other("spark_plain", "spark_plain", spark, 1, True)]
     for run in contenders if number % 2 else reversed(contenders):
@@ -94,7 +94,7 @@ def throughput(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dic
             values[f"units_vs_{name}"] = values["units_cpu_s_per_gb"] / cost
     say(
         f"throughput: {values['units_cpu_s_per_gb']:.1f} CPU-s per GB,"
-        f" {values['units_vs_hands']:.2f}x two hand-written loops, {values['units_vs_hand']:.2f}x one"
+        f" ratio {values['units_vs_hands']:.2f} to two hand-written loops, {values['units_vs_hand']:.2f} to one"
     )
     return values, checks
 
@@ -115,7 +115,7 @@ def no_spark() -> str:
     """Return why Spark cannot be measured on this machine; "" if it can."""
     if find_spec("pyspark") is None:
         return "it is not installed (pip install 'heronpy[spark]')"
-    return "" if shutil.which("java") else "there is no Java"
+    return "" if shutil.which("java") else "Java is not installed"
 
 
 def _wrong_parquet(table: Path, pattern: str, lines: int) -> str:
@@ -124,7 +124,7 @@ def _wrong_parquet(table: Path, pattern: str, lines: int) -> str:
 
     parts = [pq.ParquetFile(path).read(columns=list(inputs.COLUMNS)) for path in sorted(table.glob(pattern))]
     if not parts:
-        return "there is no row"
+        return "the table has no row"
     found = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
     return wrong_clicks(found["user"].to_pylist(), found["ms"].to_numpy(), lines)
 

@@ -47,7 +47,7 @@ monkey = in_each_stage(acts.monkey)
 def kills(world: World, runs: int) -> None:
     """Kill (-9) a worker every 2 s, even if the previous victim has not been restarted yet."""
     for _ in range(runs * (KILLS if world.short else KILLS_FULL)):
-        with suppress(LabError):  # the process ends by itself, or has not begun
+        with suppress(LabError):  # the process has ended, or has not begun
             world.kill(world.random.choice(world.tasks(WORKER)), wait=False)
         world.wait(0.3 * KILL_EVERY_S if world.short else KILL_EVERY_S)
 
@@ -110,7 +110,7 @@ def state_away(world: World, number: int) -> None:
     """Make the state manager unreadable for a while by replacing its folder with a file."""
     state = world.topology.cluster.home / "state"
     away = state.with_name("state-away")
-    world.note("the state manager is away")
+    world.note("the state manager is unavailable")
     os.rename(state, away)
     try:
         state.touch()

@@ -117,12 +117,12 @@ class BatchWorld(World):
         os.rename(new, self.out / BAD)
 
     def mend_line(self) -> None:
-        """Make the line that the failed run names processable. Raises LabError if the run names no line."""
+        """Repair the line that the failed run names. Raises LabError if the run names no line."""
         cause = self.record.cause
         found = [one for one in self.bad if one.place in cause]
         if len(found) != 1:
             wanted = " or ".join(one.place for one in self.bad)
-            raise LabError(f"the run has failed and names another place than {wanted}: {cause}")
+            raise LabError(f"the cause of the failed run does not name {wanted}: {cause}")
         self.note(f"a line that {found[0].does}", disruptive=False)
         self.bad.remove(found[0])
         self._tell_bad()
@@ -156,7 +156,7 @@ class BatchWorld(World):
     # ---- the run --------------------------------------------------------------------------------
     @property
     def run(self) -> Run:
-        """The newest run of the topology."""
+        """Return the newest run of the topology."""
         cluster = self.topology.cluster
         newest = Runs(cluster.home / "batch" / cluster.name, self.topology.name).newest()
         if newest is None:
@@ -185,7 +185,7 @@ class BatchWorld(World):
             self.until_arrived(1)
 
     def repeat(self) -> None:
-        """Repeat the command of the run, which has failed."""
+        """Repeat the command of the failed run."""
         self.notes["failed"] = self.record.cause
         self.topology.disconnect()
         self.heron("kill", *self.address)
@@ -219,7 +219,7 @@ class BatchWorld(World):
                 yield row["key"], row["count"], row["sum"]
 
     def _newest(self) -> Totals:
-        """The last count and sum of each key; counts only grow."""
+        """Return the last count and sum of each key; counts only grow."""
         newest = {key: (count, total) for key, count, total in sorted(self._rows())}
         found = [newest.get(key_text(number), (0, 0)) for number in range(self.input.keys)]
         counts, sums = np.array(found, dtype=np.int64).reshape(-1, 2).T
@@ -229,15 +229,15 @@ class BatchWorld(World):
         """Check that all lines before the boundary are counted once, with one row for each key."""
         expected = expected_totals(self.input)
         wrong = self._newest().wrong(expected).size
-        self._check("batch", not wrong, f"{wrong:,} of {self.input.keys:,} keys differ from the lines of the batch")
+        self._check("batch", not wrong, f"{wrong:,} of {self.input.keys:,} keys do not match the lines of the batch")
         rows, keys = sum(1 for _ in self._rows()), int(np.count_nonzero(expected.counts))
-        self._check("rows", rows == keys, f"{rows:,} rows of {keys:,} keys")
+        self._check("rows", rows == keys, f"{rows:,} rows for {keys:,} keys")
         record = self.record
         done = record.state is RunState.FINISHED and record.keys == keys
         self._check("record", done, f"run {record.run} is {record.state}, with {record.keys:,} saved keys")
         self.notes["stages"] = stages = self.stages()
         charged = sum(stage["tries_failed"] for stage in stages)
-        self._check("charged", not charged or self.may_charge, f"{charged} attempts count as failed by their own fault")
+        self._check("charged", not charged or self.may_charge, f"{charged} attempts were charged as failures")
 
     def _check(self, name: str, is_ok: bool, text: str) -> None:
         self.checks.append(Check(name, is_ok, text))
@@ -252,7 +252,7 @@ class BatchWorld(World):
         verdict.wrong_keys = int(found.wrong(expected).size)
         doubled = [row for row, times in Counter(self._rows()).items() if times > 1]
         self._check("loss", not verdict.loss, f"{verdict.loss:,} lines lost of {verdict.expected:,}")
-        self._check("duplicates", not verdict.duplicates, f"{verdict.duplicates:,} lines count twice")
+        self._check("duplicates", not verdict.duplicates, f"{verdict.duplicates:,} lines were counted twice")
         self._check("keys", not verdict.wrong_keys, f"{verdict.wrong_keys:,} of {verdict.keys:,} keys are wrong")
         verdict.stall_s = self._stall_s
         is_alive = verdict.stall_s <= limits.stall_max_s

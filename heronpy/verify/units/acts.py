@@ -1,4 +1,4 @@
-"""Faults of a pipeline of work units: ends at selected steps, stragglers, full disks, clocks, and outages.
+"""Faults of a pipeline of work units: process ends at selected steps, stragglers, full disks, clocks, and outages.
 
 The outages affect the ledger, the ledger's server, and the second of two sites (U22, U23, F28).
 """
@@ -40,7 +40,7 @@ JUMPS_S = (-3_600.0, 86_400.0, 0.0)
 
 
 def ends_at(point: str) -> Act:
-    """Return an act that kills (-9) the next process at a step, and stops and continues the one after it."""
+    """Return an act that kills (-9) the next process at a step, then stops and continues the following process."""
 
     @repeated
     def act(units: UnitWorld, number: int) -> None:
@@ -74,7 +74,7 @@ def straggler(units: UnitWorld, number: int) -> None:
     """Stop a worker with a unit: after its lease ends another attempt wins, and the late attempt does not count."""
     units.points.arm("record", signal.SIGSTOP)
     taken = units.at_point("record")
-    fault = units.note(f"a worker stops with unit {taken.unit}")
+    fault = units.note(f"a worker is stopped with unit {taken.unit}")
     try:
         _taken_over(units, taken, fault)
     finally:
@@ -86,11 +86,11 @@ def _taken_over(units: UnitWorld, taken: Taken, fault: Fault, timeout_s: float =
     winner = units.attempt_of(taken.unit, timeout_s)
     fault.back_s = time.monotonic() - fault.at
     if winner <= taken.attempt:
-        raise LabError(f"unit {taken.unit} was published by attempt {winner}, which was stopped or away")
+        raise LabError(f"unit {taken.unit} was published by attempt {winner}, not by a later attempt")
 
 
 def poison(units: UnitWorld, runs: int) -> None:
-    """Add lines that raise or kill their process: in the end, exactly these ranges are bad in the ledger."""
+    """Wait until lines that raise or kill their process are bad ranges in the ledger."""
 
     def has_bad_ranges(count: int) -> bool:
         return int(units.figures()["bad_ranges"]) >= count
@@ -111,11 +111,11 @@ def lose_the_ledger(units: UnitWorld, number: int) -> None:
     units.note("the ledger and a published unit are lost")
     for path in units.ledger_file.parent.glob(f"{units.ledger_file.name}*"):
         path.unlink()
-    # The newest unit, because the logs still have its lines.
+    # Remove the newest unit, because the logs still have its lines.
     shutil.rmtree(units.published()[-1])
     said = units.heron("units", "rebuild", PIPELINE, "--from", units.table, "--ledger", units.ledger)
     if "to process again" not in said:
-        raise LabError(f"a rebuild does not say what is processed again: {said}")
+        raise LabError(f"the rebuild does not report the bytes to process again: {said}")
     units.heron(*units.submission(units.out))
     units.down_s = max(units.down_s, time.monotonic() - began)
 
@@ -147,7 +147,7 @@ def another_ledger(units: UnitWorld, number: int) -> None:
 
 
 def bounded_runs(units: UnitWorld, runs: int) -> None:
-    """Check that each run ends, while the logs grow, with all bytes that it has sealed. The last run has the rest."""
+    """Check that each run ends with all its sealed bytes published while the logs grow."""
     finished = partial(units.is_in, control_pb2.LIFE_FINISHED)
     for number in range(runs + 1):
         units.until(finished, 2 * BACK_S, "the end of a bounded run")
@@ -155,7 +155,7 @@ def bounded_runs(units: UnitWorld, runs: int) -> None:
         units.note("a bounded run has ended", disruptive=False)
         found = units.figures()
         if found["waiting_bytes"] or any(count for count, _ in found["units"].values()):
-            raise LabError("a bounded run has ended before it had published all bytes that it had sealed")
+            raise LabError("a bounded run ended before it published all sealed bytes")
         if number == runs:
             units.end_input()
         units.topology.disconnect()
@@ -189,7 +189,7 @@ def ledger_away(units: UnitWorld, number: int) -> None:
     """Make the ledger unwritable for a while; workers and keepers wait, and then continue."""
     with closing(sqlite3.connect(units.ledger_file, timeout=BACK_S, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
-        fault = units.note("the ledger is away")
+        fault = units.note("the ledger is locked")
         units.wait(AWAY_S if units.short else AWAY_FULL_S)
         connection.execute("ROLLBACK")
     _until_rows(units, fault)
@@ -201,7 +201,7 @@ def server_away(units: UnitWorld, number: int) -> None:
     if units.server is None:
         raise LabError("this fault needs a ledger in PostgreSQL")
     units.server.stop()
-    fault = units.note("PostgreSQL is away")
+    fault = units.note("PostgreSQL is stopped")
     units.wait(AWAY_S if units.short else AWAY_FULL_S)
     units.server.start()
     _until_rows(units, fault)
@@ -209,7 +209,7 @@ def server_away(units: UnitWorld, number: int) -> None:
 
 def _until_rows(units: UnitWorld, fault: Fault) -> None:
     arrived = units.arrived()
-    units.until(lambda: units.arrived() > arrived, BACK_S, "rows after the ledger is back")
+    units.until(lambda: units.arrived() > arrived, BACK_S, "rows after the return of the ledger")
     fault.back_s = time.monotonic() - fault.at
 
 
@@ -224,7 +224,7 @@ def site_down(units: UnitWorld, number: int) -> None:
             process.kill()
     units.heron("units", "site", PIPELINE, SECOND, "down", "--ledger", units.ledger)
     _taken_over(units, taken, fault)
-    # The site is submitted once more, and takes units again.
+    # Submit the site again; it must take units again.
     second = units.second
     assert second is not None
     second.disconnect()
@@ -236,7 +236,7 @@ def site_down(units: UnitWorld, number: int) -> None:
         site = next(one for one in units.figures()["sites"] if one["name"] == SECOND)
         return bool(site["workers"]) and site["state"] == "up"
 
-    units.until(is_up, 2 * BACK_S, f"the site {SECOND}")
+    units.until(is_up, 2 * BACK_S, f"the return of the site {SECOND}")
 
 
 @repeated

@@ -1,4 +1,4 @@
-"""Seeded logs that grow, are rotated, truncated and copied, and the judge of their table, which knows the seed.
+"""Seeded logs that grow, are rotated, truncated and copied, and the judge of their table, which gets the seed.
 
 Each line is unique and follows from seed, log and number, so the judge needs no list of the lines. It knows the number
 of lines of each log, and reads only table, lineage and the records of bad ranges. Every act leaves the files as a real
@@ -179,13 +179,13 @@ class RotatedLogs:
             self.written.thrown.append((log, first, first + count))
 
     def rotate(self, log: str, chance: random.Random, may_throw: bool = True) -> None:
-        """Do one act of rotation, or another operation that users do."""
+        """Perform a random rotation, or another operation that users perform on logs."""
         acts = [self.rename, self.copytruncate, self.copy, self.begin, self.reuse, self.truncate]
         chance.choices(acts, weights=(6, 6, 4, 6, 4, may_throw))[0](log)
 
 
 class Writer(threading.Thread):
-    """Writes at a rate, and rotates by the seed, until it is stopped."""
+    """Writes lines at a rate and rotates logs at random times, determined by the seed, until `stop`."""
 
     def __init__(self, logs: RotatedLogs, lines_per_s: float, rotations_per_s: float) -> None:
         super().__init__(name="log-writer", daemon=True)
@@ -300,9 +300,9 @@ def _count_lines(verdict: TableVerdict, rows: Counter[str], bad: Iterable[str], 
 
 
 def wrong_lineage(lineage: Lineage, rows: list[str]) -> str:
-    """Why the rows of a unit do not match its bytes: the digests of its ranges identify the lines."""
+    """Return why the rows of a unit do not match the digests of its ranges; "" if they match."""
     if lineage.rows != len(rows):
-        return f"it has {len(rows):,} rows, and its lineage says {lineage.rows:,}"
+        return f"it has {len(rows):,} rows, but {lineage.rows:,} in its lineage"
     at = 0
     for chunk in lineage.chunks:
         digest = sha256()
@@ -311,11 +311,11 @@ def wrong_lineage(lineage: Lineage, rows: list[str]) -> str:
                 return f"its rows are not the lines of {chunk.key} {chunk.begin}-{chunk.end}"
             digest.update(rows[at].encode() + b"\n")
             at += 1
-    return "" if at == len(rows) else f"{len(rows) - at:,} rows are of none of its ranges"
+    return "" if at == len(rows) else f"{len(rows) - at:,} rows belong to none of its ranges"
 
 
 def overlaps(lineages: Iterable[Lineage]) -> list[str]:
-    """Bytes that two units claim."""
+    """Return a sentence for each byte range that two units claim."""
     owned: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
     for one in lineages:
         for chunk in one.chunks:

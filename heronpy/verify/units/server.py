@@ -42,7 +42,7 @@ class PostgresServer:
     def __init__(self) -> None:
         reason = why_not()
         if reason:
-            raise LabError(f"a ledger in PostgreSQL cannot be tried here: {reason}")
+            raise LabError(f"a ledger in PostgreSQL cannot be tested here: {reason}")
         self.folder = Path(tempfile.mkdtemp(prefix="hp-pg-", dir="/tmp"))
         self._parent = os.getpid()
         #: The server refuses to run as root.

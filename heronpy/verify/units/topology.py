@@ -28,8 +28,8 @@ from heronpy.ingest.worker import LogWorker
 from heronpy.loadtest.topologies.parts import submit
 from heronpy.verify.units.logs import BAD, DEADLY
 
-#: In the order of a unit: while rows are staged; before they are on disk; before the record in the ledger; before the
-#: rename; before the report to the ledger; before the stages of losing attempts are removed.
+#: In the order of a unit: while rows are staged; before rows are on disk; before the ledger records the unit; before
+#: the rename; before the ledger records the rename; before staged rows of losing attempts are removed.
 POINTS = ("stage", "prepare", "record", "publish", "settle", "clean")
 #: Component configuration: the folder of the points.
 POINTS_KEY = "verify.points"
@@ -123,7 +123,7 @@ class PointedKeeper(LogKeeper):
 
 
 class Lines:
-    """The rows of a unit are its lines; poison has its effect. `whole`: all lines are read before the first row."""
+    """A unit's rows are its lines; poison raises or kills. `whole`: all lines are read before the first row."""
 
     def __init__(self, folder: str, whole: bool = False) -> None:
         self._points = Points(folder)
@@ -148,7 +148,7 @@ class Lines:
 
 
 def see_clock(folder: Path, container: int) -> None:
-    """Let this process see the wall clock set by the verification, like on a host with a wrong clock."""
+    """Give this process the wall clock set by the verification, as on a host with a wrong clock."""
     path, wall, wall_ns = folder / f"clock-{container}", time.time, time.time_ns
     looked_at, offset = float("-inf"), 0.0
 

@@ -1,4 +1,4 @@
-"""A verification of work units: rows in the table are the arrivals, logs are the input, and a judge has the verdict."""
+"""A verification of work units: rows in the table are the arrivals, and the judge of the logs gives the verdict."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _checks(found: TableVerdict, differences: list[str], complete: bool) -> list
     return [
         Check("input", not strange, named("rows of unknown lines, or bad ranges of good lines", strange)),
         Check("loss", not found.missing, f"{named(absent, found.missing)}, of {found.expected:,}"),
-        Check("duplicates", not found.doubled, named("lines twice in the table", found.doubled)),
+        Check("duplicates", not found.doubled, named("lines are duplicated in the table", found.doubled)),
         Check("lineage", not found.wrong_units, named(f"of {found.units:,} units are wrong", found.wrong_units)),
-        Check("agreement", not differences, named("differences of table, ledger and bytes", differences)),
+        Check("agreement", not differences, named("differences between table, ledger and bytes", differences)),
     ]

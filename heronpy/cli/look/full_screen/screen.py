@@ -90,7 +90,7 @@ def _fitted(line: Line, width: int, ascii_only: bool) -> Line:
     pieces, left = [], width
     for text, style in line.pieces:
         shown = text.encode("ascii", "replace").decode() if ascii_only else text
-        # A character without width would change the one before it; a surrogate cannot be written.
+        # A character without width would change the character before it; a surrogate cannot be written.
         shown = "".join(one if one.isprintable() else "?" for one in shown)
         cells = cell_len(shown)
         if cells > left:
@@ -146,7 +146,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         lines += _wrapped(f"full: {one.name}{more}; {goes}", WARN, width, 2)
     for one in load.dropping[:1]:
         more = f" and {len(load.dropping) - 1} more" if len(load.dropping) > 1 else ""
-        lines += _wrapped(f"full: {one.name}{more}; what does not fit is discarded", WARN, width, 2)
+        lines += _wrapped(f"full: {one.name}{more}; tuples that do not fit are discarded", WARN, width, 2)
     if load.dropped:
         counts = ", ".join(f"{tuples:,} for {name}" for name, tuples in sorted(load.dropped.items()))
         lines += _wrapped(f"tuples dropped upon backpressure: {counts}", PLAIN, width, 2)

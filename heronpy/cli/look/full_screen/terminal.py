@@ -1,4 +1,4 @@
-"""The terminal of `heron top`: reads keys, writes lines, and runs the thread that asks for figures.
+"""The terminal of `heron top`: reads keys, writes lines, and runs the thread that requests figures.
 
 The terminal is always restored at the end.
 """
@@ -49,7 +49,7 @@ TASK_WINDOW_S = 10.0
 #: Time span of the trends, and how often they are requested; a point is a minute.
 TREND_S, TREND_EVERY_S = 3600.0, 20.0
 _NO_PLAN = (1 << 64) - 1
-#: Maximum length of the stacks in characters; the rest is left out.
+#: Maximum length of the stacks in characters; further text is left out.
 STACKS_MAX = 64 * 1024
 
 
@@ -66,7 +66,7 @@ class _Asked:
 
 
 class Asking:
-    """Asks for figures in a thread, so that keys never wait for answers.
+    """Requests figures in a thread, so that keys never wait for answers.
 
     A byte is written to the descriptor `wake` after each look.
     """
@@ -74,7 +74,7 @@ class Asking:
     def __init__(
         self, session: Session, topology: str, interval_s: float, look_for_end: Callable[[bool], None], wake: int
     ) -> None:
-        """`look_for_end` learns after each request whether it was answered, and raises when no answer will come."""
+        """`look_for_end` is called after each request with whether it was answered; raises if no answer will come."""
         self._session, self._name, self._interval_s = session, topology, interval_s
         self._look_for_end, self._wake = look_for_end, wake
         self._lock = threading.Condition()
@@ -89,7 +89,7 @@ class Asking:
         self._thread.start()
 
     def want(self, wish: Wish) -> None:
-        """Request this from now on; a changed wish is sent at once."""
+        """Request this from now on; a changed wish is sent immediately."""
         with self._lock:
             if wish != self._wish:
                 self._wish = wish

@@ -26,19 +26,19 @@ class Figures:
     load: Load | None = None
     #: Seconds since the topology was submitted.
     uptime_s: float = 0.0
-    #: The doctor's leading finding: verdict, sentence, what to do next; empty if unknown.
+    #: The doctor's leading finding: verdict, sentence, next step; empty if unknown.
     verdict: str = ""
     sentence: str = ""
     advice: str = ""
     #: Whether that finding needs no action.
     calm: bool = True
-    #: Tuples missing from the result, in words; empty if none are missing.
+    #: Tuples missing from the result, as text; empty if none are missing.
     losses: str = ""
     #: One line for each pipeline of work units.
     units: tuple[str, ...] = ()
-    #: Component to its tuples per second in each minute, oldest first; None where unknown.
+    #: Component -> its tuples per second in each minute, oldest first; None where unknown.
     trends: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    #: None: not asked for.
+    #: None: not requested.
     tasks: Tasks | None = None
     #: The task whose stacks were requested last, with their text or the reason why they are unavailable.
     stacks: tuple[str, str] | None = None
@@ -104,7 +104,7 @@ KEYS = (
     ("t", "the tasks of all components, and back"),
     ("s S", "sort by the next column, by the previous one"),
     ("r", "reverse the order"),
-    ("/", "show only rows whose name has these words; Enter keeps it, Esc ends it"),
+    ("/", "show only rows whose name has these words; Enter keeps the filter, Esc clears it"),
     ("x l", "in a task: the stacks of its threads; the end of its log"),
     ("Space", "freeze, and continue"),
     ("? h", "this help"),
