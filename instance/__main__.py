@@ -40,7 +40,7 @@ class Arguments(Struct, frozen=True):
     task: int
     #: Incarnation of this task.
     epoch: int
-    #: Why the previous incarnation ended.
+    #: The reason for which the previous incarnation ended.
     after: ExitReason | None = None
 
     @classmethod
@@ -57,7 +57,7 @@ class Arguments(Struct, frozen=True):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one task; return its exit code, which was announced to the supervisor of this process."""
+    """Run one task; announce its exit code to the supervisor of this process, and return the code."""
     exit_notice.claim()
     try:
         args = Arguments.of(sys.argv[1:] if argv is None else argv)

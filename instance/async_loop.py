@@ -1,7 +1,7 @@
 """The loop of an asynchronous bolt: `async def process`, with a bounded number of tuples in progress.
 
 Frames, acks and flushes are as in bolt_loop.py, on an asyncio loop. At most
-`heron.instance.async_concurrency` coroutines run at once; a plan may change this limit. At this limit, no further
+`heron.instance.async_concurrency` coroutines run concurrently; a plan may change this limit. At the limit, no further
 tuple is taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises
 fails its tuple and restarts the task, as a synchronous `process` does.
 
@@ -34,8 +34,6 @@ HOUSEKEEPING_S = 0.05
 
 
 class AsyncBoltTask(BoltTask):
-    """One task of an AsyncBolt."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._awake = Awake()
@@ -48,13 +46,13 @@ class AsyncBoltTask(BoltTask):
         self._concurrency: int = self.settings.async_concurrency
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Change the number of coroutines to that of the plan; surplus coroutines finish normally."""
+        """Set the maximum number of coroutines from the plan; surplus coroutines finish normally."""
         super().take_plan(plan)
         assert self.plan is not None
         self._concurrency = live_concurrency(self.plan.topology, self.name.component) or self.settings.async_concurrency
 
     def run_loop(self) -> None:
-        """Run the asyncio loop until asked to stop."""
+        """Run the asyncio loop until a stop is requested."""
         self._tick_s = self.user.tick_interval_s()
         self._next_tick = time.monotonic() + (self._tick_s or 0)
         self.set_state(control_pb2.TASK_RUNNING)
@@ -69,7 +67,7 @@ class AsyncBoltTask(BoltTask):
         return asyncio.SelectorEventLoop(WatchedSelector(self.falls_asleep, self.wakes_up))
 
     def falls_asleep(self) -> None:
-        """Record that no coroutine can continue: all coroutines in progress wait for something external."""
+        """Record that no coroutine can continue, because all of them wait for external events."""
         work = min(1.0, len(self._running) / self._bound())
         self.time_use.turn(Doing(work, bool(self.link.outbox)), time.monotonic_ns())
 
@@ -266,7 +264,7 @@ class AsyncBoltTask(BoltTask):
             deadline = min(deadline, max(0.0, self._next_tick - now))
         if self.standing.readiness is not None:
             deadline = min(deadline, ASK_S)
-        # While a coroutine runs, it may block the loop.
+        # A running coroutine may block the loop.
         self.note_outgoing()
         self.progress.resting = self._idle()
         try:
@@ -277,9 +275,9 @@ class AsyncBoltTask(BoltTask):
         self.progress.resting = False
 
     async def _end(self) -> None:
-        """Give running coroutines a moment, then cancel them; their tuples fail.
+        """Wait for running coroutines, then cancel them; the tuples of cancelled coroutines fail.
 
-        They get half of the time that the process has until it is killed, because it must still shut down cleanly.
+        The wait ends after half of the time until the process is killed, to leave time for a clean shutdown.
         """
         self._awake.close()
         if self._running:
@@ -301,7 +299,7 @@ class AsyncBoltTask(BoltTask):
         self.emitter.flush()
 
     def last_word(self) -> frame_pb2.Frame:
-        """Return the LEAVE frame: every tuple that was started is consumed; the successor gets the rest."""
+        """Return the LEAVE frame: all started tuples count as consumed; the successor gets all other tuples."""
         for entry in self._open.values():
             waiting = len(self.current) - self._place if self.current and entry is self.entry else 0
             self.in_queue.done(entry, entry.left - waiting)

@@ -1,9 +1,9 @@
 """The loop of an asynchronous spout: the user's coroutines, and turns between them, on an asyncio loop.
 
 A turn does what spout_loop.py does between two calls of next_tuple: frames, acks, checkpoints, timeouts, sends. A
-turn runs when a coroutine has emitted or wants to emit, when a frame or a message has arrived, or when a timer is due;
-nothing is polled. Each turn offers permits for the emits until the next turn. An emit without a permit awaits one, so
-neither the link, nor a clamp, nor the pending tuples ever block the loop.
+turn runs when a coroutine has emitted or waits to emit, when a frame or a message has arrived, or when a timer is due;
+nothing is polled. Each turn offers permits for the emits until the next turn. If there is no permit, an emit awaits
+the next turn, so neither the link, nor a clamp, nor the pending tuples ever block the loop.
 
 Invariants: no turn runs between the append of a tuple and the next await of the coroutine that emitted it. A
 checkpoint is made in a turn, so it never separates a tuple from the user code that directly follows the emit. Tuples of
@@ -40,19 +40,17 @@ CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 SETTLE_S = 0.05
 #: Methods in addition to `run` that may be coroutines.
 CALLS = ("ack", "fail", "activate", "deactivate")
-#: Whether the coroutine is `run` or one of CALLS, or was started by such a coroutine.
+#: True if the coroutine is `run` or one of CALLS, or was started by such a coroutine.
 _in_call: ContextVar[bool] = ContextVar("in_call", default=False)
 
 
 class AsyncSpoutTask(SpoutTask):
-    """One task of an AsyncSpout."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._awake = Awake()
         self._permits = Permits(self._awake.set)
         self._push: Callable[..., list[int] | None] = self._emit_any
-        #: Whether the next emit must be traced.
+        #: True if the next emit must be traced.
         self._tracing = False
         self._run: asyncio.Task[Any]
         #: Running coroutines of CALLS, and the number of their emits that wait for a permit.
@@ -60,7 +58,7 @@ class AsyncSpoutTask(SpoutTask):
         self._calls_waiting = 0
         self._failure: BaseException | None = None
         self._ending = False
-        #: Whether an emit was waiting for a permit when the loop fell asleep.
+        #: True if an emit was waiting for a permit when the loop fell asleep.
         self._held_up = False
         self._chunk = 1
         self._offered_at = 0.0
@@ -74,7 +72,7 @@ class AsyncSpoutTask(SpoutTask):
         self.user.delegate.emit_batch = self._emit_batch
 
     def bind_emit(self) -> None:
-        """Create the emit closure; the user's other coroutines are started where they are called."""
+        """Create the emit closure; wrap the methods of CALLS, so that calling a method starts its coroutine."""
         context = self.user.context
         compiled = self.emitter.compile_emit("spout", self._emit_any, context, self._immediate.append)
         self._push = compiled or self._emit_any
@@ -135,7 +133,7 @@ class AsyncSpoutTask(SpoutTask):
         self._awake.set()
 
     def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the method: its coroutine runs concurrently with all others, and counts as a call until it is done."""
+        """Wrap the method: its coroutine runs concurrently with all others, and counts as a call until it ends."""
 
         def call(*args: Any) -> Any:
             result = method(*args)
@@ -168,7 +166,7 @@ class AsyncSpoutTask(SpoutTask):
     # ---- the loop -----------------------------------------------------------------------------
 
     def run_loop(self) -> None:
-        """Run the asyncio loop until asked to stop; raises UserError if user code raises an exception."""
+        """Run the asyncio loop until a stop is requested; raises UserError if user code raises an exception."""
         self._begin()
         loop = asyncio.SelectorEventLoop(WatchedSelector(self.falls_asleep, self.wakes_up))
         try:
@@ -196,8 +194,8 @@ class AsyncSpoutTask(SpoutTask):
         await self._end()
 
     def falls_asleep(self) -> None:
-        """Record that no coroutine can continue: no tuples will join the buffered ones, so they may be sent even if
-        the task is busy.
+        """Record that no coroutine can continue. No tuples will join the buffered tuples, so the buffer may be sent
+        even if the task is busy.
         """
         if not self._ending:
             self._flush_due(time.monotonic())
@@ -257,7 +255,7 @@ class AsyncSpoutTask(SpoutTask):
         self._offered_at = now
 
     def _look_for_end(self) -> None:
-        """End the input if `run` has returned and nothing can be emitted again."""
+        """End the input if `run` has returned and no tuple can be emitted again."""
         if self._calls:
             return
         if self._run.done() and not (self.pending.total or self._immediate or self.emitter.dirty()):
@@ -281,7 +279,7 @@ class AsyncSpoutTask(SpoutTask):
         await asyncio.sleep(0)
 
     def rest_s(self) -> float:
-        """Return the seconds until the task's next timer; report if the task has been idle for a moment."""
+        """Return the seconds until the task's next timer; report a task that has been idle for `SETTLE_S`."""
         now, progress = time.monotonic(), self.progress
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
         rest_s = self._rest_max_s
@@ -299,7 +297,7 @@ class AsyncSpoutTask(SpoutTask):
         return self._until_timer(rest_s, now)
 
     async def _end(self) -> None:
-        """Let `ack` and `fail` coroutines end, then cancel all, within half of the time until the process is killed."""
+        """Wait for `ack` and `fail` coroutines, then cancel all, in half of the time until the process is killed."""
         self._ending = True
         self._permits.offer(0)
         self._awake.close()

@@ -1,6 +1,6 @@
 """Wakes the asyncio loop of a task: on a message of its control thread, a frame of its link, or a call of `set`.
 
-It also detects when the loop sleeps, and whether the thread of a task has slept.
+The module also detects when the loop sleeps, and whether the thread of a task has slept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Awake(asyncio.Event):
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """A selector that detects when the loop sleeps; a coroutine that blocks the loop prevents that."""
+    """A selector that detects when the loop sleeps; a coroutine that blocks the loop prevents the detection."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         """`before` is called when no coroutine can continue; `after` when coroutines continue, even without a sleep."""
@@ -77,9 +77,9 @@ class Sleeps:
         self.forget()
 
     def forget(self) -> None:
-        """Forget earlier waits."""
+        """Ignore earlier waits in `any`."""
         self._before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
     def any(self) -> bool:
-        """Whether the thread has waited for anything since `forget`; waiting for a core does not count."""
+        """Return whether the thread has waited for anything since `forget`; waiting for a core does not count."""
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw != self._before

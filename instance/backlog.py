@@ -1,4 +1,4 @@
-"""Asks a spout for its backlog, and reports it. Imported only for spouts that define `backlog`."""
+"""Reads and reports the backlog of a spout. Imported only for spouts that define `backlog`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .metrics import TaskMetrics
 
 log = logging.getLogger("heron.instance")
 
-#: Interval in seconds at which a spout is asked.
+#: Seconds between two calls of a spout's `backlog`.
 ASK_S = 1.0
 #: The metric of each part of a backlog, and the metric of calls that raised.
 METRICS = {"tuples": "__backlog-tuples", "bytes": "__backlog-bytes"}
@@ -27,12 +27,12 @@ class BacklogMetric:
         self._metrics = metrics
 
     def get_value_and_reset(self) -> None:
-        """Ask the spout. A call that raises is counted, and the first such call is logged."""
+        """Call the spout's `backlog`. Exceptions are counted, and the first one is logged."""
         try:
             found = _checked(self._ask())
         except Exception:
             if not self._metrics.counters.get((ERRORS, "")):
-                log.exception("backlog() of this spout raised; its backlog is unknown. Further errors are only counted")
+                log.exception("backlog() raised, so the backlog is unknown; further exceptions are only counted")
             self._metrics.count(ERRORS, "", 1)
             found = Backlog()
         for part, metric in METRICS.items():

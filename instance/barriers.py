@@ -44,14 +44,13 @@ class BoltCheckpoints(Checkpoints):
         self.aligner: Aligner[Sized] = Aligner(sources, state.settings.alignment_bytes_max)
         self.recorder: Recorder | None = None
         self._channels = Channels()
-        #: When the first barrier of the alignment came out of the queue, and how many seconds the other barriers may
-        #: take.
+        #: The time when the alignment's first barrier came out of the queue, and the timeout in seconds for the others.
         self._since = self._patience_s = 0.0
 
     # ---- frames in ----------------------------------------------------------------------------
 
     def restore(self) -> list[bytes]:
-        """Restore the state, and queue first the frames that were in flight to this task at the checkpoint."""
+        """Restore the state; the frames that were in flight to this task at the checkpoint go first into the queue."""
         frames = super().restore()
         for data in frames:
             frame = Frame.FromString(data)
@@ -61,7 +60,7 @@ class BoltCheckpoints(Checkpoints):
         return frames
 
     def admit(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Take an arrived frame: queue data and barriers of this attempt, and return the credit of other frames."""
+        """Accept a frame: queue data and barriers of this attempt, and return the credit of other frames."""
         if frame.attempt != self.attempt:
             if frame.kind in (DATA, BARRIER):
                 tuples = frame.count - frame.skip
@@ -76,7 +75,7 @@ class BoltCheckpoints(Checkpoints):
             self._put(frame, size)
 
     def _put(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Queue a frame; return its credit at once while recording."""
+        """Queue a frame; return its credit immediately while recording."""
         recorder = self.recorder
         self.queue.put(frame, size, settled=recorder is not None)
         if recorder is None:
@@ -151,7 +150,7 @@ class BoltCheckpoints(Checkpoints):
         return step
 
     def check(self, now: float) -> None:
-        """Release held frames after the longest time of a checkpoint, even without a topology master."""
+        """Release held frames after the timeout of a checkpoint, even without a topology master."""
         aligner = self.aligner
         if aligner.checkpoint and now - self._since > self._patience_s:
             missing = ", ".join(map(str, sorted(aligner.sources - aligner.blocked)))

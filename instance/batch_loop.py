@@ -18,10 +18,8 @@ from .task import StopRequested, UserError
 
 
 class BatchBoltTask(BoltTask):
-    """One task of a bolt with `process_batch`."""
-
     def open_frame(self, frame: frame_pb2.Frame, now: float) -> bool:
-        """Open a frame and take its parts; return whether there are any. Raises any error."""
+        """Open a frame and take its parts; return whether there are any. Errors propagate."""
         self.parts.extend(self.opener.open_batches(frame, now))
         return bool(self.parts)
 

@@ -51,8 +51,6 @@ TICK_STREAM, TICK_COMPONENT = "__tick", "__system"
 
 
 class BoltTask(Task):
-    """One task of a bolt."""
-
     tracked_as = "bolt"
     checkpoints: BoltCheckpoints | None = None
 
@@ -146,7 +144,7 @@ class BoltTask(Task):
     def _settle(self, tup: HeronTuple) -> None:
         """Ack a tuple that is given up, so that its spout does not send it again even if user code failed it before."""
         if self.acking:
-            # Sent at once, because the next tuple may end the process.
+            # Sent immediately, because the next tuple may end the process.
             self.acks.ack_at_once(tup)
             self.emitter.flush()
 
@@ -162,7 +160,7 @@ class BoltTask(Task):
         return heard
 
     def leave(self) -> None:
-        """Leave the stream manager; no tuple is processed after this."""
+        """Unregister from the stream manager; no tuple is processed afterwards."""
         if self._execute_watch is not None:
             self._execute_watch.stop()
         self.poison.end()
@@ -263,14 +261,14 @@ class BoltTask(Task):
         return True
 
     def open_frame(self, frame: frame_pb2.Frame, now: float) -> bool:
-        """Put a frame's tuples into `current`; return whether there are any. Raises any error."""
+        """Put a frame's tuples into `current`; return whether there are any. Errors propagate."""
         self.current = self.opener.open(frame, now)
         return bool(self.current)
 
     # ---- the loop -------------------------------------------------------------------------------
 
     def run_loop(self) -> None:
-        """Run until asked to stop; raises UserError if user code raises an exception."""
+        """Run until a stop is requested; raises UserError if user code raises an exception."""
         self._tick_s = self.user.tick_interval_s()
         self._next_tick = time.monotonic() + (self._tick_s or 0)
         self.set_state(control_pb2.TASK_RUNNING)
@@ -323,7 +321,7 @@ class BoltTask(Task):
                 self._rest(now, busy=False)
 
     def _gather(self, checkpoints: BoltCheckpoints) -> None:
-        """Receive the frames in flight to a checkpoint before the next tuple: for a slow task, one frame at a time."""
+        """Before the next tuple, receive in-flight frames that belong to a checkpoint."""
         until = time.monotonic() + GATHER_MAX_S
         while checkpoints.recorder is not None and time.monotonic() < until:
             if not self.link.receive(self.take_frame):
@@ -441,7 +439,7 @@ class BoltTask(Task):
     asynchronous = False
 
     def broke_off(self, count: int) -> None:
-        """Record an interruption: the tuple counts as the last processed tuple; the successor gets the rest."""
+        """Record an interruption: the tuple counts as the last processed tuple; the successor gets all later tuples."""
         self.progress.executed += count
         self.flush_acks()
         self.advance(count)
@@ -473,7 +471,7 @@ class BoltTask(Task):
             self.flush_acks()
 
     def _rest(self, now: float, busy: bool) -> None:
-        """Wait for a frame, a message, a tick or the end of a linger; return outstanding credit if there is time."""
+        """Wait for a frame, a message, a tick or the end of a linger. First return outstanding credit that is due."""
         deadline = now + (IDLE_WAIT_S if busy or self._has_timers() else CALM_WAIT_S)
         if self._tick_s is not None:
             deadline = min(deadline, self._next_tick)
@@ -493,7 +491,7 @@ class BoltTask(Task):
         self.sleep(max(0.0, deadline - now), rest=BLOCKED if busy else IDLE)
 
     def _has_timers(self) -> bool:
-        """Whether a turn may have work although nothing arrived; user metrics may also change outside of calls."""
+        """Return whether a turn may have work without an arrival; user metrics may also change outside of calls."""
         return self.checkpoints is not None or bool(self.opener.early_frames) or self.user_metrics.used
 
     def turn(self, now: float) -> None:

@@ -1,9 +1,9 @@
-"""A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. Shared by all tasks; spouts use it as is.
+"""A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. Shared by all tasks; spouts use it unchanged.
 
 Messages of the topology master and arriving barriers are only recorded (`note`, `ask`). The loop calls
 `work` between two tuples, never inside user code, so a cut never happens in the middle of a call. A cut
 consists of: pre_save, sending of all buffers, a barrier to every downstream task, capture. Writing continues
-in parallel with the task (snapshots.py). This class separates the frames of one attempt from all others.
+in parallel with the task (snapshots.py). `Checkpoints` separates the frames of one attempt from all other frames.
 
 Invariants: nothing is sent before the region has started; every data frame that is sent is counted, so
 that a barrier can state how many frames precede it; for each checkpoint a task sends at most one snapshot.
@@ -124,12 +124,12 @@ class Cut(Struct, frozen=True):
     checkpoint: int
     savepoint: bool
     unaligned: bool
-    #: When the first barrier arrived.
+    #: The time when the first barrier arrived.
     since: float
 
 
 class CutWork(Struct, frozen=True):
-    """The content that a task's checkpoints save; used by the task's thread."""
+    """The content that a task's checkpoints save, for the task's thread."""
 
     #: The user's object.
     component: Callable[[], Any]
@@ -141,7 +141,7 @@ class CutWork(Struct, frozen=True):
 
 
 class CutOutput(Struct, frozen=True):
-    """The task's output as its checkpoints use it; used by the task's thread."""
+    """The parts of a task's output that its checkpoints use, for the task's thread."""
 
     #: Sends everything that was emitted and is still buffered.
     flush: Callable[[], None]
@@ -173,22 +173,22 @@ class Checkpoints:
         self.restored_from = int(region.checkpoint)
         self.location = region.location
         self.started = False
-        #: Whether the state is loaded and the task initialised: from then on, the status contains the attempt.
+        #: True if the state is loaded and the task initialised: from then on, the status contains the attempt.
         self.restored = False
         self.state = state
         self.writer = SnapshotWriter(
             state, settings.fork_above_bytes, settings.inline_max_bytes, self._written, state.uploads
         )
-        #: Whether there is something for `work`; always set once the region has started.
+        #: True if there is something for `work`; always set once the region has started.
         self.pending = False
         self.due: Cut | None = None
         #: The highest checkpoint that was cut or aborted in this task.
         self.ended = 0
         #: The newest complete checkpoint whose post_save has returned.
         self.committed = 0
-        #: Whether the task had finished in the checkpoint from which it was restored, and has received no tuple since.
+        #: True if the task had finished in the checkpoint from which it was restored, and has received no tuple since.
         self.finished_before = False
-        #: Whether this source has sent tuples but keeps nothing in its state, so that a restore cannot rewind it.
+        #: True if this source has sent tuples but keeps nothing in its state, so that a restore cannot rewind it.
         self.saves_nothing = False
         self._notes: deque[CheckpointMessage] = deque()
         self._cut_here: set[int] = set()
@@ -199,7 +199,7 @@ class Checkpoints:
     # ---- start --------------------------------------------------------------------------------
 
     def restore(self) -> list[bytes]:
-        """Load the state; return the frames that were in flight to this task. Raises any error."""
+        """Load the state; return the frames that were in flight to this task. Errors propagate."""
         start = time.monotonic()
         frames: list[bytes] = self.state.restore(self.location, self.attempt)
         if self.location:
@@ -225,7 +225,7 @@ class Checkpoints:
             component.pre_restore(str(self.restored_from))
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take a new plan, which may start the region. A process that misses the start waits for the next attempt."""
+        """Apply a new plan, which may start the region. A process that misses the start waits for the next attempt."""
         region = region_of(plan, self.ports.name.component)
         if region is None or region.attempt != self.attempt or not region.started or self.started:
             return
@@ -254,7 +254,7 @@ class Checkpoints:
             )
 
     def release_early(self) -> None:
-        """Send what initialize() emitted, if the region has started."""
+        """Send the output of initialize(), if the region has started."""
         if self.started:
             for data, tuples in self._early:
                 self.ports.output.send(data, tuples)
@@ -280,7 +280,7 @@ class Checkpoints:
 
     @property
     def ready(self) -> bool:
-        """The loop has something to do here, so it must not sleep."""
+        """True if `work` has something to do, so the loop must not sleep."""
         return self.pending and self.started
 
     def check(self, now: float) -> None:
@@ -302,14 +302,14 @@ class Checkpoints:
 
     @property
     def urgent(self) -> bool:
-        """Whether an unaligned cut waits, so that code that waits for room in the out-queue may finish its tuple."""
+        """True if an unaligned cut is due: code that waits for room in the out-queue may then finish its tuple."""
         return self.pending and (
             (self.due is not None and self.due.unaligned)
             or any(isinstance(note, control_pb2.TriggerCheckpoint) and note.unaligned for note in self._notes)
         )
 
     def work(self, between: bool = True) -> None:
-        """Act on the recorded messages, and make the requested cut. `between`: whether no tuple is in progress."""
+        """Act on the recorded messages, and make the requested cut. `between` means that no tuple is in progress."""
         while self._notes:
             match self._notes.popleft():
                 case control_pb2.TriggerCheckpoint() as order:

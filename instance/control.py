@@ -1,7 +1,7 @@
 """The helper thread of a task: registration, heartbeats, metrics, exceptions.
 
-It runs in parallel with user code so that a heartbeat can distinguish *hung* from *busy*: the thread reports how long
-ago the task's loop made its last turn. It decides nothing: it puts messages into `inbox` and wakes the loop through a
+The thread runs in parallel with user code so that a heartbeat can distinguish *hung* from *busy*: it reports the time
+since the last turn of the task's loop. It decides nothing: it puts messages into `inbox` and wakes the loop through a
 pipe. Control has its own sockets and never waits behind data (decision D4).
 """
 
@@ -48,7 +48,7 @@ class Refused(Struct, frozen=True):
 
 
 class SnapshotWritten(Struct, frozen=True):
-    """The writer of a checkpoint is done; without a snapshot it has failed."""
+    """The writer of a checkpoint has ended; without a snapshot, it has failed."""
 
     checkpoint: int
     snapshot: TaskSnapshot | None
@@ -95,7 +95,7 @@ OUTBOX_MAX = 1000
 
 
 class ControlThread(threading.Thread):
-    """Talks to the stream manager's and the executor's control sockets on behalf of one task."""
+    """Connects one task to the control sockets of the stream manager and of the executor."""
 
     def __init__(
         self,
@@ -129,8 +129,7 @@ class ControlThread(threading.Thread):
         self._look = look
         self._quiet = quiet
         self._quiet_max_s = quiet_max_s
-        #: Whether the task did nothing and nothing waited at the last heartbeat; and the announced pause between
-        #: metrics.
+        #: True if, at the last heartbeat, the task did nothing and nothing waited; the announced pause between metrics.
         self._rests = False
         self._pause_s = 0.0
         self._heartbeat_s = heartbeat_s
@@ -138,7 +137,7 @@ class ControlThread(threading.Thread):
         #: While nothing changes, the pause between heartbeats and metrics grows to this value, so that idle tasks cost
         #: little.
         self._silence_max_s = silence_max_s
-        #: Whether nothing had changed at the last heartbeats.
+        #: True if nothing had changed at the last heartbeats.
         self.calm = False
         #: The counters that the last status carried.
         self.sent: tuple[int, ...] = ()
@@ -265,7 +264,7 @@ class ControlThread(threading.Thread):
                 quiet, self.calm = 0, False
                 now = time.monotonic()
                 next_heartbeat = min(next_heartbeat, now + self._heartbeat_s)
-                # Sent at once after a long pause, because the rates of new work are measured from this report.
+                # Sent immediately after a long pause, because the rates of new work are measured from this report.
                 next_metrics = min(next_metrics, now if self._pause_s else now + self._metrics_s)
 
     def _send_registration(self, dealer: zmq.Socket[bytes], now: float) -> None:
@@ -288,7 +287,7 @@ class ControlThread(threading.Thread):
         return max(1, int(self._silence_max_s / interval_s)) * interval_s
 
     def _next(self, now: float, interval_s: float, every: int = 1) -> float:
-        """Return when to send again; idle tasks of a host send together, so that their reader wakes up once."""
+        """Return the time of the next send; idle tasks of a host send together, so that their reader wakes up once."""
         if not self.calm:
             return now + interval_s
         group = (self._register.task_id - 1) // TOGETHER
@@ -340,7 +339,7 @@ class ControlThread(threading.Thread):
                 self._take(body_of(envelope)[1], envelope.request_id)
 
     def _take(self, body: Any, request: int) -> None:
-        """Take a message from the stream manager, or its answer to the registration with this number."""
+        """Handle a message from the stream manager, or its answer to the registration with this number."""
         match body:
             case control_pb2.RegisterAgain():
                 # The stream manager does not know this task: it was restarted.

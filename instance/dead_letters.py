@@ -1,8 +1,8 @@
 """The destinations of a task's given-up tuples: a file, a metric, and a stream of the component.
 
-A component that declares an output stream `dead_letters` with the fields payload, traceback, task and
-tries also sends each of them there, anchored to the tuple. Invariant: a letter that cannot be written never makes a
-task fail; it is logged and counted.
+A component may declare an output stream `dead_letters` with the fields payload, traceback, task and tries. Each
+given-up tuple is then also emitted on this stream, with the tuple as its anchor. Invariant: a letter that cannot be
+written never makes a task fail; it is logged and counted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class DeadLetters:
         self._emit = emit
 
     def count_damaged(self, lost: bool) -> None:
-        """Count a tuple with a value that cannot be decoded; `lost`: no letter is kept of the tuple."""
+        """Count a tuple with a value that cannot be decoded; `lost` means that the tuple has no dead letter."""
         self._metrics.count("__malformed-tuples", "", 1)
         if lost:
             self._progress.lost += 1

@@ -61,7 +61,7 @@ _shown.maxlist = _shown.maxtuple = _shown.maxdict = _shown.maxset = _shown.maxfr
 
 
 def shown(values: object) -> str:
-    """The values of a tuple as text of at most `VALUE_LETTERS` characters; never raises, even if `__repr__` does."""
+    """Return the values of a tuple as text of at most `VALUE_LETTERS` characters. Errors of `__repr__` are caught."""
     try:
         text = _shown.repr(values)
     except Exception as error:
@@ -79,7 +79,7 @@ class SlowTuples:
 
     If each call is timed, because calls are slow or few, the tuple is known. Within a chunk of quick
     calls the clock is not read (time_use.py). So the control thread samples which tuple is in progress; if a chunk
-    turns out to contain a slow call, the sampled tuple is assumed to be the slow one. A slow call without a sample is
+    turns out to contain a slow call, the sampled tuple is assumed to be slow. A slow call without a sample is
     kept without a value: it held the interpreter's lock all the time, or ran in the first second after a pause. Pure
     except for the line in the log, at most one per `LOG_EVERY_S`.
     """
@@ -125,7 +125,7 @@ class SlowTuples:
     def chunk(
         self, part: Sequence[HeronTuple], took_ns: float, samples: list[Sample], stamps: Sequence[int], at: float
     ) -> None:
-        """Record a chunk that took longer than one call may; `samples` and `stamps` are as in ExecuteTimes."""
+        """Record a chunk longer than the limit of a single call; `samples` and `stamps` are as in ExecuteTimes."""
         seen, limit = list(self._seen), self.limit_ns
         self._seen.clear()
         if len(part) == 1:
@@ -183,7 +183,7 @@ Keys = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 def keys_of(
     plan: plan_pb2.PhysicalPlan, component: str, schemas: Mapping[str, Sequence[tuple[str, list[str]]]]
 ) -> Keys:
-    """The keys by which tuples are routed to a bolt; other tuples have no keys. `schemas` is as in routing.py."""
+    """Return the keys by which tuples are routed to a bolt, for each keyed stream. `schemas` is as in routing.py."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for bolt in plan.topology.bolts:
         for source in bolt.inputs if bolt.comp.name == component else ():
@@ -200,9 +200,9 @@ class Looks:
 
     The task's thread calls `note`, the control thread all other methods. The control thread samples whenever it
     reports, about once a second. For the line it reads the stack of the task's thread. It can do so only when that
-    thread waits or has computed for some milliseconds, so the line of short calls that do not wait stays unknown. It
-    would see keys just as rarely, so it requests them: the task's thread then notes the keys of the first tuples of its
-    next chunks. Without a request, the cost is one comparison per chunk.
+    thread waits or has computed for some milliseconds, so the line of short calls that do not wait stays unknown.
+    Keys are not sampled but requested: the task's thread then notes the keys of the first tuples of its next chunks.
+    Without a request, the cost is one comparison per chunk.
     """
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ class Executed:
         self._times = ExecuteTimes()
 
     def singly(self, source: str) -> bool:
-        """Whether to time each call for tuples of this source, "component/stream"."""
+        """Return whether to time each call for tuples of this source, "component/stream"."""
         return self._times.singly(source)
 
     def chunk(

@@ -13,9 +13,9 @@ oldest first, and never begins with a done frame; `counts` are the sums over all
 done, or are aside. `validate` checks them.
 
 Alignment decides when a bolt has all barriers, and which frames wait until then. Aligned: once the barrier of a source
-has come out of the queue, the source's later frames are held back until the barriers of all sources are there; then the
+has come out of the queue, the source's later frames are held back until the barriers of all sources have come; then the
 task is cut (its state belongs to the checkpoint), and the frames that were held back go first. Unaligned: the task is
-cut at once, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint.
+cut immediately, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint.
 Invariants: no frame of a blocked source is processed before the cut; frames of one source keep their order; every item
 given to `data` is processed or held exactly once; held and recorded items are bounded. Numbers of checkpoints only
 grow; an old number is ignored.
@@ -61,11 +61,11 @@ class Entry:
 
     @property
     def skip(self) -> int:
-        """The number of done tuples of the frame, as it was first sent."""
+        """The number of done tuples in the frame as it was first sent."""
         return self.count - self.left
 
     def rest(self) -> frame_pb2.Frame:
-        """The rest of the entry, as a frame."""
+        """Return the frame without its done tuples."""
         rest = frame_pb2.Frame()
         rest.CopyFrom(self.frame)
         rest.skip = self.skip
@@ -89,7 +89,7 @@ class InQueue:
     # ---- in -----------------------------------------------------------------------------------
 
     def put(self, frame: frame_pb2.Frame, size: int, settled: bool = False) -> None:
-        """Add a frame that came over the link; the credit of a `settled` frame is returned at once."""
+        """Add a frame that came over the link; the credit of a `settled` frame is returned immediately."""
         self._put(Entry(frame, size, not settled))
         if settled:
             self._credit(size, frame.count - frame.skip)
@@ -99,7 +99,7 @@ class InQueue:
         self._put(Entry(frame, size, False))
 
     def refuse(self, size: int, tuples: int) -> None:
-        """Return at once the credit of a frame that came over the link but is not accepted."""
+        """Return the credit of a frame that came over the link but is not accepted."""
         self._credit(size, tuples)
 
     def _put(self, entry: Entry) -> None:
@@ -108,7 +108,7 @@ class InQueue:
         self.counts.in_bytes += entry.size
 
     def put_first(self, frames: Iterable[Sized]) -> None:
-        """Put frames that were put aside before everything that waits."""
+        """Put frames that were put aside at the front of the queue."""
         entries = [Entry(frame, size, False) for frame, size in frames]
         self.waiting.extendleft(reversed(entries))
         for entry in entries:
@@ -142,7 +142,7 @@ class InQueue:
         self._close(entry)
 
     def drop(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Forget a frame that was put aside."""
+        """Stop counting a frame that was put aside."""
         tuples = frame.count - frame.skip
         self._aside_tuples -= tuples
         self._aside_bytes -= size
@@ -276,8 +276,8 @@ class TunedCapacity:
 class Pace:
     """The number of tuples per second that a task processes while tuples wait. Pure.
 
-    The newest second of work has half of the weight. So a pause of some seconds is seen, and one slow tuple does
-    not determine the rate.
+    The newest second of work has half of the weight. So the rate reflects a pause of some seconds, but one slow tuple
+    does not determine it.
     """
 
     __slots__ = ("_busy_ns", "_done", "rate")
@@ -323,7 +323,7 @@ class EarlyFrames:
         return True
 
     def take_known(self, known: Container[int]) -> list[Sized]:
-        """Remove and return the frames of tasks that are known now."""
+        """Remove and return the frames of these tasks."""
         return self._take({frame.source_task for frame, _, _ in self._waiting if frame.source_task in known})
 
     def take_late(self, now: float) -> list[Sized]:
@@ -351,7 +351,7 @@ T = TypeVar("T")
 
 
 class Step(Enum):
-    """What to do with the offered frame or barrier."""
+    """The action for an offered frame or barrier."""
 
     #: A frame for the task.
     PROCESS = "process"
@@ -386,7 +386,7 @@ class Aligner(Generic[T]):
         self._held: list[T] = []
 
     def data(self, source: int, item: T, size: int) -> Step:
-        """Decide about a frame that came out of the queue; if it is held, `end` returns `item`."""
+        """Return the action for a frame from the queue; if the frame is held, `end` returns `item`."""
         if source not in self.blocked:
             return Step.PROCESS
         if self.held_bytes + size > self.bytes_max:
@@ -396,7 +396,7 @@ class Aligner(Generic[T]):
         return Step.HELD
 
     def barrier(self, source: int, checkpoint: int) -> Step:
-        """Decide about a barrier that came out of the queue."""
+        """Return the action for a barrier from the queue."""
         if checkpoint <= self.ended or checkpoint < self.checkpoint or source not in self.sources:
             return Step.IGNORED
         if self.checkpoint and checkpoint > self.checkpoint:
@@ -434,7 +434,7 @@ class Recorder:
         self.bytes = 0
 
     def wants(self, source: int) -> bool:
-        """Whether the barrier of this source is still missing."""
+        """Return whether the barrier of this source is still missing."""
         return source in self.open
 
     def data(self, frame: bytes, tuples: int) -> None:
@@ -465,5 +465,5 @@ class Channels:
         self._received[source] = self._received.get(source, 0) + 1
 
     def difference(self, source: int, sent: int) -> int:
-        """Return how many frames are missing (below zero: duplicated) when a barrier of the source arrives."""
+        """Return the number of missing frames when a barrier of the source arrives; negative for duplicated frames."""
         return sent - self._received.get(source, 0)

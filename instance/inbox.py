@@ -1,4 +1,4 @@
-"""The effect of each message on a task, in every phase, and how a task leaves its stream manager."""
+"""Applies messages to a task, in every phase, and unregisters the task from its stream manager."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger("heron.instance")
 
 
 class Inner(Protocol):
-    """The parts of a task that its messages and its end use."""
+    """The parts of a task that `act` and `leave` use."""
 
     #: The plan by which the task works; None: it has never joined a plan.
     plan: plan_pb2.PhysicalPlan | None
-    #: Whether the input has ended, so that `finish` is called when nothing waits.
+    #: True if the input has ended, so that `finish` is called when nothing waits.
     finish_requested: bool
     link: DataLink
     emitter: Emitter

@@ -132,7 +132,7 @@ def _silence_max_s(task: Task) -> float:
 
 
 def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:
-    """Wait until the task is registered and has a plan that contains it. Returns None if asked to stop."""
+    """Wait until the task is registered and has a plan that contains it. Returns None if a stop is requested."""
     while not task.stopping:
         select.select([task.control.wake_fd], [], [], WAIT_S)
         task.progress.turned_at = time.monotonic()
@@ -150,7 +150,7 @@ def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:
 
 
 def may_join(plan: plan_pb2.PhysicalPlan, task_id: int, component: str) -> bool:
-    """Whether a plan contains this task; a region that has started without the task will start again."""
+    """Return whether a plan contains this task; a region that has started without the task will start again."""
     region = region_of(plan, component)
     started = region is not None and region.started
     return not started and any(record.task_id == task_id for record in plan.instances)
@@ -159,8 +159,8 @@ def may_join(plan: plan_pb2.PhysicalPlan, task_id: int, component: str) -> bool:
 def own_component(launch: LaunchSpec, container: int, task_id: int) -> tuple[topology_pb2.Topology, str]:
     """Return the topology, and the component that the packing plan assigns to this task.
 
-    The executor has read both from the state manager and passes them on. The task opens no state manager itself, so
-    its load does not grow with the number of tasks, and its outages do not affect the task.
+    The executor has read both from the state manager and passes them on. Tasks do not connect to the state manager, so
+    its load does not grow with the number of tasks, and its outages do not affect them.
     """
     try:
         topology = topology_pb2.Topology.FromString(handed(topology_file(launch.sockets_dir, container)))
@@ -258,7 +258,7 @@ def exit_code_of(error: BaseException) -> int:
     """Return the exit code of a task in which user code raised this exception."""
     if isinstance(error, GaveUpError):
         return int(exit_codes.GAVE_UP)
-    # A replaced sink learns from its target that it was replaced; this is not an error of user code (F10).
+    # The target of a sink has reported that the sink was replaced; this is not an error of user code (F10).
     return int(exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.USER_EXCEPTION)
 
 
@@ -299,7 +299,7 @@ def await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException
     task.progress.resting = True
     task.time_use.turn(IDLE, time.monotonic_ns())
     while not task.stopping:
-        # Unread frames would end each wait at once.
+        # Unread frames would end each wait immediately.
         task.link.receive(_ignore)
         if not task.control.inbox:
             task.link.wait(WAIT_S)
@@ -327,7 +327,7 @@ def _startup_failed(task: Task, error: BaseException) -> int:
 def _task_class(
     topology: topology_pb2.Topology, part: topology_pb2.Spout | topology_pb2.Bolt, launch: LaunchSpec
 ) -> tuple[type[Task], BaseException | None]:
-    """Return the task class for a component; load the user's class to see whether it is asynchronous."""
+    """Return the task class for a component; load the user's class to check whether it is asynchronous."""
     plain: type[Task] = BoltTask
     concurrent: type[Task] = AsyncBoltTask
     if isinstance(part, topology_pb2.Spout):

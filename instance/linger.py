@@ -1,23 +1,23 @@
 """Rules for waits: of tuples and acks that are sent together, and of a spout at its limit or without input. Pure.
 
 A frame costs the same whether it holds one tuple or many, because it wakes up a thread at every hop. So the rate of
-frames is bounded: a task that sends rarely sends at once; one that sends often waits until `longest_s` after its last
-send, and tuples emitted until then are sent together. A tuple waits at most `longest_s` at any rate, and there are at
-most 1 / `longest_s` sends a second.
+frames is bounded: a task that sends rarely sends immediately; a task that sends often waits until `longest_s` after its
+last send, and tuples emitted until then are sent together. At any rate, a tuple waits at most `longest_s`, and there
+are at most 1 / `longest_s` sends a second.
 
-A saturated task, one that has not slept since its last send, waits up to `PATIENCE` times longer. While it stays
-saturated, it waits twice as long between two sends, because the wait itself counts as silence. Its tuples are late
+A saturated task (it has not slept since its last send) waits up to `PATIENCE` times longer. While it stays saturated,
+it waits twice as long between two sends, because the wait itself counts as silence. Its tuples are late
 anyway because of the queue, and fewer frames make them less late. Otherwise frames would become small just when every
 core is in use, because time without a core would count as waiting.
 
 This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST` sends: after silence, the first
-`BURST` sends go out at once.
+`BURST` sends go out immediately.
 
-At `topology.max.spout.pending` a spout does not continue after each acked tuple, but after enough of them. Continuing
-at once would send a frame per ack message, those frames would be acked one by one, and frames would stay small as long
-as the load lasts. So a spout that has reached its limit waits until a quarter of it is free, or a whole batch if that
-is less. Three quarters are still in flight during this wait, so no bolt starves. The wait is bounded, because bolts may
-hold back tuples until more of them arrive.
+At `topology.max.spout.pending` a spout does not continue after each acked tuple, but after several. Otherwise it would
+send a frame per ack message, the frames would be acked one by one, and frames would stay small as long as the load
+lasts. So a spout that has reached its limit waits until a quarter of the limit is free, or a whole batch if that is
+less. Three quarters are still in flight during this wait, so no bolt starves. The wait is bounded, because bolts may
+hold back tuples until more tuples arrive.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
     """Return the pause before the next call of a spout that has emitted nothing for `silent_s`, within the limits.
 
     While tuples keep coming, each call that emits nothing is followed by a short pause, and pauses grow with the time
-    without a tuple: soon to a tenth of a second, and later slowly. So a new record waits for at most a twentieth of
+    without a tuple: quickly up to 0.1 s, then slowly. So a new record waits for at most a twentieth of
     the silence before it, up to `SOON_S`. After a long silence it waits for at most a fiftieth of the silence. A spout
     with a silent source wakes up rarely, because a wake-up costs more the longer the process has slept.
     """
@@ -97,7 +97,7 @@ class Linger:
     __slots__ = ("_longest_s", "due")
 
     def __init__(self, longest_s: float) -> None:
-        """`longest_s`: the longest wait of a tuple; 0 sends everything at once."""
+        """`longest_s` is the longest wait of a tuple; with 0, each tuple is sent immediately."""
         self._longest_s = longest_s
         #: The time from which tuples may be sent, on the clock of `sent`.
         self.due = float("-inf")
@@ -107,12 +107,12 @@ class Linger:
         self.due = max(self.due, now - (BURST - 1) * self._longest_s) + self._longest_s
 
     def over(self, now: float, slept: Callable[[], bool]) -> bool:
-        """Whether a busy task must send now; `slept`: whether it has slept since its last send."""
+        """Return whether a busy task must send now; `slept`: whether it has slept since its last send."""
         return now >= self.due and (now >= self.latest or slept())
 
     @property
     def latest(self) -> float:
-        """Return the time from which a busy task sends in any case."""
+        """Return the time from which a busy task always sends."""
         return self.due + (PATIENCE - 1) * self._longest_s
 
 
@@ -126,19 +126,19 @@ class AckLinger:
     - when there are `room` of them: all tasks of a component together hold at most `SHARE` of the tuples that one
     spout may have pending; if that is very few, acks hardly wait;
     - when no tuple has come for `LINGERS` lingers of the tuples: a spout may have stopped because it lacks acks;
-    - at once if tuples are rarer than that, because a wait would need an extra wake-up.
+    - immediately if tuples are rarer than that, because a wait would need an extra wake-up.
 
-    Small groups of acks go out at most once per `LINGERS` lingers, except the first ones after silence.
+    Small groups of acks go out at most once per `LINGERS` lingers, except the first groups after silence.
     """
 
     __slots__ = ("_came_at", "_often", "_pause_s", "_rarely", "_silence_s", "room")
 
     def __init__(self, linger_s: float) -> None:
-        """`linger_s`: the longest wait of a tuple, see `Linger`; 0 sends everything at once."""
+        """`linger_s` is the longest wait of a tuple, see `Linger`; with 0, all acks are sent immediately."""
         self._silence_s = LINGERS * linger_s
         self._rarely = Linger(self._silence_s)
         self._often = Linger(max(self._silence_s, min(LONGEST * linger_s, LONGEST_S)))
-        #: When tuples last arrived, and the average pause between arrivals.
+        #: The time of the latest arrival of tuples, and the average pause between arrivals.
         self._came_at = NEVER
         self._pause_s = 4 * self._silence_s
         #: Number of acks that are sent without waiting for others.
@@ -172,5 +172,5 @@ class AckLinger:
 
     @property
     def _is_rare(self) -> bool:
-        """Whether acks are sent without waiting for others: tuples arrive rarely, or few may be pending."""
+        """True if acks are sent without waiting for others: tuples arrive rarely, or few may be pending."""
         return self.room <= FEW or self._pause_s >= self._silence_s

@@ -1,7 +1,7 @@
 """The data link between a task and its stream manager: credit both ways, epoch and sequence numbers.
 
 Outward, a frame is sent while the number of sent bytes is below the stream manager's grant (one frame may
-overshoot, so that a frame larger than the window passes); the rest waits in the outbox. Inward, this side grants the
+overshoot, so that a frame larger than the window passes); other frames wait in the outbox. Inward, this side grants the
 stream manager absolute totals of bytes and tuples. It returns credit each quarter window, or when the task has been
 idle for a moment.
 
@@ -37,7 +37,7 @@ _CREDITED = (DATA, BARRIER)
 
 
 class DataLink:
-    """The link through all its incarnations; `open` starts a new one."""
+    """The link of a task, across all incarnations; `open` starts a new incarnation."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class DataLink:
         #: Over all incarnations: tuples of the frames sent, frames and tuples consumed, frames of every kind.
         self.total_sent_tuples = self.total_consumed_frames = self.total_consumed_tuples = 0
         self.all_frames_sent = self.all_frames_received = 0
-        #: Whether nothing is left to receive, and the descriptor becomes readable when something arrives.
+        #: True if nothing is left to receive, and the descriptor becomes readable when something arrives.
         self._settled = False
-        #: Whether the last wait timed out without a readable descriptor, and the socket was not used since then.
+        #: True if the last wait timed out without a readable descriptor, and the socket was not used since then.
         self._quiet = False
-        #: Whether the last wait ended because there may be a frame.
+        #: True if the last wait ended because there may be a frame.
         self._came = False
         #: Total requested length, since the last check of the socket, of the waits that frames do not end.
         self._unseen_s = 0.0
@@ -185,7 +185,7 @@ class DataLink:
         self.outbox = kept
 
     def blocked(self) -> bool:
-        """Whether nothing more can be sent now."""
+        """Return whether nothing more can be sent now."""
         return self.sent_bytes >= self.granted_out or bool(self.outbox)
 
     def out_tuples(self) -> int:
@@ -263,7 +263,7 @@ class DataLink:
             self.grant()
 
     def unreported(self) -> bool:
-        """Whether the stream manager does not know the latest consumption."""
+        """Return whether the latest consumption is not reported to the stream manager yet."""
         return self.consumed_bytes != self._reported_bytes
 
     def grant(self) -> None:
@@ -322,7 +322,7 @@ class DataLink:
 
 
 def drain(fd: int) -> None:
-    """Empty a pipe that does not block."""
+    """Empty a non-blocking pipe."""
     try:
         while os.read(fd, 4096):
             pass

@@ -137,7 +137,7 @@ class KeptSamples:
 
     def __init__(self) -> None:
         self.message = control_pb2.MetricsReport()
-        #: Whether a sample is new, or has changed since the last report for another reason than time.
+        #: True if a sample is new, or has changed since the last report for another reason than time.
         self.moved = True
         self._numbers: dict[tuple[int, tuple[str, str]], control_pb2.Sample] = {}
         self._histograms: dict[tuple[str, str], tuple[control_pb2.Sample, int]] = {}
@@ -197,7 +197,7 @@ class TaskMetrics:
         self._samples = KeptSamples()
 
     def count_to(self, name: str, label: str, total: float) -> None:
-        """Set a counter to a total that may be known late. The counter never falls."""
+        """Set a counter to a total that may arrive late. The counter never falls."""
         key = (name, label)
         self.counters[key] = max(total, self.counters.get(key, 0.0))
 
@@ -238,7 +238,7 @@ class TaskMetrics:
                 self.gauge(name, "", value)
 
     def sample_process(self) -> None:
-        """CPU, memory and garbage collection of this process."""
+        """Sample the CPU time, memory and garbage collection of this process."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         self.counters["__py-user-cpu-time-secs", ""] = usage.ru_utime
         self.counters["__py-sys-cpu-time-secs", ""] = usage.ru_stime
@@ -256,11 +256,11 @@ class TaskMetrics:
 
     @property
     def moved(self) -> bool:
-        """Whether the figures of the last two reports differ, apart from figures that always change."""
+        """True if the figures of the last two reports differ, apart from figures that always change."""
         return self._samples.moved
 
     def fill(self, report: control_pb2.MetricsReport) -> None:
-        """Append all samples to a report. Called by one other thread: copies first."""
+        """Append all samples to a report. Another thread calls this, so the values are copied first."""
         samples = self._samples
         samples.moved = False
         samples.take(self.counters, control_pb2.Sample.COUNTER)
@@ -281,7 +281,7 @@ class UserMetrics:
         self._metrics: dict[str, tuple[Any, float]] = {}
         self._due: dict[str, float] = {}
         self._full = False
-        #: Whether user code has a metric, or has counted with one of `heronpy.api.global_metrics`.
+        #: True if user code has a metric, or has counted with one of `heronpy.api.global_metrics`.
         self.used = False
 
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:

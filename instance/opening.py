@@ -3,7 +3,7 @@
 A tuple with a value that cannot be decoded goes to the dead letters when its turn comes. A frame that cannot
 be split into values is given up as a whole: its tuples are counted and, under ATLEAST_ONCE, acked, because the
 same bytes would be sent again. A frame of a task that the plan does not have yet waits; a frame that cannot
-wait, or has waited in vain, is counted and, under ATLEAST_ONCE, failed, because it can be read when it is sent again.
+wait, or has waited too long, is counted and, under ATLEAST_ONCE, failed, because it can be read when it is sent again.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class FrameOpener(FrameReader):
         self.early_frames = EarlyFrames()
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> list[Sized]:
-        """Read frames by a new plan; return the frames that were waiting for it."""
+        """Use a new plan to read frames; return the frames that were waiting for this plan."""
         self.read_by(plan, components)
         return self.early_frames.take_known(self._components)
 
     def withholds(self, entry: Entry, now: float) -> bool:
-        """Whether an open frame cannot be read yet; such a frame waits here, or is given up if there is no room."""
+        """Return whether an open frame cannot be read yet. The frame then waits here; without room, it is given up."""
         frame, size = entry.frame, entry.size
         if frame.source_task in self._components or not self._may_wait:
             return False

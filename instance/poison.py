@@ -1,4 +1,4 @@
-"""Poison tuples: decides which are retried, and which are given up (F19).
+"""Poison tuples: decides which tuples are retried, and which are given up (F19).
 
 A tuple is identified by its content, so it is recognised after a restart of the task, a replay by its spout and a
 rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is a
@@ -7,15 +7,15 @@ and when a charge lapses.
 
 A failed try is found in three ways. An exception is caught where it is raised. executed.py finds a call that lasts too
 long. A crash leaves no record of the tuple, so the successor of a crashed process works carefully: it records each
-tuple before it gives it to user code, and skips those that have failed too often. That costs a few microseconds
-per tuple and ends after the number of tuples and the time that may lie between a crash and the return of its tuple.
+tuple before the call of user code, and skips tuples that have failed too often. This work costs a few microseconds per
+tuple and ends after the number of tuples and the time that may lie between a crash and the return of its tuple.
 After a charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy
 task has no overhead.
 
-A task's memory across restarts is in the journal, a small file in the folder of the topology's sockets, so it
-ends with the topology. A memory-mapped page in a file next to it records the tuple in progress. The page survives the
-death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither ever stops
-a task.
+The journal keeps a task's charges across restarts. It is a small file in the folder of the topology's sockets, so it
+ends with the topology. A memory-mapped page in another file records the tuple in progress. The page survives the
+death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither file ever
+stops a task.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RECORD_BYTES = 8192
 
 
 def key_of(component: str, tup: HeronTuple) -> str:
-    """A key that is the same for the same content from the same place, after a restart, a replay and a rewind."""
+    """Return the key of the tuple's content and source, which stays the same in a restart, a replay and a rewind."""
     try:
         plain = [value.data if type(value) is Undecodable else value for value in tup.values]
         values = format(stable_hash_many(plain), "x")
@@ -73,7 +73,7 @@ class Journal:
         self.charges = Charges(tries_max)
         #: The incarnation that recorded why it ended.
         self.spoken = 0
-        #: Whether the task looks for a tuple that ended its process. It keeps looking if a process ends for another
+        #: True if the task looks for a tuple that ended its process. It keeps looking if a process ends for another
         #: reason.
         self.careful = False
 
@@ -122,7 +122,7 @@ class InHand:
         self._memory: mmap.mmap | None = None
 
     def read(self) -> dict[str, Any] | None:
-        """Return what the predecessor was doing when it died; None if it was doing nothing."""
+        """Return the predecessor's record of the tuple in progress when it died; None without such a tuple."""
         try:
             data = self._path.read_bytes()
             size = int.from_bytes(data[:4], "little")
@@ -184,7 +184,7 @@ CAREFUL_S = 60.0
 
 
 class EndsProcessError(Exception):
-    """Decoding this value has ended as many processes as tries are allowed."""
+    """Decoding this value has ended the allowed number of processes."""
 
     def __init__(self, charge: Charge) -> None:
         super().__init__(charge.why)
@@ -204,7 +204,7 @@ class PoisonGuard:
         settle: Callable[[HeronTuple], None],
         heard: Callable[[HeronTuple], dict[int, int]],
     ) -> None:
-        """`folder` ends with the topology; `settle` makes a tuple count as processed, at once.
+        """`folder` ends with the topology; `settle` makes a tuple count as processed.
 
         `heard` returns the highest root of each spout task that has arrived by the time of a tuple.
         """
@@ -317,7 +317,7 @@ class PoisonGuard:
                 self._letters.bury(tup, text, 1)
 
     def _comes_again(self, tup: HeronTuple) -> bool:
-        """Whether the next process gets the tuple again: by a rewind, or from the spout of its tree."""
+        """Return whether the next process gets the tuple again: by a rewind, or from the spout of its tree."""
         return self._mode == "EFFECTIVELY_ONCE" or (self._mode == "ATLEAST_ONCE" and bool(tup.roots))
 
     def _failed(self, tup: HeronTuple, why: str, deadly: bool, raised: bool = False) -> bool:
@@ -376,7 +376,7 @@ class PoisonGuard:
         return given
 
     def bury_damaged(self, tup: HeronTuple, values: DamagedValues) -> None:
-        """Give up a tuple with a value that cannot be decoded: no process could do better."""
+        """Give up a tuple with a value that cannot be decoded, because no process can decode it."""
         error = values.error
         why = f"a value of this tuple could not be decoded\n{user_traceback(error)}"
         self._letters.count_damaged(lost=not self.tries_max)
@@ -390,7 +390,7 @@ class PoisonGuard:
         self._give_up(tup, charge, key, why, error.tries if isinstance(error, EndsProcessError) else 0)
 
     def watch_decoding(self, component: str, stream: str, task: int) -> Watch | None:
-        """Return how to decode values of this source while the task looks for a tuple that ends the process."""
+        """Return the decoder of this source's values while the task looks for a tuple that ends the process."""
         if self.careful is None or not self._in_hand.is_open:
             return None
 

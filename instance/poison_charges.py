@@ -2,25 +2,25 @@
 
 A tuple that a spout sends again has a new number, and after a rewind it may have another
 place, so only its content identifies it after a restart. Other tuples may have the same content and be
-innocent. Therefore a charge is never permanent. A pass of the same content clears it, and so does time. A content that
-was found guilty costs only a `term` of tuples before one of them is tried again. The term doubles each time that the
-retry fails, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple that was charged wrongly
+innocent. Therefore a charge is never permanent: it is cleared when a tuple of the same content passes, or after some
+time. A guilty content costs only a `term` of tuples before one of them is tried again. The term doubles each time that
+the retry fails, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple that was charged wrongly
 costs one dead letter.
 
 An end is charged to a content and not to (source task, number, attempt). All three are known when the tuple is marked,
 but none of these values is repeated. Under ATLEAST_ONCE, all tuples that had reached a killed process fail.
 Spouts send them again with new roots, which are above all earlier roots; so are the roots of tuples that had not
-arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged one, and hardly ever that
+arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged tuple, and hardly ever that
 it is not. Under EFFECTIVELY_ONCE, numbers begin again with the attempt. The same spout tuples arrive, but in another
 order, and a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row with
 this content in progress, and no tuple of this content that passed in between. So the content is charged.
 
-An exception tells more than an end of the process: it identifies the tuple. So an exception is charged to one tuple at
-a time, and the next tuple of that content has all its tries. Under ATLEAST_ONCE, a tuple that is sent again has a
-higher root than all tuples that had arrived when it failed. So a tuple with a lower root is another tuple, and giving
-up a tuple spends the charge. Under EFFECTIVELY_ONCE, the same tuples come again first, so the term grows by one for
-each set of tries of one tuple. If user code raises for everything, because a dependency is down, a task of equal tuples
-pauses as often as one of distinct tuples.
+An exception is better evidence than an end of the process: it identifies the tuple. So an exception is charged to one
+tuple at a time, and the next tuple of that content has all its tries. Under ATLEAST_ONCE, a tuple that is sent again
+has a higher root than all tuples that had arrived when it failed. So a tuple with a lower root is another tuple, and
+giving up a tuple spends the charge. Under EFFECTIVELY_ONCE, the same tuples come again first, so the term grows by one
+for each set of tries of one tuple. If user code raises for every tuple, because a dependency is down, a task of equal
+tuples pauses as often as a task of distinct tuples.
 
 Invariants: there are at most `CHARGES_MAX` charges, and the oldest ones make room; no tuple is left out if its content
 has passed since it was charged.
@@ -58,16 +58,16 @@ _MAY_BE_TOLD = frozenset({ExitReason.USER_EXCEPTION, ExitReason.OOM})
 
 
 def may_blame(after: ExitReason | None, told: bool) -> bool:
-    """Whether the current tuple may have ended the process; `after` is the reason, None without a predecessor."""
+    """Return whether the tuple in progress may have ended the process for the reason `after`."""
     return after in _BY_TUPLE and not (told and after in _MAY_BE_TOLD)
 
 
 class Charge(Struct):
-    """The record of the tuples of one content."""
+    """The record of all tuples with the same content."""
 
     tries: int = 0
     why: str = ""
-    #: Whether the tuple ends the process, or must not be given to user code again: look for it before it is processed.
+    #: True if the tuple ends the process, or must not be given to user code again: look for it before it is processed.
     deadly: bool = False
     #: Number of dead letters with this content.
     letters: int = 0
@@ -131,7 +131,7 @@ class Charges:
         return charge
 
     def keep(self, key: str, charge: Charge) -> None:
-        """Remember a charge as the newest."""
+        """Store a charge as the newest."""
         self.by_key[key] = charge
         while len(self.by_key) > CHARGES_MAX:
             del self.by_key[next(iter(self.by_key))]
@@ -148,18 +148,21 @@ class Charges:
         return True
 
     def leaves_out(self, key: str, left_out: int, now: float) -> Charge | None:
-        """The charge if a tuple must be skipped; `left_out`: how many with its content this process has skipped."""
+        """Return the charge if a tuple must be skipped, else None.
+
+        `left_out` is the number of tuples with the same content that this process has skipped.
+        """
         charge = self.by_key.get(key)
         if charge is None or not charge.deadly or charge.tries < self._tries_max or left_out >= charge.term:
             return None
         return None if self._lapsed(charge, now) else charge
 
     def open(self, now: float) -> bool:
-        """Whether a charge is in force."""
+        """Return whether a charge is in force."""
         return any(charge.tries and not self._lapsed(charge, now) for charge in self.by_key.values())
 
     def deadly(self, now: float) -> bool:
-        """Whether tuples must be checked before they are processed, because one may end the process."""
+        """Return whether tuples must be checked before they are processed, because one may end the process."""
         return any(charge.deadly and not self._lapsed(charge, now) for charge in self.by_key.values())
 
     @staticmethod

@@ -33,11 +33,11 @@ class Progress:
     lost: int = 0
     turned_at: float = 0.0
     resting: bool = False
-    #: Whether this is a spout whose class does not override fail().
+    #: True if this is a spout whose class does not override fail().
     forgets_failed: bool = False
-    #: Whether this is a spout whose state is restored from a checkpoint together with the other tasks.
+    #: True if this is a spout whose state is restored from a checkpoint together with the other tasks.
     rewinds: bool = False
-    #: Whether spouts send tuples again that a link loses, because there are acks or checkpoints.
+    #: True if spouts replay tuples that a link loses, because there are acks or checkpoints.
     sends_again: bool = False
     #: With acks: whether tuples outside of any tuple tree were sent, which are never replayed.
     untracked: bool = False
@@ -82,7 +82,7 @@ class Readiness:
     ) -> None:
         if inspect.iscoroutinefunction(is_ready):
             raise TopologyError(
-                f"is_ready of component {component} is a coroutine; make it a plain method that returns at once"
+                f"is_ready of component {component} is a coroutine; make it a plain method that does not block"
             )
         self._component = component
         self._is_ready = is_ready
@@ -94,7 +94,7 @@ class Readiness:
         self.since = now
 
     def ask(self, now: float) -> bool:
-        """Whether the bolt is ready, checked at intervals; raise the bolt's exception, or ReadyTimeoutError."""
+        """Return whether the bolt is ready, checked at intervals; raise the bolt's exception, or ReadyTimeoutError."""
         if now < self._next:
             return False
         self._next = now + ASK_S

@@ -1,18 +1,18 @@
 """Writes the snapshot of a task while the task continues; and handles children that user code forks.
 
-Small state is encoded and sent at once. Larger state that the task could change during the write is written
+Small state is encoded and sent immediately. Larger state that the task could change during the write is written
 by a forked copy of the process, which sees the state at the time of the fork; any other state is written by a helper
-thread. The task learns of the end through `report`, which may be called in any thread.
+thread. The end is announced with `report`, which may be called in any thread.
 
 The forked child only encodes, writes, and reports through a pipe: it never touches a socket, a log or a
 lock of its parent, closes nothing, and leaves by _exit. It dies with its parent, or at the deadline.
 
 Invariants: one snapshot is written at a time; each is either reported once or cancelled.
 
-A child that user code forks is not a task, so it leaves the runtime at once. It has a copy of the task's sockets, wake
-pipes and signal handlers, but not its threads. Its writes would mix with the task's output, and SIGTERM would stop a
-loop that does not run. So at the fork the child drops these copies, and everything by which the loop communicates. When
-user code returns into the loop, or raises, the child ends. Until then the child may do anything.
+A child that user code forks is not a task, so it leaves the runtime at the fork. The child has copies of the task's
+sockets, wake pipes and signal handlers, but not the task's threads. Its writes would mix with the task's output, and
+SIGTERM would stop a loop that does not run. So the child drops these copies, and everything by which the loop
+communicates. When user code returns into the loop, or raises, the child ends. Until then the child may do anything.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def watch_forks(task: Any) -> None:
 
 @contextmanager
 def by_the_runtime() -> Iterator[None]:
-    """Mark a child that is forked in this block as the runtime's, so that it is left alone."""
+    """Mark a child that is forked in this block as the runtime's own child, which must not end itself."""
     global _ours
     _ours = True
     try:
@@ -199,7 +199,7 @@ class Job(Struct):
     #: The facts about the cut that the task adds to the snapshot.
     cut: TaskSnapshot
     deadline: float
-    #: Whether the snapshot also needs the data in flight (unaligned).
+    #: True if the snapshot also needs the data in flight (unaligned).
     records: bool = False
     channel: Channel | None = None
     ready: threading.Event = field(default_factory=threading.Event)
@@ -241,7 +241,7 @@ class SnapshotWriter:
         self._job = job
 
     def start(self, job: Job) -> None:
-        """Write in parallel with the task, or at once if there is little to write and the store is on this host."""
+        """Write in parallel with the task, or immediately if there is little to write and the store is on this host."""
         small = job.capture.estimate_bytes <= self._inline_max and self._uploads is None
         if small and not job.pid and not job.records:
             self._finish(job)
@@ -331,7 +331,7 @@ class SnapshotWriter:
     # ---- the end ------------------------------------------------------------------------------
 
     def _finish(self, job: Job) -> None:
-        """Write the rest, and report; in a helper thread unless the state is small."""
+        """Write the remaining parts, and report; in a helper thread unless the state is small."""
         start = time.monotonic()
         snapshot: TaskSnapshot | None = None
         problem = ""

@@ -54,15 +54,13 @@ SHORT_PAUSE_S = 0.005
 
 
 def has_own(spout: object, method: str) -> bool:
-    """Whether the spout overrides `ack` or `fail`; without its own `fail`, it cannot send failed tuples again."""
+    """Return whether the spout overrides `ack` or `fail`. Without its own `fail`, it cannot replay failed tuples."""
     # Not by vars(): in CPython 3.11 it makes each `self.x` of the object slower.
     found = getattr(spout, method, None)
     return getattr(found, "__func__", found) not in (getattr(Spout, method), getattr(AsyncSpout, method), None)
 
 
 class SpoutTask(Task):
-    """One task of a spout."""
-
     tracked_as = "spout"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -71,7 +69,7 @@ class SpoutTask(Task):
         self._tells_acks = True
         self.clamped = False
         self.exhausted = False
-        #: Whether the plan reports that a sink is not ready.
+        #: True if the plan reports that a sink is not ready.
         self.held = False
         self._activated = True
         self._completed: list[frame_pb2.Frame] = []
@@ -79,9 +77,9 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
-        #: When a spout that has reached its limit of pending tuples continues; see linger.py.
+        #: The time at which a spout that has reached its limit of pending tuples continues; see linger.py.
         self._resume_at = OPEN
-        #: Whether the limit of pending tuples is the only reason why nothing may be emitted.
+        #: True if the limit of pending tuples is the only reason why nothing may be emitted.
         self._at_limit = False
         #: The last requests of next_tuple: the time of its next call (0: no request), the descriptor to wait for, and
         #: whether it called `busy`.
@@ -92,8 +90,8 @@ class SpoutTask(Task):
         self._dry_calls = DRY_CALLS
         #: The largest number of tuples that one call was seen to emit.
         self._most = 1
-        #: How much later than requested next_tuple may be called, so that its tuples are sent together; and the delay
-        #: of the last call.
+        #: The delay with which next_tuple may be called, so that its tuples are sent together; the delay of the last
+        #: call.
         self._slack_s = self._late_s = 0.0
         #: The longest time without a turn.
         self._rest_max_s = BLOCKED_WAIT_S
@@ -276,7 +274,7 @@ class SpoutTask(Task):
                 self.user.context.invoke_hook_spout_fail(tup_id, latency_ns)
 
     def _deliver_immediate(self) -> None:
-        """Ids in ATMOST_ONCE, and tracked tuples without a consumer, are acked at once, in order."""
+        """Ack tuples with ids in ATMOST_ONCE mode, and tracked tuples without a consumer, immediately and in order."""
         for waiting in (self._immediate, self.emitter.unrouted):
             if waiting:
                 ids = list(waiting)
@@ -303,7 +301,7 @@ class SpoutTask(Task):
     # ---- the loop -----------------------------------------------------------------------------
 
     def run_loop(self) -> None:
-        """Run until asked to stop; raises UserError if user code raises an exception."""
+        """Run until a stop is requested; raises UserError if user code raises an exception."""
         self._begin()
         self._switch_active()
         self._show_state()
@@ -384,9 +382,9 @@ class SpoutTask(Task):
                 self._flush(after)
 
     def _call(self, free: int, chunk: int, now: float) -> tuple[int, bool]:
-        """Call next_tuple while it has emitted less than `free` tuples; return how often, and whether it is dry.
+        """Call next_tuple until it has emitted `free` tuples; return the number of calls, and whether the spout is dry.
 
-        Without a limit of pending tuples, `free` limits the calls alone.
+        Without a limit of pending tuples, `free` limits only the number of calls.
         `chunk`: the maximum number of calls; 0: one by one, until the spout is dry. If it is time for a trace, the
         first call is traced separately.
         """
@@ -452,7 +450,7 @@ class SpoutTask(Task):
         self._sleeps.forget()
 
     def may_emit(self, more: int = 0) -> int:
-        """Return how many tuples may be emitted now; `more`: additional tuples that count as pending."""
+        """Return the number of tuples that may be emitted now; `more` is added to the pending tuples."""
         if not self.active or self.held or self.clamped or self.link.blocked():
             if self._resume_at != FULL:
                 self._resume_at = OPEN
@@ -482,7 +480,7 @@ class SpoutTask(Task):
         return calls - length_hint(turns)
 
     def _call_until_dry(self, calls: int, free: int, now: float, gaps: int = 0) -> tuple[int, bool]:
-        """Call next_tuple up to this many times, until it has emitted `free` tuples, is dry, wants a call or is slow.
+        """Call next_tuple up to `calls` times, until it has emitted `free` tuples, is dry, requests a call or is slow.
 
         `gaps`: calls before these that may have emitted nothing. Returns the number of calls, and whether the spout is
         dry.
@@ -515,7 +513,7 @@ class SpoutTask(Task):
         return calls, False
 
     def _is_behind(self, now: float) -> bool:
-        """Whether a requested call is late, because the spout was called late to send more tuples together."""
+        """Return whether a requested call is late, because the spout was called late to send more tuples together."""
         return self._slack_s > 0 and 0 < self._call_at <= now
 
     def _rest(self, now: float) -> None:

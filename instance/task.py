@@ -228,7 +228,7 @@ class Task:
 
     @property
     def starting(self) -> bool:
-        """Whether the loop has not begun."""
+        """True if the loop has not begun."""
         return self.standing.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RESTORED)
 
     def bind_emit(self) -> None:
@@ -236,7 +236,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must implement bind_emit")  # pragma: no cover
 
     def run_loop(self) -> None:
-        """Run until asked to stop; raises UserError when user code raises."""
+        """Run until a stop is requested; raises UserError if user code raises an exception."""
         raise NotImplementedError(f"{type(self).__name__} must implement run_loop")  # pragma: no cover
 
     def prepare_delegate(self) -> None:
@@ -284,7 +284,7 @@ class Task:
             raise StopRequested
 
     def wait_outside(self, outage: str, pause_s: float) -> None:
-        """Pause user code that waits for something outside, such as room on a disk, and serve control messages.
+        """Pause user code that waits for an external condition, such as room on a disk, and serve control messages.
 
         `outage` names the reason; empty when the code continues. A waiting task is not hung. A task that must stop
         raises StopRequested instead of waiting.
@@ -312,7 +312,7 @@ class Task:
         raise StopRequested
 
     def _cut_is_urgent(self) -> bool:
-        """Whether an unaligned checkpoint must not wait for room: its barriers are behind the stuck frames."""
+        """Return whether an unaligned checkpoint must not wait for room: its barriers are behind the stuck frames."""
         checkpoints = self.checkpoints
         if checkpoints is None or not checkpoints.urgent:
             return False
@@ -331,7 +331,7 @@ class Task:
         self.components = component_of(plan)
         self.tracer.shared_by(spout_tasks(plan))
         name = self.name
-        # A spout that moved to another container must be paused here at once, before its executor stops it.
+        # A spout that moved to another container must be paused here before its executor stops it.
         here = any(i.task_id == name.task_id and i.container == name.container for i in plan.instances)
         active = plan.topology.state != topology_pb2.PAUSED and here
         customs = self.user.custom_groupings
@@ -363,7 +363,7 @@ class Task:
             self.refused, self.standing.error = refused, refused.why
 
     def plan_came(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Apply a new plan, or remember it until this task joins a plan."""
+        """Apply a new plan, or store it until this task joins a plan."""
         if self.plan is None:
             self.offered = plan
         else:
@@ -386,17 +386,17 @@ class Task:
         """Handle a new stream manager process: frames in its predecessor are lost (tuples are replayed by timeout)."""
 
     def take_hint(self, frame: frame_pb2.Frame) -> None:
-        """Take a CLAMP about one task: whether it is full, and the limit of its frames."""
+        """Apply a CLAMP about one task: whether the task is full, and the limit of its frames."""
         self.emitter.heed(frame.dest_task, frame.on, frame.count)
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
-        """A data frame for this task."""
+        """Handle a data frame for this task."""
         raise NotImplementedError(f"{type(self).__name__} must implement take_frame")  # pragma: no cover
 
     # ---- progress -----------------------------------------------------------------------------
 
     def look(self, now: float) -> float:
-        """Called by the control thread from time to time, and at the latest at the time that the last call returned."""
+        """Called by the control thread periodically, and no later than at the time that the last call returned."""
         return float("inf")
 
     def fill(self, report: control_pb2.MetricsReport) -> None:
@@ -431,7 +431,7 @@ class Task:
     def publish_progress(self, now: float, resting: bool = False) -> None:
         """Copy the counters to where the control thread reads them; sample queues and user metrics.
 
-        A task that wakes up, or becomes idle after work, reports it at once.
+        A task that wakes up, or becomes idle after work, reports this immediately.
         """
         p, link = self.progress, self.link
         p.count(self.emitter.emitted())
@@ -453,8 +453,8 @@ class Task:
         """Wait for a frame (if `frames` is set), a message or the timeout; a task that waits is not hung.
 
         The time of the wait counts as `rest`, or as blocked within an emit that waits for room. The descriptor `also`
-        of user code ends the wait, too; returns whether this descriptor can be read. Returns at once for a message if
-        an earlier wait consumed its wake-up, and in a task that must stop.
+        of user code ends the wait, too; returns whether this descriptor can be read. Does not wait for a message whose
+        wake-up an earlier wait consumed, or in a task that must stop.
         """
         if self.stopping or self.control.inbox:
             return False
@@ -477,7 +477,7 @@ class Task:
         self.progress.out_tuples = self.link.out_tuples() + self.emitter.buffered()
 
     def set_state(self, state: control_pb2.TaskState) -> None:
-        """Change the state and notify the stream manager at once."""
+        """Change the state and notify the stream manager immediately."""
         if self.standing.state != state:
             self.standing.state = state
             self.publish_progress(time.monotonic())

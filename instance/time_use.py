@@ -2,7 +2,7 @@
 
 *Busy* is all work of the task's thread: user code, and the runtime's work for its tuples. *Blocked* is waiting
 for room in the outgoing queue, and at a spout also backpressure, its limit of pending tuples, and a sink that is not
-ready; the time at that limit is also reported separately. *Idle* is the rest: no input, a pause that next_tuple
+ready; the time at that limit is also reported separately. *Idle* is all other time: no input, a pause that next_tuple
 requested, a paused topology, or waiting for a plan. A call of user code that itself waits (for a database, or in
 `sleep`) is busy, because the task can do nothing else.
 
@@ -28,9 +28,9 @@ class Doing(NamedTuple):
     work: float
     """Share of the time that counts as busy, from 0 to 1."""
     blocked: bool
-    """Whether the remaining time is blocked; else it is idle."""
+    """True if the remaining time is blocked; else it is idle."""
     at_limit: bool = False
-    """Whether blocked time is waiting for acks at topology.max.spout.pending."""
+    """True if blocked time is waiting for acks at topology.max.spout.pending."""
 
 
 WORKING, BLOCKED, IDLE = Doing(1.0, False), Doing(0.0, True), Doing(0.0, False)
@@ -111,10 +111,11 @@ class ExecuteTimes:
     the mean of their chunk. That would hide a single slow call among thousands, so:
 
     - where calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
-    - a chunk that takes `SLOW_FACTOR` times as long as usual holds a slow call: all but one of its calls count as
-      usual, and that one gets the rest of the time. If several calls were slow, the time of that one is too long; the
-      sum is right in any case. The usual time is a moving average per source, because streams differ. A chunk can at
-      most double it, so one slow call does not raise it much, and it follows a lasting change within a few chunks.
+    - a chunk that takes `SLOW_FACTOR` times as long as usual contains a slow call: all other calls count with the usual
+      time, and the slow call gets the remaining time. If several calls were slow, the time of the slow call is too
+      long; the sum is exact in any case. The usual time is a moving average per source, because streams differ. A chunk
+      can at most double it, so one slow call does not raise it much, and it follows a lasting change within a few
+      chunks.
     """
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class ExecuteTimes:
         self._usual: dict[str, float] = {}
 
     def singly(self, source: str) -> bool:
-        """Whether to time each of the next calls for tuples of this source."""
+        """Return whether to time each of the next calls for tuples of this source."""
         return self._usual.get(source, 0.0) > SINGLY_NS
 
     def samples(self, source: str, count: int, took_ns: float, stamps: Sequence[int] = ()) -> list[Sample]:

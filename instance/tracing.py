@@ -3,18 +3,18 @@
 When it is time for a trace, the spout task makes one separate call of `next_tuple` (`heron.trace.per_s`, over all spout
 tasks). The outlets that grew during the call get the trace with the place of the first tuple that was added, and the
 frame made of such an outlet carries it (`Frame.trace`). Stream managers append the times at which the frame came and
-left. A bolt processes the traced tuple separately, and the outlets that grew are traced in turn. Each call leaves a
-span with its times and those of the tuple's way to it; spans travel with the metrics and are joined at the topology
-master.
+left. A bolt processes the traced tuple separately, and the outlets that grew are traced in turn. Each call creates a
+span with its times and the times of the tuple's path to the call; spans are sent with the metrics and are joined at the
+topology master.
 
 These parts are not exact:
 
-- Of all tuples that a call emits to one destination, the first one represents all. Its time begins at the end of the
+- Of all tuples that a call emits to one destination, the first tuple represents all. Its time begins at the end of the
   call, or when it left, if that was earlier.
-- An outlet has one trace: of two traced tuples in one frame, the later one is not followed (SPAN_JOINED).
+- An outlet has one trace: of two traced tuples in one frame, the later tuple is not followed (SPAN_JOINED).
 - A bolt that takes batches processes the batch with the traced tuple as a whole.
 - An asynchronous task works on several tuples at once: all its emits in that time represent the traced tuple.
-- A frame that a stream manager sends again, after an orderly restart of its task, has the times of the first time.
+- A frame that a stream manager sends again, after an orderly restart of its task, keeps the times of the first send.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from heronpy.jobs.syncer import Running
 from heronpy.loadtest.jobs.model import START_S, Model
 from heronpy.loadtest.jobs.scenarios import GOAL, TIMES, Scene, daily, noise
 from heronpy.scaling.history import History
-from heronpy.scaling.plan import State
 from heronpy.scaling.replaying import Minute
+from heronpy.scaling.state import State
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 

@@ -1,4 +1,4 @@
-"""The acker of one spout task: it detects which tuples were processed, with all tuples derived from them. Pure.
+"""The acker of one spout task: detects when a tuple and all tuples derived from it are processed. Pure.
 
 A tree of tuples is one 64-bit number: each copy of a tuple has a random edge, which is XORed in when
 the copy is sent and again when it is acked; when the number is zero the tree is complete (as in Storm
@@ -6,7 +6,7 @@ and Heron). Roots are consecutive numbers, so the trees are a ring of uint64 ind
 root, and a whole frame is registered or acknowledged by one vectorised XOR on a slice.
 
 Roots may be registered out of order: a tuple with several copies is registered ahead of the tuples that
-still wait for credit. One acker sees the roots of one incarnation of its spout task only.
+still wait for credit. An acker handles the roots of only one incarnation of its spout task.
 
 Invariants: `live[slot]` is true exactly while the root of that slot is registered and neither
 complete, failed nor forgotten; `value[slot]` is zero when it is not live; live roots lie in
@@ -51,7 +51,7 @@ from .neighbours import LocalTask, Peer
 RING_MIN = 1 << 12
 #: Maximum number of slots, 9 bytes each: 144 MB at most per spout task. Beyond it, the oldest trees are failed.
 RING_MAX = 1 << 24
-#: Runs of at least this number of roots are taken one by one; shorter runs root by root, at most this number at once.
+#: Runs of at least this number of roots are taken one by one; shorter runs root by root, at most this number together.
 RUN_LONG, RUNS_AT_ONCE = 256, 1024
 #: Up to this number of consecutive roots are handled one by one, because NumPy calls would cost several times more.
 FEW = 4
@@ -81,7 +81,7 @@ class Acker:
     # ---- registering --------------------------------------------------------------------------
 
     def register(self, frame: frame_pb2.Frame) -> Runs:
-        """Take the roots of a frame from the spout; return the roots to fail because the ring is full."""
+        """Register the roots of a frame from the spout; return the roots to fail because the ring is full."""
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
         if base < self._low:
@@ -99,7 +99,7 @@ class Acker:
         return failed
 
     def _make_room(self, first: int, end: int) -> Runs:
-        """Make room in the ring for the roots first .. end-1 next to the live ones; return the roots to fail."""
+        """Make room in the ring for the roots from `first` to `end` - 1; return the roots to fail."""
         if not self.live_roots:
             self._low, self._next = first, first
         failed: Runs = NO_RUNS
@@ -293,7 +293,7 @@ class Acking:
         self.ackers: dict[int, Acker] = {}
 
     def take(self, frame: frame_pb2.Frame, data: bytes) -> None:
-        """Take a message for the acker of a spout."""
+        """Apply a message for the acker of a spout."""
         if not fits(frame):
             self._counts["malformed_frames"] += 1
             return

@@ -1,8 +1,8 @@
 """Decides which processes may register as a task of this container.
 
-A process is admitted when its name fits its numbers and the physical plan, or the packing plan that
-its executor follows, has its task in this container: tasks that an update adds or moves to this
-container appear first in the packing plan. Refusals are counted.
+A process is admitted when its name fits its numbers, and its task is in this container according to the physical plan
+or to the packing plan that its executor follows: tasks that an update adds or moves to this container appear first in
+the packing plan. Refusals are counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def get_off_loop(state: StateManager, path: str) -> tuple[bytes, int] | No
 
 
 class Admission:
-    """Decides about registrations; see the module."""
+    """Accepts or refuses the registrations of one container's tasks."""
 
     def __init__(self, topology: str, container: int) -> None:
         self._path = paths.packing_plan(topology)
@@ -46,7 +46,7 @@ class Admission:
         self.refused = 0
 
     def by_plan(self, message: control_pb2.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
-        """Whether the plan has this task here. Raises InvalidRpcError if the sender cannot be such a task."""
+        """Return whether the plan has this task here. Raises InvalidRpcError if the sender cannot be such a task."""
         task, component = message.task_id, message.component
         if not task or message.instance_id != instance_id(self._container, component, task):
             self._refuse(f"{message.instance_id or f'task {task}'} is not a task of container {self._container}")
@@ -60,7 +60,7 @@ class Admission:
         """Return True once the packing plan has the task here or cannot be read. Raises InvalidRpcError otherwise.
 
         Returns False if the task has registered again in the meantime: only its newest registration counts, in any
-        order of the answers. A task that asks again does not wait longer.
+        order of the answers. Another registration does not make the task wait longer.
         """
         # Recorded now and not when the answer is first awaited: the next registration may be served before that.
         mine = self._newest[message.task_id] = object()

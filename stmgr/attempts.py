@@ -14,7 +14,7 @@ from heronpy.proto import plan_pb2
 
 
 class Attempts:
-    """The attempts of the regions; see the module."""
+    """The current attempt of each region, and the number of tuples in frames that were given up."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}
@@ -24,12 +24,12 @@ class Attempts:
         self.on_lost: Callable[[int, int, int, str], None] = _nothing
 
     def use(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take the attempts of a new plan."""
+        """Use the attempts of a new plan."""
         attempts = {name: region.attempt for region in plan.regions for name in region.components}
         self._of = {i.task_id: attempts[i.component] for i in plan.instances if i.component in attempts}
 
     def is_stale(self, task: int, attempt: int) -> bool:
-        """Whether a frame for a task belongs to an earlier attempt."""
+        """Return whether a frame for a task belongs to an earlier attempt."""
         return 0 < attempt < self._of.get(task, 0)
 
     def give_up(self, task: int, attempt: int, tuples: int, reason: str) -> None:

@@ -9,7 +9,7 @@ a dead announcer never stops the topology for long.
 
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
 they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
-spouts until it has shrunk to one and a half times the mark. Clamps never flap: there is a pause before the next one,
+spouts until it has shrunk to one and a half times the mark. Clamps never flap: clamps are separated by a pause,
 unless the queue is past four times the mark. If surplus tuples are discarded (`drops`), nothing is held and no spout is
 clamped. `now` is given, and announcements are returned.
 """
@@ -30,8 +30,7 @@ REST_S = 1.0
 #: Multiples of the high mark at which spouts are clamped, are clamped even during a pause between clamps, and are
 #: released.
 CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
-#: Shares of the target: the high mark of a queue, and the most that one frame may contain. The rest is for data in
-#: transit.
+#: Shares of the target: the high mark of a queue, and the maximum of a frame. The other part is for data in transit.
 QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
 #: The high mark in bytes of a queue for a task whose pace is not known yet.
 QUEUE_START_BYTES = 512
@@ -46,13 +45,13 @@ def marks_of(high: int, low: int, bytes_per_s: float, target_s: float) -> tuple[
 
 
 def frame_limit(pace: float, target_s: float) -> int:
-    """Return the most tuples in a frame for a task with this pace in tuples per second; 0: no limit."""
+    """Return the maximum number of tuples in a frame for a task with this pace in tuples per second; 0: no limit."""
     limit = max(1, int(pace * target_s * FRAME_SHARE))
     return limit if limit < FRAME_TUPLES_MAX else 0
 
 
 class Episode(Struct):
-    """One local link past the high mark."""
+    """A local link whose queue has passed the high mark."""
 
     number: int
     link: str
@@ -62,9 +61,9 @@ class Episode(Struct):
     high: int = 0
     #: Tuples per second that the task has recently processed; 0: unknown.
     pace: float = 0.0
-    #: Whether the queue has passed the mark at which spouts are clamped.
+    #: True if the queue has passed the mark at which spouts are clamped.
     over: bool = False
-    #: Whether its senders use other tasks, and the start of that state.
+    #: True if its senders use other tasks; the start of this state.
     avoided: bool = False
     judged: float = 0.0
 
@@ -79,17 +78,17 @@ class Remote(Struct):
 
     @property
     def holds(self) -> bool:
-        """Whether it holds back senders, at least by credit."""
+        """True if the announcement holds back senders, at least by credit."""
         return not self.culprits or any(not (one.avoided or one.drops) for one in self.culprits)
 
     @property
     def clamps(self) -> bool:
-        """Whether it stops the spouts."""
+        """True if the announcement stops the spouts."""
         return not self.culprits or any(culprit.clamps for culprit in self.culprits)
 
 
 def clamps(episode: Episode) -> bool:
-    """Whether spouts are stopped for this announcement."""
+    """Return whether spouts are stopped for this episode."""
     return episode.over and not episode.avoided
 
 
@@ -102,7 +101,7 @@ class Backpressure:
         self.local: dict[str, Episode] = {}
         self.remote: dict[str, Remote] = {}
         self.clamped = False
-        #: Whether surplus tuples are discarded.
+        #: True if surplus tuples are discarded.
         self.drops = False
         #: Maps a task that gets its input only by shuffle to all tasks of its component.
         self.alike: Mapping[int, frozenset[int]] = {}
@@ -116,7 +115,7 @@ class Backpressure:
         self.spent_s: dict[int, float] = {}
         #: Seconds per culprit task of avoided episodes.
         self.avoided_s: dict[int, float] = {}
-        #: Whether a full task holds back its senders, by credit or by a clamp, and the total seconds of this state.
+        #: True if a full task holds back its senders, by credit or by a clamp; the total seconds of this state.
         self.holding = False
         self.held_s = self._held_since = 0.0
         self.episodes_started = 0
@@ -169,7 +168,7 @@ class Backpressure:
         return episode.over
 
     def forget(self, link: str, now: float) -> bool:
-        """Forget a link that has ended permanently."""
+        """Remove a link that has ended permanently."""
         self._rest.pop(link, None)
         episode = self.local.get(link)
         if episode is None:
@@ -194,7 +193,7 @@ class Backpressure:
         return here.union(*({culprit.task_id for culprit in remote.culprits} for remote in self.remote.values()))
 
     def _can_avoid(self, episode: Episode) -> bool:
-        """Whether senders can use another task of the component; False if memory is at stake."""
+        """Return whether senders can use another task of the component; False if memory is at stake."""
         alike = self.alike.get(episode.task)
         return alike is not None and episode.queued_bytes <= 2 * self.high and not alike <= self.full()
 
@@ -207,7 +206,7 @@ class Backpressure:
                 episode.avoided = avoided
 
     def heard(self, message: control_pb2.Backpressure, now: float) -> None:
-        """Take another stream manager's announcement; ignore an announcement of an older incarnation."""
+        """Store another stream manager's announcement; ignore an announcement of an older incarnation."""
         known = self.remote.get(message.stmgr_id)
         if known is not None and message.epoch < known.epoch:
             return
@@ -220,7 +219,7 @@ class Backpressure:
             )
 
     def lost(self, stmgr_id: str) -> None:
-        """Forget a stream manager that left the plan."""
+        """Remove a stream manager that left the plan."""
         self.remote.pop(stmgr_id, None)
 
     def expire(self, now: float) -> None:
@@ -257,7 +256,7 @@ class Backpressure:
         return None
 
     def next_deadline(self) -> float | None:
-        """Return when `expire` or `announcement_due` has something to do."""
+        """Return the time of the next call of `expire` or `announcement_due` that may have an effect."""
         times = [remote.expires for remote in self.remote.values()]
         if self._announced:
             times.append(self._next_renewal)

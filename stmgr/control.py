@@ -1,6 +1,6 @@
 """The decisions of a stream manager's control half: events in, effects out. Pure.
 
-`begin` first; `handle` takes an event and the monotonic time, and the shell sends a
+Call `begin` first. `handle` takes an event and the monotonic time, and the shell sends a
 TICK at `next_deadline`. Tuples are not events; the shell passes frames to the switch. Timed actions happen on
 a TICK only, because other events may come from inside the switch.
 
@@ -30,7 +30,7 @@ from .sessions import Session, Sessions
 DEBOUNCE_S = 0.003
 #: Seconds after which a task that still shows an older plan gets the new plan again.
 RESEND_PLAN_S = 2.0
-#: Number of reports that follow a report about a change, and their interval, so that the end of work shows at once.
+#: Number of reports that follow a report about a change, and their interval, so that the end of work is visible soon.
 FOLLOW_UPS = 4
 FOLLOW_UP_S = 0.1
 #: Shortest interval of these reports in seconds per task, because reports of many tasks are large.
@@ -76,7 +76,7 @@ class Control:
         self._pressure = pressure
         self._export_s = export_s
         self._silence_s = silence_s
-        #: Whether something has moved since the last round.
+        #: True if something has moved since the last round.
         self._moved = True
         self._links = 0
         #: For each task, the registration that waits for the first plan, because its tuples would have no destination.
@@ -127,7 +127,7 @@ class Control:
             self._export_at = max(self._export_at, self._next(now, rare_s, QUIET_EXPORTS))
 
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
-        """Decide what to do about an event."""
+        """Return the effects of an event."""
         if self._stopped:
             return []
         match event:
@@ -160,7 +160,7 @@ class Control:
         return effects
 
     def next_deadline(self) -> float | None:
-        """Return when to send a TICK at the latest; None if only an event can change anything."""
+        """Return the latest time for the next TICK; None if only an event can change anything."""
         if self._stopped:
             return None
         due = min(self._round_at, self._report_at, self._export_at, self._credit_at)
@@ -243,7 +243,7 @@ class Control:
         self._waiting[message.task_id] = event
 
     def awaits_plan(self, message: control_pb2.RegisterInstance) -> bool:
-        """Whether a task repeats a registration that was accepted and will be answered once there is a plan."""
+        """Return whether a task repeats a registration that was accepted and will be answered once there is a plan."""
         known = self._waiting.get(message.task_id)
         return known is not None and known.message == message
 
@@ -370,7 +370,7 @@ class Control:
         parts = [f"the queue of {', '.join(held)} is full"] if held else []
         parts += [f"the queue of {', '.join(avoided)} is full, and its tuples go to other tasks"] if avoided else []
         drops = [c.instance_id or c.peer for c in message.culprits if c.drops]
-        parts += [f"the queue of {', '.join(drops)} is full, and what does not fit is discarded"] if drops else []
+        parts += [f"the queue of {', '.join(drops)} is full, and surplus tuples are discarded"] if drops else []
         self._note(
             f"backpressure: {'; '.join(parts)} ({self._unlogged_episodes} episodes since the last such line)", now
         )

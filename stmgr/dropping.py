@@ -28,7 +28,7 @@ class Dropping:
         switch.take_data, switch.backpressure.drops = self.take, True
 
     def take(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """Take a data frame from a task or a peer."""
+        """Route or discard a data frame from a task or a peer."""
         dest = frame.dest_task
         if not source.task or self._has_room(dest) or not fits(frame):
             self._switch.data(frame, data, source)

@@ -100,7 +100,7 @@ class SwitchPlan(Struct, frozen=True):
     spouts: frozenset[str]
     #: Tasks with a session.
     connected: frozenset[int]
-    #: Whether a full queue withholds the credit of its senders.
+    #: True if a full queue withholds the credit of its senders.
     holds: bool
     #: The tuples that are discarded instead of holding senders back; "": none.
     drops: str

@@ -21,7 +21,7 @@ PACE_MAX = 1e12
 
 
 def clamp_frame(on: bool, task: int = 0, limit: int = 0) -> bytes:
-    """A CLAMP frame: without a task it stops or resumes a spout, with a task it is a hint about that task."""
+    """Return a CLAMP frame: without a task it stops or resumes a spout, with a task it is a hint about the task."""
     return Frame(kind=CLAMP, on=on, dest_task=task, count=limit).SerializeToString()
 
 
@@ -56,12 +56,12 @@ class Hints:
         return min(self._high, QUEUE_START_BYTES), min(self._low, QUEUE_START_BYTES // 2)
 
     def is_avoided(self, task: int) -> bool:
-        """Whether senders to a full task can use other tasks."""
+        """Return whether senders to a full task can use other tasks."""
         alike = self._backpressure.alike.get(task)
         return alike is not None and not alike <= self._backpressure.full()
 
     def hold_sender(self, waiting: Waiting) -> None:
-        """Withhold a frame's credit until it is sent; unless the sender can use other tasks, shrink its window."""
+        """Withhold a frame's credit until the frame is sent. Shrink its sender's window if no other task has room."""
         task = waiting.dest_task
         if not self.is_avoided(task):
             assert waiting.creditor is not None
@@ -70,7 +70,7 @@ class Hints:
             waiting.creditor.shrink(window, self._now() + self._target_s)
 
     def observe(self, link: Link) -> None:
-        """React to a queue that has passed a mark, or may have."""
+        """Check a queue that may have passed a mark, and send the hints."""
         marks = (link.high, link.low)
         if self._backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now(), marks, link.pace):
             if link.task:
@@ -89,7 +89,7 @@ class Hints:
                 self._owe_credit()
 
     def take_pace(self, task: LocalTask, pace: float) -> None:
-        """Take the pace of a task in tuples per second, from which the marks of its queue are computed."""
+        """Set the pace of a task in tuples per second, from which the marks of its queue are computed."""
         # The pace is the task's claim, so infinity and NaN are ignored.
         if not 0 < pace < PACE_MAX:
             return
@@ -109,7 +109,7 @@ class Hints:
                     source.reply(clamp_frame(task.task in source.holding, task.task, limit))
 
     def tell(self, task: int, full: bool, limit: int) -> None:
-        """Notify the tasks of this container whether a task is full, and how many tuples a frame for it may hold."""
+        """Send the tasks of this container a hint: whether a task is full, and the limit of a frame for the task."""
         if self._told.get(task, (False, 0)) == (full, limit):
             return
         self._told[task] = (full, limit)

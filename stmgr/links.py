@@ -1,7 +1,7 @@
 """Links of a stream manager: the byte-counted queue and the credit of one peer (decision D3). Pure.
 
-ZeroMQ hides its queues, so frames without credit from the peer wait here, where they are counted. A link knows
-which frames it sent and which the peer consumed, keeps unconsumed frames, and decides when the sender of a
+ZeroMQ hides its queues, so frames without credit from the peer wait here, where they are counted. A link records
+the frames that it sent and that the peer consumed, keeps unconsumed frames, and decides when the sender of a
 frame gets its credit back. Pure: `transmit` is given.
 
 The credit between two stream managers always flows: one slow task must not hold up the frames of others
@@ -129,7 +129,7 @@ class Source:
             self.window = min(self.window_max, self.window + min(sent, self.window) // 4)
 
     def unreported(self) -> bool:
-        """Whether the sender lacks the latest totals."""
+        """Return whether the sender lacks the latest totals."""
         return self.absorbed_bytes != self.reported_bytes or self.settled_tuples != self.settled_reported
 
     def grant(self) -> None:
@@ -173,7 +173,7 @@ class Waiting(Struct):
         return self.data + Frame(trace_hops=times).SerializeToString()
 
     def settled(self, tuples: int) -> None:
-        """Record that this number of its tuples is settled."""
+        """Record that this number of the frame's tuples is settled."""
         if self.origin is not None:
             self.origin.settled_tuples += tuples
 
@@ -227,7 +227,7 @@ class Link:
         self.transmit = transmit
         #: Called when a frame waits while there is no link.
         self.wanted: Callable[[], None] = _nobody
-        #: Whether frames carry a checksum: frames to peers do; the kernel only copies frames to tasks.
+        #: True if frames carry a checksum: frames to peers do; the kernel only copies frames to tasks.
         self.checked = not task
         self.queue: deque[Waiting] = deque()
         #: Frames for tasks for which the peer currently has no room.
@@ -258,7 +258,7 @@ class Link:
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
         #: For a peer: the number of tuples that it has settled.
         self.settled_tuples = 0
-        #: Frames in flight: after an orderly restart they are sent again, otherwise their roots fail at once.
+        #: Frames in flight: after an orderly restart they are sent again, otherwise their roots fail immediately.
         self.retained: deque[Waiting] = deque()
 
     def start(self, epoch: int) -> list[Waiting]:
@@ -280,7 +280,7 @@ class Link:
         return lost
 
     def put_back(self, frames: list[Waiting], skip: int) -> None:
-        """Requeue frames ahead of everything else; the first `skip` tuples of the first are done."""
+        """Put frames at the front of the queue; the first `skip` tuples of the first frame are done."""
         if frames and skip:
             first = frames[0]
             skip = min(skip, Frame.FromString(first.data).count)
@@ -295,7 +295,7 @@ class Link:
             self.queued_tuples += waiting.tuples
 
     def _can_send(self) -> bool:
-        """Whether credit is left. One frame may exceed it, so that a frame larger than the window passes."""
+        """Return whether credit is left. One frame may exceed it, so that a frame larger than the window passes."""
         return self.open and self.sent_bytes < self.granted_bytes and self.sent_tuples < self.granted_tuples
 
     def send_control(self, data: bytes) -> bool:
@@ -431,12 +431,12 @@ class Link:
 
     @property
     def is_full(self) -> bool:
-        """Whether more bytes wait than the mark allows; one frame always fits."""
+        """True if more bytes wait than the mark allows; one frame always fits."""
         return self.queued_bytes > self.high and (len(self.queue) > 1 or bool(self.held))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits, neither data frames nor control frames."""
+        """True if nothing waits, neither data frames nor control frames."""
         return not self.queue and not self.held and not self._kept
 
     def waiting(self) -> list[Waiting]:
@@ -463,7 +463,7 @@ class Link:
         return sent
 
     def credit(self, frame: frame_pb2.Frame) -> None:
-        """Take a CREDIT from the peer."""
+        """Apply a CREDIT from the peer."""
         # These are claims of the peer: it grants what it has room for, and cannot have settled tuples that were not
         # sent.
         self.granted_bytes = max(self.granted_bytes, min(frame.granted_bytes, self.sent_bytes + GRANT_MAX_BYTES))
@@ -473,7 +473,7 @@ class Link:
         self.consumed(frame)
 
     def consumed(self, frame: frame_pb2.Frame) -> None:
-        """Take the totals of a CREDIT or LEAVE; forget consumed frames."""
+        """Apply the totals of a CREDIT or LEAVE; drop consumed frames."""
         retained = self.retained
         frames = frame.consumed_frames - self.consumed_frames
         if frames <= 0:

@@ -103,7 +103,7 @@ class PendingLinks:
 
     A new stream manager, or a new incarnation of one, may get the plan that names it before this stream manager does.
     Until then its identity is unknown: its frames are not accepted, its acks do not count, and it gets no credit.
-    Bounded.
+    The number of kept messages is limited.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class PendingLinks:
         self.refused = 0
 
     def begin(self, identity: bytes, parts: Parts) -> None:
-        """Keep the first message of a link; forget the messages of an earlier link of the same peer."""
+        """Keep the first message of a link; drop the messages of an earlier link of the same peer."""
         self.take_out(identity)
         if len(self._kept) < LINKS_MAX:
             self._kept[identity] = []
@@ -142,7 +142,7 @@ class PendingLinks:
         return kept
 
     def forget_older(self, name: str, incarnation: int) -> None:
-        """Forget links of earlier incarnations of a stream manager, which will never be taken."""
+        """Drop the links of a stream manager's earlier incarnations, which will not be in any plan."""
         for identity in list(self._kept):
             who, _, number = identity.decode("ascii", "replace").removeprefix("s:").rpartition(":")
             if who == name and number.isdigit() and int(number) < incarnation:

@@ -41,7 +41,7 @@ _Key = tuple[str, int]
 
 
 def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.StmgrHeartbeat:
-    """The state of the tasks and queues of a container; the last statuses of replaced processes are sent once."""
+    """Return the state of a container's tasks and queues, and, once, the last statuses of replaced processes."""
     queued_bytes, queued_tuples = switch.queued()
     sessions = machine.sessions
     dropped = Counter[str]()
@@ -99,7 +99,7 @@ def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2
 
 
 def _by_peer(switch: Switch) -> Iterator[tuple[str, int, int]]:
-    """Name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are summed."""
+    """Yield name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are summed."""
     # The numbers of containers only grow, so a new container moves no other container beyond the limit.
     peers = sorted(switch.peers.items(), key=lambda item: (len(item[0]), item[0]))
     for name, peer in peers[:PEERS_MAX]:
@@ -179,8 +179,8 @@ class CheckpointReports:
 
     `call` sends a message to the topology master and waits for its answer.
 
-    A new topology master gets the reports that its predecessor did not take. Invariants: one report of each kind and
-    task, the newest, so memory is bounded; reports that are given up are counted.
+    A new topology master gets the reports that its predecessor did not confirm. Invariants: only the newest report of
+    each kind and task is kept, so memory is bounded; reports that are given up are counted.
     """
 
     def __init__(self, name: str, call: Callable[[Message], Awaitable[Any]]) -> None:

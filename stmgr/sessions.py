@@ -21,9 +21,9 @@ class Session(Struct):
     status: control_pb2.TaskStatus
     heard_at: float
     lost: bool = False
-    #: Whether the last heartbeat showed progress.
+    #: True if the last heartbeat showed progress.
     moved: bool = False
-    #: When the task was last sent the plan.
+    #: The time at which the plan was last sent to the task.
     told_at: float = 0.0
 
 
@@ -40,7 +40,7 @@ class Sessions(Struct):
     _looked_at: float = float("inf")
 
     def register(self, identity: bytes, message: control_pb2.RegisterInstance, now: float) -> Session:
-        """Take a registration. Raises ReplacedError for an incarnation older than the known one."""
+        """Record a registration. Raises ReplacedError for an incarnation older than the recorded incarnation."""
         known = self.by_task.get(message.task_id)
         if known is not None and message.epoch < known.status.epoch:
             self.fenced += 1
@@ -71,7 +71,7 @@ class Sessions(Struct):
         return [*self.told, *self.ended][-ENDED_MAX:]
 
     def heard(self, identity: bytes, status: control_pb2.TaskStatus, now: float) -> tuple[bool, bool]:
-        """Take a heartbeat; return (known, something important changed)."""
+        """Record a heartbeat; return whether the task is registered, and whether something important changed."""
         session = self.by_task.get(status.task_id)
         if session is None or session.identity != identity or session.status.epoch != status.epoch:
             return False, False
@@ -90,7 +90,7 @@ class Sessions(Struct):
         return sum(session.status.ends for session in self.by_task.values()), len(self.by_task)
 
     def next_expiry(self) -> float:
-        """Return when a task will have been silent for too long; infinite without tasks."""
+        """Return the time at which the first task will have been silent for too long; infinite without tasks."""
         return min((s.heard_at for s in self.by_task.values() if not s.lost), default=float("inf")) + self.lost_s
 
     def expire(self, now: float) -> list[int]:

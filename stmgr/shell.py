@@ -46,7 +46,7 @@ from .switch import Switch
 
 log = logging.getLogger("heron.stmgr")
 
-#: Seconds by which a timer of the event loop may fire early, and would fire again at once.
+#: Seconds by which a timer of the event loop may fire early, and would fire again immediately.
 TIMER_MIN_S = 0.001
 #: Seconds that the end waits for last statuses of tasks, if some have arrived, and if none has.
 TASKS_END_S, LAST_LOOK_S = 0.2, 0.02
@@ -62,8 +62,6 @@ Registration = asyncio.Future[control_pb2.RegisterInstanceReply | None]
 
 
 class Stmgr:
-    """One stream manager."""
-
     def __init__(self, launch: LaunchSpec, container: int, epoch: int) -> None:
         self.launch = launch
         self.container = container

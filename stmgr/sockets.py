@@ -1,7 +1,7 @@
 """The sockets of a stream manager: its listening sockets, and its sockets to other stream managers.
 
-To a peer it has a DEALER for data, watched by a monitor, and one for control. The first message opens both, because
-most pairs of stream managers never exchange a frame.
+For each peer there is a DEALER for data, watched by a monitor, and a control client. The first message opens both,
+because most pairs of stream managers never exchange a frame.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ RETRY_S = 0.5
 
 
 class Endpoints:
-    """Where a stream manager listens: a ROUTER for frames and a control server, both for tasks and for peers.
+    """The listening sockets of a stream manager: a ROUTER for frames and a control server, for tasks and peers.
 
     The sockets are opened by the constructor.
 
-    Tasks of the container connect over ipc, to the same address for each incarnation; peers, and all others that learn
-    it from the plan, to an address of this incarnation: another ipc socket, or a TCP port that accepts only the
+    Tasks of the container connect over ipc, to the same address for each incarnation. Peers, and other processes that
+    read the plan, connect to an address of this incarnation: another ipc socket, or a TCP port that accepts only the
     topology's key (see `heronpy.net.transport`). The keys are read here, once.
     """
 
@@ -82,7 +82,7 @@ class Endpoints:
         return self._authenticator.refused if self._authenticator is not None else 0
 
     def close(self) -> None:
-        """Close all; unsent messages are dropped."""
+        """Close all sockets; unsent messages are dropped."""
         if self._authenticator is not None:
             self._authenticator.close()
         self.control.close()
@@ -93,7 +93,7 @@ class PeerConnection:
     """Sockets to one incarnation of another stream manager.
 
     Each connection is a new link over a new socket: ZeroMQ keeps unsent frames when a connection breaks, and would send
-    them over the next one after they were counted as lost.
+    them over the next connection after they were counted as lost.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class PeerConnection:
         self._control: ControlClient | None = None
         self._close_data: tuple[Callable[[], None], ...] = ()
         self._closed = False
-        #: Whether nothing had to be sent yet.
+        #: True if nothing had to be sent yet.
         self._idle = True
-        #: Whether there is no data socket now.
+        #: True if there is no data socket now.
         self._reconnecting = True
 
     def open(self) -> None:
@@ -166,7 +166,7 @@ class PeerConnection:
             asyncio.get_running_loop().call_soon(self._part)
 
     def _part(self) -> None:
-        """Disconnect and start the pause. If `renew` started it, uvloop could run the timer before this callback."""
+        """Disconnect and start the pause. If `renew` started the pause, its timer could run before this callback."""
         if not self._closed:
             self._disconnect()
             asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)
@@ -187,7 +187,7 @@ class PeerConnection:
         return not self._reconnecting and self._data.send(message_of(header, data))
 
     def announce(self, message: control_pb2.Backpressure) -> None:
-        """Send backpressure, repeatedly while it lasts; its end goes only to processes that heard of its beginning."""
+        """Send backpressure, repeatedly while it lasts. Its end is sent only to processes that received its start."""
         if self._control is None and message.on:
             try:
                 self._control = ControlClient(

@@ -4,7 +4,7 @@ The shell calls it directly, once per frame; tuples never become events. The pay
 Pure except for the `transmit` functions of links and its counters.
 
 Invariants: every tuple of every accepted data frame is, at any time, queued, in flight on a link,
-consumed, or counted in `discarded`; a sender soon learns when its last frame has been passed on.
+consumed, or counted in `discarded`; a sender is soon notified when its last frame has been passed on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PEER = re.compile(rb"s:(stmgr-\d+):(\d+)")
 
 
 class Switch:
-    """Routes frames; has the links, ackers and backpressure of one container."""
+    """Routes frames; holds the links, ackers and backpressure of one container."""
 
     def __init__(
         self, settings: StmgrSettings, send: Callable[[bytes, bytes, bytes], bool], now: Callable[[], float]
@@ -50,11 +50,11 @@ class Switch:
             settings.backpressure_lease_s,
             settings.backpressure_renew_s,
         )
-        #: Whether a full queue may hold back its senders' credit: not in a topology with a cycle or with drops.
+        #: True if a full queue may hold back its senders' credit: not in a topology with a cycle or with drops.
         self.may_hold = True
-        #: Whether a full queue currently holds back its senders' credit.
+        #: True if a full queue currently holds back its senders' credit.
         self.holds = True
-        #: Whether peers are asked to hold back the frames of a full task.
+        #: True if peers are asked to hold back the frames of a full task.
         self.asks = True
         #: The function that takes data frames; see `dropping.py`.
         self.take_data = self.data
@@ -78,15 +78,15 @@ class Switch:
         #: The incarnation that the plan has, or last had, of each peer: no other may open a link (D13).
         self.peer_epochs: dict[str, int] = {}
         self.pending = PendingLinks()
-        #: Whether there is a plan; before the first plan no credit is granted, because there are no destinations.
+        #: True if there is a plan; before the first plan no credit is granted, because there are no destinations.
         self._ready = False
-        #: Whether nothing is accepted any more; see `end`.
+        #: True if nothing is accepted any more; see `end`.
         self._ended = False
 
     # ---- frames in ----------------------------------------------------------------------------
 
     def receive(self, parts: list[bytes]) -> None:
-        """Take a message from the data socket: identity, link header, frame (see `message_of`)."""
+        """Process a message from the data socket: identity, link header, frame (see `message_of`)."""
         if self._ended:
             return
         identity = parts[0]
@@ -131,7 +131,7 @@ class Switch:
             self._end_source(identity)
 
     def _open(self, identity: bytes, epoch: int, parts: list[bytes]) -> None:
-        """Handle the first frame of a link from a registered task or a peer of the plan. Others are ignored."""
+        """Handle the first frame of a link from a registered task or a peer of the plan; ignore other frames."""
         for task in self.tasks.values():
             if task.identity == identity and task.source is not None and task.source.epoch == epoch:
                 task.source.seq = 1
@@ -208,7 +208,7 @@ class Switch:
         local = self.tasks.get(dest)
         if local is not None:
             link = local.link
-            # A peer gets its credit at once (see links.py) and is asked to hold the task's frames instead.
+            # A peer gets its credit immediately (see links.py) and is asked to hold the task's frames instead.
             limit = link.high if source.task and self.holds else NEVER
             if link.queued_bytes > limit and self.hints.is_avoided(dest):
                 # The sender uses another task, which it could not do without credit.
@@ -273,7 +273,7 @@ class Switch:
                 task.release()
 
     def peer_credit(self, stmgr_id: str, *parts: bytes) -> bool:
-        """Take a peer's answers on the socket to it: credits, and the tasks that are too full.
+        """Process a peer's answers on the socket to it: credits, and the tasks that are too full.
 
         Returns False if the link must be reopened, because a message was damaged in transit in either direction.
         """
@@ -345,7 +345,7 @@ class Switch:
         return False
 
     def attach(self, task: LocalTask, identity: bytes, epoch: int, link_epoch: int) -> None:
-        """Begin a (new) link of a task; settle the rest of the previous link.
+        """Begin a (new) link of a task; settle the remaining frames of the previous link.
 
         The spout's side has given up all its pending roots by now, whether it is a new process or not.
         """
@@ -422,7 +422,7 @@ class Switch:
                 self.acking.fail_roots(Frame.FromString(waiting.data))
 
     def rewind(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take the attempts of a new plan: drop waiting frames of earlier attempts."""
+        """Apply the attempts of a new plan: drop waiting frames of earlier attempts."""
         self.attempts.use(plan)
         stale = self.attempts.is_stale
         for link in self._links():
@@ -470,7 +470,7 @@ class Switch:
         return peer
 
     def is_peer(self, identity: bytes) -> bool:
-        """Whether this is the identity of a stream manager of the plan."""
+        """Return whether this is the identity of a stream manager of the plan."""
         match = _PEER.fullmatch(identity)
         return match is not None and self.peer_epochs.get(match[1].decode()) == int(match[2])
 
@@ -543,12 +543,12 @@ class Switch:
 
     @property
     def tasks_left(self) -> bool:
-        """Whether all tasks have sent LEAVE or have no link, so that no more frames come from them."""
+        """True if all tasks have sent LEAVE or have no link, so that no more frames come from them."""
         return all(task.source is None or task.farewell is not None for task in self.tasks.values())
 
     @property
     def settled(self) -> bool:
-        """Whether all tasks have left, and the peers have received all their frames."""
+        """True if all tasks have left, and the peers have received all their frames."""
         moving = any(peer.link.in_flight() or peer.link.queued_tuples for peer in self.peers.values())
         return self.tasks_left and not moving
 

@@ -1,9 +1,9 @@
-"""At-least-once delivery: tuple ids, anchors, acks, fails and replay.
+"""At-least-once delivery: tuple ids, anchors, acks, fails and replays.
 
     heron submit local topologies/ack_and_fail.py AckAndFail --count 1000
 
-A bolt refuses every third payment at its first attempt. The spout is told by fail(),
-emits the payment again, and ends its input only when each one has been acked.
+A bolt fails every third payment at the first attempt. The runtime calls the spout's fail(), and the
+spout emits the payment again. The spout ends its input when every payment has been acked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronpy.api.tuple import Tuple
 
 
 class PaymentSpout(Spout):
-    """Emits numbered payments and repeats those that failed."""
+    """Emits numbered payments, and emits failed payments again."""
 
     outputs = ["payment", "attempt"]
 
@@ -34,7 +34,7 @@ class PaymentSpout(Spout):
         if self.waiting:
             number, attempt = self.waiting.popleft()
             self.pending[number] = attempt
-            # With a tup_id the tuple is tracked: ack(tup_id) or fail(tup_id) will follow.
+            # With a tup_id the tuple is tracked: the runtime later calls ack(tup_id) or fail(tup_id).
             self.emit([number, attempt], tup_id=number)
         elif not self.pending:
             self.end_of_input()
@@ -48,7 +48,7 @@ class PaymentSpout(Spout):
 
 
 class CheckBolt(Bolt):
-    """Refuses some payments once, and passes the others on."""
+    """Fails every third payment once, and passes all other payments on."""
 
     outputs = ["payment", "attempt"]
 
@@ -57,14 +57,14 @@ class CheckBolt(Bolt):
         if number % 3 == 0 and attempt == 1:
             self.fail(tup)
             return
-        # The anchor ties the new tuple to the payment: it counts as done only when the new tuple
-        # has been acked too.
+        # The anchor ties the new tuple to the payment: the payment counts as processed only when
+        # the new tuple has been acked, too.
         self.emit([number, attempt], anchors=[tup])
         self.ack(tup)
 
 
 class BookBolt(Bolt):
-    """Books payments. A replay may bring one twice, so it books by number, not by count."""
+    """Books payments. A replayed payment may arrive twice, so a set of numbers is kept instead of a count."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.booked: set[int] = set()
@@ -81,7 +81,7 @@ class BookBolt(Bolt):
 
 
 def ack_and_fail(name: str, count: int = 1000) -> TopologyBuilder:
-    """The topology: payments -> check -> book, at least once."""
+    """Return the topology payments -> check -> book, with at-least-once delivery."""
     builder = TopologyBuilder(name)
     payments = builder.add_spout("payments", PaymentSpout, par=1, config={"ack_and_fail.count": count})
     checked = builder.add_bolt("check", CheckBolt, par=2, inputs={payments: Grouping.SHUFFLE})
@@ -89,7 +89,7 @@ def ack_and_fail(name: str, count: int = 1000) -> TopologyBuilder:
     builder.set_config(
         {
             api_constants.TOPOLOGY_RELIABILITY_MODE: (api_constants.TopologyReliabilityMode.ATLEAST_ONCE),
-            # No more than this many payments are on their way at once.
+            # Maximum number of pending payments.
             api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 50,
         }
     )
@@ -98,9 +98,9 @@ def ack_and_fail(name: str, count: int = 1000) -> TopologyBuilder:
 
 def main() -> None:
     """Describe the topology and submit it."""
-    parser = argparse.ArgumentParser(description="Replay what failed.")
+    parser = argparse.ArgumentParser(description="Replay failed tuples.")
     parser.add_argument("name", nargs="?", default="AckAndFail", help="name of the topology")
-    parser.add_argument("--count", type=int, default=1000, help="how many payments to make")
+    parser.add_argument("--count", type=int, default=1000, help="number of payments")
     args = parser.parse_args()
     ack_and_fail(args.name, args.count).build_and_submit()
 

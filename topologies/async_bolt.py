@@ -1,9 +1,9 @@
-"""An asynchronous bolt: many slow look-ups at once in one task.
+"""An asynchronous bolt: many slow look-ups run concurrently in one task.
 
     heron submit local topologies/async_bolt.py AsyncBolt
 
-Each look-up takes a tenth of a second, like a web service. A plain bolt would do ten a second;
-this one runs up to 50 at once in its one process, and still acks each tuple on its own.
+Each look-up takes 0.1 s, like a call of a web service. A plain bolt makes ten look-ups a second.
+This bolt runs up to 50 look-ups concurrently in one process, and acks each tuple separately.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CITIES = ("Athens", "Berlin", "Cairo", "Dublin", "Essen")
 
 
 class CitySpout(Spout):
-    """Emits names of cities as fast as they are taken: backpressure sets the pace."""
+    """Emits names of cities as fast as the bolt processes them: backpressure sets the pace."""
 
     outputs = ["number", "city"]
 
@@ -42,26 +42,26 @@ class CitySpout(Spout):
 
 
 class LookUpBolt(AsyncBolt):
-    """Looks the weather up. Results leave in the order in which the look-ups end."""
+    """Looks up the weather. Results are emitted in the order in which the look-ups end."""
 
     outputs = ["number", "weather"]
 
     async def process(self, tup: Tuple) -> None:
         number, city = tup.values
         weather = await self.look_up(city)
-        # No lock needed: all look-ups of a task share one thread and change only at an await.
+        # No lock is needed: all look-ups of a task share one thread, and take turns only at an await.
         self.emit([number, f"{weather} in {city}"], anchors=[tup])
         self.ack(tup)
 
     @staticmethod
     async def look_up(city: str) -> str:
-        """Stands for a call to a service with an asynchronous client."""
+        """Simulate a call of a service with an asynchronous client."""
         await asyncio.sleep(0.1)
         return "sunny" if len(city) % 2 else "rainy"
 
 
 class ReportBolt(Bolt):
-    """Reports the results."""
+    """Logs every thousandth result."""
 
     def process(self, tup: Tuple) -> None:
         number, weather = tup.values
@@ -71,7 +71,7 @@ class ReportBolt(Bolt):
 
 
 def async_bolt(name: str, count: int = 0) -> TopologyBuilder:
-    """The topology: cities -> look up -> report. With a count, the input ends."""
+    """Return the topology cities -> look up -> report. With a count, the input ends."""
     builder = TopologyBuilder(name)
     cities = builder.add_spout("cities", CitySpout, par=1, config={"async_bolt.count": count})
     weather = builder.add_bolt(
@@ -79,7 +79,7 @@ def async_bolt(name: str, count: int = 0) -> TopologyBuilder:
         LookUpBolt,
         par=1,
         inputs={cities: Grouping.SHUFFLE},
-        # The limit of tuples that are inside process() of one task at once.
+        # Maximum number of tuples that one task processes concurrently.
         config={"heron.instance.async_concurrency": 50},
     )
     builder.add_bolt("report", ReportBolt, par=1, inputs={weather: Grouping.SHUFFLE})
@@ -88,7 +88,7 @@ def async_bolt(name: str, count: int = 0) -> TopologyBuilder:
 
 def main() -> None:
     """Describe the topology and submit it."""
-    parser = argparse.ArgumentParser(description="Wait for many things at once.")
+    parser = argparse.ArgumentParser(description="Wait for many services concurrently.")
     parser.add_argument("name", nargs="?", default="AsyncBolt", help="name of the topology")
     parser.add_argument("--count", type=int, default=0, help="end after this many look-ups; 0: never")
     args = parser.parse_args()

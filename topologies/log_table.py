@@ -1,4 +1,4 @@
-"""A table of requests from the access logs of a web server, while they grow and are rotated: each line once.
+"""A table of the requests in a web server's access logs, which grow and are rotated: each line counts once.
 
     python topologies/log_table.py --write 20000 --logs /tmp/access        # a server writes 20,000 lines, and rotates
     heron submit local topologies/log_table.py LogTable --logs /tmp/access --output /tmp/requests
@@ -6,16 +6,16 @@
     heron units bad requests                                               # lines without a request, by file and offset
     heron units check requests --table /tmp/requests                       # table, ledger and bytes, compared
 
-The table is of Parquet files, or of lines of text where pyarrow is missing. Write more lines at any time, kill what
-you like, submit it again after `heron kill`: the table goes on where it ended. With `--until now` the topology ends
-by itself.
+The table consists of Parquet files, or of text files if pyarrow is missing. You can write more lines, kill processes,
+or submit the topology again after `heron kill`: the table continues at the same line. With `--until now`, the topology
+ends after the existing lines.
 
-The same requests through PySpark, which counts them by path and status, in a pipeline `traffic` of its own:
+PySpark can count the same requests by path and status, in a separate pipeline `traffic`:
 
     heron submit local topologies/log_table.py Traffic --spark --logs /tmp/access --output /tmp/traffic
     heron units check traffic --table /tmp/traffic
 
-Each folder of that table has the counts of some thousand lines, so a reader sums them up by path and status.
+Each folder of the table `traffic` has the counts of some thousand lines, so a reader must sum them by path and status.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ SCHEMA = {
     "status": "int32",
     "sent": "int64",
 }
-#: One of this number of lines is not a request: a client has sent nonsense to the server.
+#: One in this number of lines is not a request, because a client has sent invalid data to the server.
 NONSENSE_EACH = 7_000
 #: The server rotates its log after this number of lines.
 ROTATE_EACH = 6_000
 
 
 def requests(unit: LogUnit) -> Iterator[list[object]]:
-    """The requests of a unit; any other line is an error, and ends up in the list of bad ranges."""
+    """Yield the requests of a unit. Any other line raises, and goes to the list of bad ranges."""
     for line in unit.lines():
         found = LINE.fullmatch(line)
         if found is None:
-            raise ValueError("this is no line of an access log")
+            raise ValueError("this is not a line of an access log")
         host, at, method, path, status, sent = found.groups()
         yield [host, datetime.strptime(at, "%d/%b/%Y:%H:%M:%S"), method, path, int(status), int(sent)]
 
 
 def texts(unit: LogUnit) -> Iterator[str]:
-    """The same as lines with tabs."""
+    """Yield the requests of a unit as tab-separated lines."""
     for row in requests(unit):
         yield "\t".join(map(str, row))
 
 
 def traffic(spark: Any, df: Any, batch: Batch) -> None:
-    """How many requests there were of each path and status, and the bytes sent; in the topology's Spark."""
+    """Write the number of requests and the bytes sent for each path and status. Runs in the topology's Spark."""
     sums = df.selectExpr("path", "status", "1 as requests", "sent").groupBy("path", "status").sum("requests", "sent")
     batch.write_parquet(sums.toDF("path", "status", "requests", "sent"), batch.options["table"])
 
 
 def log_table(name: str, logs: str, table: str, until: str = "forever") -> TopologyBuilder:
-    """The topology: two workers and two keepers of one pipeline."""
+    """Return the topology: two workers and two keepers of one pipeline."""
     has_arrow = importlib.util.find_spec("pyarrow") is not None
     output: Output = ParquetTable(table, SCHEMA) if has_arrow else LineFiles(table)
     builder = TopologyBuilder(name)
@@ -84,7 +84,7 @@ def log_table(name: str, logs: str, table: str, until: str = "forever") -> Topol
             rows=requests if has_arrow else texts,
             output=output,
             workers=2,
-            unit_bytes="256KB",  # small, so that there is something to see; the default is 32MB
+            unit_bytes="256KB",  # small, so that there are several units; the default is 32MB
             unit_wait_s=1.0,
             until=until,
         )
@@ -93,7 +93,7 @@ def log_table(name: str, logs: str, table: str, until: str = "forever") -> Topol
 
 
 def log_traffic(name: str, logs: str, table: str, until: str = "forever") -> TopologyBuilder:
-    """The same workers, whose rows go to Spark in groups of units."""
+    """Return the topology with Spark: workers of one pipeline, and rows that go to Spark in groups of units."""
     builder = TopologyBuilder(name)
     builder.add_spec(
         *LogUnits.specs(
@@ -111,7 +111,7 @@ def log_traffic(name: str, logs: str, table: str, until: str = "forever") -> Top
 
 
 def line_of(chance: random.Random, number: int) -> str:
-    """A line as a server writes it."""
+    """Return a random line of an access log."""
     if number % NONSENSE_EACH == NONSENSE_EACH - 1:
         return f"\\x16\\x03\\x01 {number}"
     at = time.strftime("%d/%b/%Y:%H:%M:%S", time.gmtime(time.time() + number // 100))
@@ -121,8 +121,8 @@ def line_of(chance: random.Random, number: int) -> str:
 
 
 def write(folder: Path, lines: int) -> None:
-    """Append lines to `access.log`, which is rotated by renaming, as logrotate does it."""
-    # Level by level: `parents=True` would make the ones above with whatever the umask leaves.
+    """Append lines to `access.log`, and rotate the log by renaming, as logrotate does."""
+    # Level by level, because `parents=True` would create parent folders with the umask's permissions.
     for one in (*reversed(folder.absolute().parents), folder):
         one.mkdir(mode=0o700, exist_ok=True)
     chance, log = random.Random(), folder / "access.log"

@@ -2,8 +2,8 @@
 
     heron submit local topologies/multi_stream.py MultiStream
 
-A spout reads sensors. Good readings go out on the default stream, broken ones on a separate stream
-with other fields, so that each consumer subscribes only to what it can handle.
+A spout reads sensors. Good readings are emitted on the default stream, errors on a separate stream
+with other fields, so that each consumer subscribes only to the streams that it can handle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heronpy.api.tuple import Tuple
 
 
 class SensorSpout(Spout):
-    """Emits ten readings a second; every fifth one is broken."""
+    """Emits ten readings a second; every fifth reading is an error."""
 
     # A plain string is a field of the default stream; a Stream is a separate stream.
     outputs = ["sensor", "celsius", Stream(fields=["sensor", "error"], name="broken")]
@@ -40,7 +40,7 @@ class SensorSpout(Spout):
 
 
 class AverageBolt(Bolt):
-    """Keeps the running average per sensor."""
+    """Emits the running average of each sensor."""
 
     outputs = ["sensor", "average"]
 
@@ -56,7 +56,7 @@ class AverageBolt(Bolt):
 
 
 class ReportBolt(Bolt):
-    """Consumes two streams and tells them apart by where a tuple comes from."""
+    """Consumes two streams, and distinguishes them by the attribute `stream` of a tuple."""
 
     def process(self, tup: Tuple) -> None:
         if tup.stream == "broken":
@@ -67,11 +67,11 @@ class ReportBolt(Bolt):
 
 
 def multi_stream(name: str) -> TopologyBuilder:
-    """The topology: readings are averaged, averages and errors are reported."""
+    """Return the topology sensors -> average -> report; errors go directly from sensors to report."""
     builder = TopologyBuilder(name)
     sensors = builder.add_spout("sensors", SensorSpout, par=1)
     averages = builder.add_bolt("average", AverageBolt, par=2, inputs={sensors: Grouping.fields("sensor")})
-    # `averages` alone means its default stream; spec["name"] or GlobalStreamId name another one.
+    # `averages` alone means its default stream; spec["name"] or a GlobalStreamId means another stream.
     broken = GlobalStreamId("sensors", "broken")
     inputs = {averages: Grouping.SHUFFLE, broken: Grouping.SHUFFLE}
     builder.add_bolt("report", ReportBolt, par=1, inputs=inputs)

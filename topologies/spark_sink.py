@@ -1,12 +1,12 @@
-"""The shortest way from a stream to Spark: readings of sensors, averaged per micro-batch.
+"""The shortest program that sends a stream to Spark: sensor readings, averaged per micro-batch.
 
     pip install 'heronpy[spark]'
     heron submit local topologies/spark_sink.py SparkSinkDemo --output /tmp/readings --wait
 
 SparkSink collects tuples; a batch goes to Spark when it has `batch_rows` rows or is `batch_interval_s`
 old. `average` then runs in PySpark, once per batch, and its result appears in the table as
-`batch=<id>`: whole, and once, whatever fails and is repeated. Read the table with anything that reads
-Parquet, for example `pandas.read_parquet("/tmp/readings")`.
+`batch=<id>`, completely and once, even after failures and retries. Any program that reads Parquet can
+read the table, for example `pandas.read_parquet("/tmp/readings")`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SensorSpout(Spout):
-    """Emits readings of a few sensors, and emits those that failed again."""
+    """Emits readings of a few sensors, and emits failed readings again."""
 
     outputs = ["sensor", "celsius"]
 
@@ -52,7 +52,7 @@ class SensorSpout(Spout):
             self.end_of_input()
 
     def ack(self, tup_id: int) -> None:
-        # The reading is in a batch that Spark has committed.
+        # Spark has committed the batch with this reading.
         self.pending.pop(tup_id, None)
 
     def fail(self, tup_id: int) -> None:
@@ -61,7 +61,7 @@ class SensorSpout(Spout):
 
 
 def average(spark: SparkSession, df: DataFrame, batch: Batch) -> None:
-    """Called in PySpark with a DataFrame of the batch's rows; `batch.options` is what spec() was given."""
+    """Average a batch. Called in PySpark with a DataFrame of the rows; `batch.options` are the options of spec()."""
     from pyspark.sql import functions as F
 
     averages = df.groupBy("sensor").agg(F.avg("celsius").alias("celsius"), F.count("*").alias("readings"))
@@ -69,7 +69,7 @@ def average(spark: SparkSession, df: DataFrame, batch: Batch) -> None:
 
 
 def spark_sink(name: str, output: str, readings: int = 5000) -> TopologyBuilder:
-    """The topology: sensors -> Spark."""
+    """Return the topology sensors -> Spark."""
     builder = TopologyBuilder(name)
     sensors = builder.add_spout("sensors", SensorSpout, par=1, config={"spark_sink.readings": readings})
     builder.add_spec(
@@ -77,7 +77,7 @@ def spark_sink(name: str, output: str, readings: int = 5000) -> TopologyBuilder:
             "averages",
             inputs={sensors: Grouping.SHUFFLE},
             aggregate=average,
-            # Without a schema it would be inferred from the first batch.
+            # Without this argument, the schema would be inferred from the first batch.
             schema={"sensor": "string", "celsius": "double"},
             batch_rows=1000,
             batch_interval_s=0.5,
@@ -87,9 +87,9 @@ def spark_sink(name: str, output: str, readings: int = 5000) -> TopologyBuilder:
     builder.set_config(
         {
             api_constants.TOPOLOGY_RELIABILITY_MODE: api_constants.TopologyReliabilityMode.ATLEAST_ONCE,
-            # Readings on their way at once; more than a batch, or batches would wait for their time.
+            # Maximum number of pending readings. With less than a batch, each batch would wait for its interval.
             api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 4000,
-            # Spark takes some seconds to start; a reading that waits for it is not lost.
+            # Longer than the start of Spark, so that waiting readings do not time out.
             api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 120,
         }
     )
@@ -101,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Average sensor readings with PySpark.")
     parser.add_argument("name", nargs="?", default="SparkSinkDemo", help="name of the topology")
     parser.add_argument("--output", default="/tmp/readings", help="folder of the Parquet table")
-    parser.add_argument("--readings", type=int, default=5000, help="how many readings to make")
+    parser.add_argument("--readings", type=int, default=5000, help="number of readings")
     args = parser.parse_args()
     spark_sink(args.name, args.output, args.readings).build_and_submit()
 

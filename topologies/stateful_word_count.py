@@ -1,11 +1,11 @@
-"""Word count whose result is exact whatever fails: counts are state, files are published with checkpoints.
+"""Word count with an exact result in spite of failures: counts are state, checkpoints publish the files.
 
     heron submit local topologies/stateful_word_count.py Counts --file book.txt --out counts
     heron checkpoints list local Counts
 
-The input ends: then the folder `counts` holds one line of JSON per word. Kill tasks while it runs, or kill
-the topology and submit it again with `--restore latest`: the lines are the same. `--rate 100` leaves time for
-that, and this ends the wait:
+After the end of the input, the folder `counts` has one line of JSON per word. Kill tasks during the run, or
+kill the topology and submit it again with `--restore latest`: the lines stay the same. `--rate 100` makes the run
+last long enough for these experiments. The following command removes the limit:
 
     heron update local Counts --runtime-config line:counts.rate:0
 """
@@ -23,12 +23,12 @@ from heronpy.connectors.files import FileSink
 
 
 class LineSpout(Spout, StatefulComponent):
-    """Reads a file `times` times over, and can go back to where it was at a checkpoint."""
+    """Reads a file `times` times. Its state is its position, so that it can go back to a checkpoint."""
 
     outputs = ["line"]
 
     def init_state(self, stateful_state: HashMapState) -> None:
-        # Called before initialize: empty at the first start, later what was saved with the checkpoint.
+        # Called before initialize, with an empty state at the first start, or with the checkpoint's state.
         self.state = stateful_state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
@@ -40,12 +40,12 @@ class LineSpout(Spout, StatefulComponent):
         self.update(config)
 
     def update(self, changed: dict[str, Any]) -> None:
-        # Called with what `heron update --runtime-config` changes.
+        # Called with the keys that `heron update --runtime-config` changes.
         rate = float(changed.get("counts.rate", 0))
         self.pause_s = 1 / rate if rate else 0.0
 
     def pre_save(self, checkpoint_id: str) -> None:
-        # Called between two tuples: everything emitted before belongs to the checkpoint.
+        # Called between two tuples: all tuples emitted before belong to the checkpoint.
         self.state["position"] = (self.turn, self.file.tell())
 
     def next_tuple(self) -> None:
@@ -65,7 +65,7 @@ class LineSpout(Spout, StatefulComponent):
 
 
 class SplitBolt(Bolt):
-    """Splits lines into words; without state, it needs nothing to be exact."""
+    """Splits lines into words. A bolt without state needs no code for checkpoints."""
 
     outputs = ["word"]
 
@@ -75,7 +75,7 @@ class SplitBolt(Bolt):
 
 
 class CountBolt(Bolt):
-    """Counts words in keyed state: saved by what has changed, and moved with the words when tasks are added."""
+    """Counts words in keyed state. Checkpoints save only changed counts; new tasks get the counts of their words."""
 
     outputs = ["word", "count"]
 
@@ -83,7 +83,7 @@ class CountBolt(Bolt):
         self.counts = context.keyed_state("counts")
 
     def process(self, tup: Tuple) -> None:
-        # The key is the value of the field that the input is grouped by.
+        # The key is the value of the grouping field.
         word = tup.values[0]
         self.counts[word] = self.counts.get(word, 0) + 1
 
@@ -93,7 +93,7 @@ class CountBolt(Bolt):
 
 
 def stateful_word_count(name: str, path: str, folder: str, times: int = 1, rate: float = 0) -> TopologyBuilder:
-    """The topology: line -> split -> count -> files."""
+    """Return the topology line -> split -> count -> files."""
     builder = TopologyBuilder(name)
     config = {"counts.file": path, "counts.times": times, "counts.rate": rate}
     lines = builder.add_spout("line", LineSpout, par=1, config=config)
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--file", required=True, help="the text to count")
     parser.add_argument("--out", required=True, help="folder for the counts")
     parser.add_argument("--times", type=int, default=1, help="number of times to read the file")
-    parser.add_argument("--rate", type=float, default=0, help="lines per second; 0: as fast as they are counted")
+    parser.add_argument("--rate", type=float, default=0, help="lines per second; 0: no limit")
     args = parser.parse_args()
     if not os.path.isfile(args.file):
         parser.error(f"there is no file {args.file}")

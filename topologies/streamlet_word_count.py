@@ -2,8 +2,8 @@
 
     heron submit local topologies/streamlet_word_count.py StreamletWordCount
 
-Counts the words of each ten seconds, or of each `--window` seconds. Delivery is at least once:
-sources keep what they emitted and replay it until it is fully processed.
+Counts words in windows of ten seconds, or of `--window` seconds. Delivery is at-least-once:
+a source keeps each element and replays it until it is fully processed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LINES = (
 
 
 def lines() -> Iterator[str]:
-    """Ten lines a second, forever. A source may be a function that yields or one that returns."""
+    """Yield ten lines a second, forever. A source may also be a function that returns one element per call."""
     while True:
         for line in LINES:
             time.sleep(0.1)
@@ -35,7 +35,7 @@ def lines() -> Iterator[str]:
 
 
 def word_count(window_s: int = 10) -> Builder:
-    """lines -> words -> (word, 1) -> sum per word and window -> log."""
+    """Return the computation lines -> words -> (word, 1) -> sum per word and window -> log."""
     builder = Builder()
     (
         builder.new_source(lines)
@@ -44,7 +44,7 @@ def word_count(window_s: int = 10) -> Builder:
         .set_name("words")
         .map(lambda word: (word, 1))
         .set_name("pairs")
-        # Pairs are routed by their key, so each word is counted in one of the two partitions.
+        # Pairs are routed by key, so one partition counts all occurrences of a word.
         .reduce_by_key_and_window(WindowConfig.create_tumbling_window(window_s), operator.add)
         .set_name("counts")
         .set_num_partitions(2)
@@ -54,8 +54,8 @@ def word_count(window_s: int = 10) -> Builder:
 
 
 def at_least_once() -> Config:
-    """Replay what fails. Elements stay pending until they have left their window, so the runner makes
-    the message timeout longer than the windows, and lets as many be pending."""
+    """Return a configuration with at-least-once delivery. Elements are pending until they have left their
+    window, so the runner sets a message timeout longer than the windows, and allows enough pending elements."""
     config = Config()
     config.set_delivery_semantics(Config.ATLEAST_ONCE)
     return config
@@ -65,7 +65,7 @@ def main() -> None:
     """Describe the computation and submit it."""
     parser = argparse.ArgumentParser(description="Count words with streamlets.")
     parser.add_argument("name", nargs="?", default="StreamletWordCount", help="topology name")
-    parser.add_argument("--window", type=int, default=10, help="seconds that are counted together")
+    parser.add_argument("--window", type=int, default=10, help="length of a window in seconds")
     args = parser.parse_args()
     Runner().run(args.name, at_least_once(), word_count(args.window))
 

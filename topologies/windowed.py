@@ -1,9 +1,9 @@
-"""Windows over time: an average per sliding window and a count per tumbling one.
+"""Windows over time: an average per sliding window and a count per tumbling window.
 
     heron submit local topologies/windowed.py Windowed
 
-Sliding windows overlap: here each lasts ten seconds and a new one begins every two. Tumbling ones
-follow each other. Window bolts ack their tuples themselves, when they leave the last window.
+Sliding windows overlap: here each lasts ten seconds, and a new window begins every two seconds. Tumbling
+windows follow each other. A window bolt acks a tuple when the tuple leaves its last window.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TemperatureSpout(Spout):
 
 
 class AverageBolt(SlidingWindowBolt):
-    """The average of the last ten seconds, every two seconds."""
+    """Emits the average of the last ten seconds, every two seconds."""
 
     outputs = ["start", "end", "average"]
 
@@ -48,7 +48,7 @@ class AverageBolt(SlidingWindowBolt):
 
 
 class CountBolt(TumblingWindowBolt):
-    """How many readings there were in each five seconds."""
+    """Emits the number of readings every five seconds."""
 
     outputs = ["start", "end", "count"]
 
@@ -58,7 +58,7 @@ class CountBolt(TumblingWindowBolt):
 
 
 def windowed(name: str) -> TopologyBuilder:
-    """The topology: one spout, two bolts that see the same readings in different windows."""
+    """Return the topology: one spout, and two bolts with different windows over the same readings."""
     builder = TopologyBuilder(name)
     readings = builder.add_spout("readings", TemperatureSpout, par=1)
     builder.add_bolt(
@@ -83,7 +83,7 @@ def windowed(name: str) -> TopologyBuilder:
 
 def main() -> None:
     """Describe the topology and submit it."""
-    parser = argparse.ArgumentParser(description="Compute over windows of time.")
+    parser = argparse.ArgumentParser(description="Aggregate readings in time windows.")
     parser.add_argument("name", nargs="?", default="Windowed", help="name of the topology")
     windowed(parser.parse_args().name).build_and_submit()
 

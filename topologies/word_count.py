@@ -1,10 +1,10 @@
-"""Word count: lines become words, words are counted by two tasks.
+"""Word count: a bolt splits lines into words, and two tasks count the words.
 
     heron submit local topologies/word_count.py WordCount
     heron submit local topologies/word_count.py WordCount --file a.txt --file b.txt
 
-With files the input ends: every counter then logs its totals and emits them. Without files the
-spout cycles over a few built-in lines forever.
+With files, the input ends: each counter then logs and emits its totals. Without files, the spout
+repeats a few built-in lines forever.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class LineSpout(Spout):
     outputs = ["line"]
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        # What a component needs travels in its configuration: this runs in another process than
-        # main(), perhaps on another machine.
+        # The configuration carries the arguments of a component, because this method runs in another
+        # process than main(), perhaps on another machine.
         files = config.get("word_count.files") or []
         tasks = context.get_component_tasks(context.get_component_id()) or []
         mine = files[tasks.index(context.get_task_id()) :: len(tasks)]
@@ -40,16 +40,16 @@ class LineSpout(Spout):
 
     @staticmethod
     def read(files: list[str]) -> Iterator[str]:
-        """The lines of the files, one at a time: a file may be larger than memory."""
+        """Yield the lines of the files one at a time, because a file may be larger than memory."""
         for path in files:
             with open(path, encoding="utf-8") as file:
                 yield from file
 
     def next_tuple(self) -> None:
-        # next_tuple must not block and must not loop: one call, one tuple.
+        # next_tuple must not block or loop: each call emits one tuple.
         line = next(self.lines, None)
         if line is None:
-            self.end_of_input()  # there will be no more input: the topology can finish
+            self.end_of_input()  # the topology finishes when all tuples are processed
         else:
             self.emit([line])
 
@@ -83,18 +83,18 @@ class CountBolt(Bolt):
         self.ack(tup)
 
     def finish(self) -> None:
-        """Called once, when the input has ended and all of it is processed."""
+        """Called once, after all input has been processed."""
         for word, count in self.counts.most_common():
             self.logger.info("%s: %d", word, count)
             self.emit([word, count])
 
 
 def word_count(name: str, files: list[str] | None = None) -> TopologyBuilder:
-    """The topology: line -> split -> count."""
+    """Return the topology line -> split -> count."""
     builder = TopologyBuilder(name)
     lines = builder.add_spout("line", LineSpout, par=1, config={"word_count.files": files or []})
     words = builder.add_bolt("split", SplitBolt, par=1, inputs={lines: Grouping.SHUFFLE})
-    # Fields grouping: one word always goes to the same of the two tasks, so its count is whole.
+    # Fields grouping sends all occurrences of a word to one task, so its count is complete.
     builder.add_bolt("count", CountBolt, par=2, inputs={words: Grouping.fields("word")})
     return builder
 
@@ -108,7 +108,7 @@ def main() -> None:
     for path in args.file:
         if not os.path.isfile(path):
             parser.error(f"there is no file {path}")
-    # The tasks run in another folder than this program, so they get whole paths.
+    # The tasks run in another folder than this program, so they get absolute paths.
     word_count(args.name, [os.path.abspath(path) for path in args.file]).build_and_submit()
 
 

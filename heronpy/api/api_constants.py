@@ -1,8 +1,8 @@
 """The configuration keys of a topology and the values of its reliability mode.
 
-Names and values are those of Apache heronpy, with one exception: the keys for the resources of a container contain
-`.requested`. The last block of keys is new. A key may be given in the topology's `config` or in a component's `config`,
-which takes precedence.
+Names and values are those of Apache heronpy, with one exception: the keys for container resources contain `.requested`.
+Apache heronpy lacks the last block of keys. A key may be set in the topology's `config` or in a component's `config`;
+the component's value takes precedence.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from heronpy.common import topology_keys
 
 
 class TopologyReliabilityMode:
-    """What the topology guarantees about each tuple."""
+    """The delivery guarantee of a topology."""
 
     ATMOST_ONCE = "ATMOST_ONCE"
     ATLEAST_ONCE = "ATLEAST_ONCE"
@@ -19,7 +19,7 @@ class TopologyReliabilityMode:
 
 
 class TopologyDropPolicy:
-    """Which tuples to keep for a full task when TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE discards tuples."""
+    """Selects the tuples that a full task loses when TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE is set."""
 
     DROP_NEWEST = topology_keys.DROP_NEWEST
     SAMPLE = topology_keys.SAMPLE

@@ -106,7 +106,7 @@ class Batch(Sequence[Tuple]):
         try:
             import pyarrow
         except ImportError:
-            raise MissingLibraryError("batch.to_arrow() needs pyarrow, which is not installed: add pyarrow") from None
+            raise MissingLibraryError("batch.to_arrow() needs pyarrow, which is missing; install pyarrow") from None
         values = self.columns.values()
         if self.schema is not None:
             arrays = [pyarrow.array(column, field.type) for column, field in zip(values, self.schema, strict=True)]
@@ -128,7 +128,7 @@ class Batch(Sequence[Tuple]):
         try:
             import pandas
         except ImportError:
-            raise MissingLibraryError("batch.to_pandas() needs pandas, which is not installed: add pandas") from None
+            raise MissingLibraryError("batch.to_pandas() needs pandas, which is missing; install pandas") from None
         return pandas.DataFrame(self.columns, index=range(self._size))
 
     # ---- a sequence of tuples -----------------------------------------------------------------
@@ -152,7 +152,7 @@ class Batch(Sequence[Tuple]):
 
     @abstractmethod
     def _tuples(self) -> list[Any]:
-        """The tuple objects, created on first use and then kept."""
+        """The tuple objects, created on first use and then cached."""
 
     @abstractmethod
     def _part(self, places: list[int]) -> Self:

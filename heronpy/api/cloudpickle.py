@@ -1,4 +1,4 @@
-"""cloudpickle, under the module name that older heronpy releases gave it."""
+"""Re-exports cloudpickle under the module name of older heronpy releases."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Convert configuration values to and from a topology message. Pure.
 
 Strings and numbers are sent as strings, and booleans as "true" and "false". Other values are pickled.
-When read, strings are auto-typed (bool, int, float, else str), so `config["x"]` is an int again
-when it looks like one.
+When read, a string that represents a bool, int or float is converted to this type.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def encode_config(config: dict[str, Any], owner: str = "the topology") -> topolo
             kv.serialized_value = default_serializer.serialize(value)
         except Exception as error:
             raise TypeError(
-                f"configuration value of {key!r} of {owner} cannot be serialized "
+                f"value of {key!r} in the configuration of {owner} cannot be serialized "
                 f"({type(error).__name__}: {error}); give plain data or a function "
                 "that creates the value"
             ) from error
@@ -85,7 +84,7 @@ def auto_type(text: str) -> Any:
 def decode_config(message: topology_pb2.Config, *, unpickle: bool = True) -> dict[str, Any]:
     """Return the configuration in a message, auto-typed.
 
-    Pickled values run user code; with `unpickle=False` they are left out.
+    Unpickling a value may run user code; `unpickle=False` omits pickled values.
     """
     config: dict[str, Any] = {}
     for kv in message.kvs:
@@ -99,7 +98,7 @@ def decode_config(message: topology_pb2.Config, *, unpickle: bool = True) -> dic
             except Exception as error:
                 raise ConfigError(
                     f"configuration value of {kv.key!r} cannot be unpickled "
-                    f"({type(error).__name__}: {error}); is the module that defines "
-                    "it part of the package?"
+                    f"({type(error).__name__}: {error}); add the module that defines "
+                    "the value to the package"
                 ) from error
     return config

@@ -1,7 +1,7 @@
 """The API's errors for invalid topologies. Each also derives from the type that Apache heronpy raises.
 
 Programs written for Apache's release catch AssertionError for an invalid spec, and RuntimeError for an
-input without a name. The additional TypeError or ValueError says what is wrong with the argument.
+input without a name. The classes also derive from the built-in error that fits: TypeError, ValueError or ImportError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class SpecTypeError(TopologyError, TypeError, AssertionError):
 
 
 class SpecValueError(TopologyError, ValueError, AssertionError):
-    """An argument of a spec or of a topology builder has a value that cannot be used."""
+    """An argument of a spec or of a topology builder has an invalid value."""
 
 
 class MissingLibraryError(TopologyError, ImportError):
@@ -22,4 +22,4 @@ class MissingLibraryError(TopologyError, ImportError):
 
 
 class UnnamedInputError(TopologyError, ValueError, RuntimeError):
-    """An input of a bolt is a spec without a name."""
+    """An input of a bolt is a component spec without a name."""

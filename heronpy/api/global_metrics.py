@@ -28,7 +28,7 @@ metricsContainer = _LockedMultiCountMetric()
 
 
 def incr(key: str, to_add: int | float = 1, *, by: int | float | None = None) -> None:
-    """Add to the counter `key`, from any thread. `by` is another name of `to_add`."""
+    """Add `to_add` to the counter `key`, from any thread. `by` takes precedence over `to_add`."""
     with lock:
         metricsContainer.incr(key, to_add if by is None else by)
 

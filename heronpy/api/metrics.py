@@ -15,7 +15,7 @@ class IMetric:
     """Interface of a metric."""
 
     def get_value_and_reset(self) -> Any:
-        """Return the value since the last call, or None if there is nothing to report. A dict has one value per key."""
+        """Return the value since the last call (None: nothing to report). Multi-key metrics return a dict by key."""
         raise NotImplementedError(f"{type(self).__name__} must define get_value_and_reset()")
 
 
@@ -27,7 +27,7 @@ class MetricsCollector(Protocol):
 
 
 class CountMetric(IMetric):
-    """A counter that starts at 0 after each report."""
+    """A counter. Each report resets it to 0."""
 
     def __init__(self) -> None:
         self.value: int | float = 0
@@ -43,7 +43,7 @@ class CountMetric(IMetric):
 
 
 class MultiCountMetric(IMetric):
-    """One counter per key; each starts at 0 after a report."""
+    """One counter per key. Each report resets the counters to 0."""
 
     def __init__(self) -> None:
         self.value: dict[Any, CountMetric] = {}
@@ -136,7 +136,7 @@ class MultiReducedMetric(IMetric):
 
 
 class AssignableMetrics(IMetric):
-    """A gauge, which reports the value that was set last."""
+    """A gauge that reports its most recent value."""
 
     def __init__(self, init_val: Any) -> None:
         self.value = init_val

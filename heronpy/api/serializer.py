@@ -41,7 +41,7 @@ class IHeronSerializer:
         raise NotImplementedError(f"{type(self).__name__} must define serialize(obj)")
 
     def deserialize(self, input_str: bytes) -> Any:
-        """Return the object from its bytes."""
+        """Return the object that `serialize` converted to these bytes."""
         raise NotImplementedError(f"{type(self).__name__} must define deserialize(input_str)")
 
 

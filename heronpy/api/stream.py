@@ -91,7 +91,7 @@ class FieldGrouping(NamedTuple):
 
 
 class CustomGrouping(NamedTuple):
-    """Lets a serialized `ICustomGrouping` instance or class path choose the tasks."""
+    """A grouping by a serialized `ICustomGrouping` instance or class path."""
 
     gtype: int
     python_serialized: bytes
@@ -102,7 +102,7 @@ AnyGrouping: TypeAlias = int | FieldGrouping | CustomGrouping
 
 
 class Grouping:
-    """The ways to choose which tasks of a consumer receive a tuple."""
+    """The groupings: a grouping chooses the tasks of a consumer that receive a tuple."""
 
     SHUFFLE: ClassVar[int] = topology_pb2.Grouping.Value("SHUFFLE")
     ALL: ClassVar[int] = topology_pb2.Grouping.Value("ALL")
@@ -116,7 +116,7 @@ class Grouping:
 
     @classmethod
     def is_grouping_sane(cls, gtype: Any) -> bool:
-        """Whether `gtype` is a valid grouping."""
+        """Return whether `gtype` is a valid grouping."""
         if isinstance(gtype, FieldGrouping):
             return gtype.gtype == topology_pb2.Grouping.Value("FIELDS") and gtype.fields is not None
         if isinstance(gtype, CustomGrouping):
@@ -157,7 +157,7 @@ class Grouping:
             )
         if is_java:
             raise NotImplementedError(
-                "custom groupings written in Java cannot run here; give a Python one to custom(), or pass is_java=False"
+                "custom groupings written in Java cannot run here; pass a Python grouping to custom(), or is_java=False"
             )
         return CustomGrouping(topology_pb2.Grouping.Value("CUSTOM"), serialized)
 
@@ -166,5 +166,5 @@ class Grouping:
         """Raise an error: a Java class cannot run here."""
         raise NotImplementedError(
             f"custom grouping {java_class_name} is a Java class and cannot run here; "
-            "write it in Python and give it to Grouping.custom()"
+            "write it in Python and pass it to Grouping.custom()"
         )

@@ -1,4 +1,4 @@
-"""Task hooks under the name of Apache heronpy's module; they are defined next to the context that calls them."""
+"""Re-exports the task hooks under the module name of Apache heronpy; `topology_context` defines them."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ _submissions_ignored = False
 
 
 def are_submissions_ignored() -> bool:
-    """Whether a task is currently loading the file that described the topology."""
+    """Return whether a task is currently loading the file that described the topology."""
     return _submissions_ignored
 
 
@@ -205,7 +205,7 @@ class TopologyType(type):
 
     @classmethod
     def class_dict_to_topo_config(mcs, class_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return the defaults, overridden by the attribute `config`, which is converted as in `_sanitize_config`."""
+        """Return the default configuration, overridden by the attribute `config`; see `_sanitize_config`."""
         return {**mcs.DEFAULT_TOPOLOGY_CONFIG, **mcs._sanitize_config(class_dict.get("config", {}))}
 
     @staticmethod
@@ -240,7 +240,7 @@ class TopologyType(type):
 
     @classmethod
     def init_topology(mcs, classname: str, class_dict: dict[str, Any]) -> None:
-        """Build the message of a topology, with a new id, from the results of the two methods above.
+        """Build a topology's message, with a new id, from the component messages and configuration in `class_dict`.
 
         The message and the options of the heron command (name, initial state, folder) become entries of `class_dict`.
         """
@@ -300,7 +300,7 @@ class TopologyType(type):
 
     @property
     def topology_id(cls) -> str:
-        """The topology's name and a uuid; it stays the same for the life of the class."""
+        """The topology's name and a uuid; constant for the lifetime of the class."""
         return str(cls.protobuf_topology.id)
 
     @property
@@ -389,9 +389,9 @@ class TopologyBuilder:
         """Add components by their specs."""
         for spec in specs:
             if not isinstance(spec, HeronComponentSpec):
-                raise TypeError(f"argument to add_spec needs to be HeronComponentSpec, given: {spec!r}")
+                raise TypeError(f"argument to add_spec must be a HeronComponentSpec, given: {spec!r}")
             if spec.name is None:
-                raise ValueError("TopologyBuilder cannot take a spec without name; give its spec() a name")
+                raise ValueError("TopologyBuilder cannot add a spec without a name; pass name= to spec()")
             if spec.name == "config":
                 raise ValueError("'config' is a reserved name; rename the component")
             if spec.name in self._specs:
@@ -428,7 +428,7 @@ class TopologyBuilder:
     def set_config(self, config: dict[str, Any]) -> None:
         """Set the topology's configuration."""
         if not isinstance(config, dict):
-            raise TypeError(f"argument to set_config needs to be dict, given: {config!r}")
+            raise TypeError(f"argument to set_config must be a dict, given: {config!r}")
         self._topology_config = config
 
     def _construct_topo_class_dict(self) -> dict[str, Any]:

@@ -110,10 +110,10 @@ class TaskProcess(NamedTuple):
 
     #: The host of the process.
     container: int = 0
-    #: Increases with each process of the task. It is 1 for the first process, unless the container was replaced before.
+    #: Increases with each process of the task; 1 for the first process, unless the container was replaced earlier.
     incarnation: int = 1
-    #: Why the previous process ended, in the words of `heron status` ("crashed", "oom", "hung", "preempted" ...);
-    #: "" for the first process.
+    #: The reason why the previous process ended, as `heron status` shows it ("crashed", "oom", "hung", "preempted"
+    #: ...); "" for the first process.
     after: str = ""
 
 
@@ -198,7 +198,7 @@ class TopologyContext:
         `own(L, count)` of the mapping returns the numbers that belong to this task. When the parallelism changes
         under EFFECTIVELY_ONCE, a partition moves to its new task with its value. In the other modes the mapping is in
         memory only: `own` follows each change, and a partition that moves to this task has the value that this task
-        stored last, if any. `next_tuple` is called again after each change, even after `end_of_input`.
+        most recently stored, if any. `next_tuple` is called again after each change, even after `end_of_input`.
         """
         return self.keyed_states.partitioned(name)
 
@@ -214,9 +214,9 @@ class TopologyContext:
 
     @property
     def attempt(self) -> int:
-        """The number of starts of this part of the topology under EFFECTIVELY_ONCE, including this start; otherwise 0.
+        """The number of starts of this task's region under EFFECTIVELY_ONCE, including this start; otherwise 0.
 
-        It grows with every restore, so it distinguishes this process's output from that of earlier processes.
+        The number grows with every restore, so it distinguishes the outputs of this process and of earlier processes.
         """
         return self._attempt
 
@@ -241,7 +241,7 @@ class TopologyContext:
         return None if tasks is None else list(tasks)
 
     def get_topology_pex_path(self) -> str | None:
-        """Return the path of the user's package on this machine, unpacked next to it; None without a package.
+        """Return the path of the user's package on this machine; None without a package.
 
         The path is a file that `zipfile` and `zipimport` can open, or a folder if a folder was submitted.
         """
@@ -252,7 +252,7 @@ class TopologyContext:
         return self._metrics_collector
 
     def add_task_hook(self, task_hook: ITaskHook) -> None:
-        """Add a hook, which is called from now on."""
+        """Add a hook, which is called for all later events. Raises TypeError if it is not an ITaskHook."""
         if not isinstance(task_hook, ITaskHook):
             raise TypeError(f"a task hook must be an ITaskHook instance, given: {task_hook!r}")
         self._hooks.append(task_hook)

@@ -37,5 +37,5 @@ class TupleHelper:
 
     @staticmethod
     def is_tick(tup: Tuple) -> bool:
-        """Whether `tup` came on the tick stream."""
+        """Return whether `tup` came on the tick stream."""
         return tup.stream == TupleHelper.TICK_TUPLE_ID

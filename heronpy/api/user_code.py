@@ -1,9 +1,9 @@
 """Find and load the user's code.
 
 A package directory goes on `sys.path`. A plain `.py` file is loaded as the module `__heron_main__`,
-which also takes the place of `__main__`, as in multiprocessing's spawn. So classes defined in the file are found and
-unpickled as `__main__.Class`, but its `if __name__ == "__main__"` block does not run. A failure of user code becomes an
-error with one sentence, whose attribute `user_traceback` is the full traceback.
+which also replaces `__main__`, as in multiprocessing's spawn. So classes defined in the file are found and unpickled as
+`__main__.Class`, but the file's `if __name__ == "__main__"` block does not run. A failure of user code becomes an error
+with a message of one sentence; the error's attribute `user_traceback` is the full traceback.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def load_hooks(paths: Any) -> list[ITaskHook]:
 
 
 def load_custom_grouping(serialized: bytes) -> ICustomGrouping:
-    """Return the grouping of an input stream, from its serialized instance or class path."""
+    """Return the custom grouping object, given a serialized instance or a serialized class path."""
     value = _guarded(lambda: default_serializer.deserialize(serialized), "The custom grouping")
     if isinstance(value, str):
         cls = load_class(value)
@@ -288,8 +288,9 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _know_sources(error: BaseException) -> None:
-    """Show source lines from the package for functions that were sent by value. Their code names the submitted file,
-    which the user may have changed since."""
+    """Make the traceback show source lines from the package for functions that were sent by value.
+
+    Their code names the submitted file, which the user may have changed since the submission."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         for package, source in _SUBMITTED_AS.items():
@@ -300,7 +301,7 @@ def _know_sources(error: BaseException) -> None:
 
 
 def is_runtime_frame(file: str) -> bool:
-    """Whether a file in a traceback belongs to heronpy or to Python's import system."""
+    """Return whether a file in a traceback belongs to heronpy or to Python's import system."""
     return file.startswith(("<frozen importlib", *_RUNTIME)) or file.endswith(os.path.join("importlib", "__init__.py"))
 
 
@@ -331,7 +332,7 @@ def use_arguments(argv: Sequence[str], names_topology: bool) -> None:
 def _hide_from_argparse(name: str) -> None:
     """Hide the topology's name from an argparse parser that takes no positional argument.
 
-    `heron submit local topo.py NAME --size 3` hands NAME to the program as its first argument, where
+    `heron submit local topo.py NAME --size 3` passes NAME to the program as its first argument, where
     programs for Apache heronpy expect NAME; a parser without positional arguments would refuse it.
     """
 

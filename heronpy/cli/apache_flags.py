@@ -14,7 +14,7 @@ _VALUED = {
     "--topology-main-jvm-property": "no JVM runs the topology's main program",
     "--extra-launch-classpath": "no JVM launches the topology",
     "--release-yaml-file": "the release is that of the installed heronpy",
-    "--service-url": "heron talks to the cluster directly, not to an API server",
+    "--service-url": "heron connects to the cluster directly, not through an API server",
 }
 #: The same for flags without a value.
 _PLAIN = {"--verbose_gc": "no JVM collects garbage"}

@@ -1,7 +1,7 @@
-"""A state manager for topologies of other hosts, which reads each topology's state at its scheduler's endpoint.
+"""A state manager for topologies of other hosts: reads each topology's state at the endpoint of its scheduler.
 
-Its nodes are those of the topologies to which this host has access. Commands only read; the endpoints refuse all writes
-except a command's lock and the description of its activity.
+Only topologies to which this host has access are visible. Commands only read; the endpoints refuse all writes except
+a command's lock and the description of its activity.
 """
 
 from __future__ import annotations
@@ -43,28 +43,27 @@ class AccessState:
         return endpoint.get(path) if endpoint is not None else None
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """Refused by the endpoint."""
+        """Not permitted: the endpoint refuses this request."""
         return self._must(path).set(path, data, version)
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Refused by the endpoint."""
+        """Not permitted: the endpoint refuses this request."""
         self._must(path).delete(path, version)
 
     def children(self, path: str) -> list[str]:
-        """The names below a path; for a path of one segment, the topologies that this host knows."""
+        """The names below a path; for a path of one segment, the topologies to which this host has access."""
         segments = check_path(path)
         return access.topologies_of(self._cluster) if len(segments) == 1 else self._must(path).children(path)
 
     def exists(self, path: str) -> bool:
-        """Whether the node exists."""
         return self.get(path) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> Watch:
-        """Call back from a thread after each change of the node."""
+        """Call `callback` in a thread after each change of the node."""
         return self._must(path).watch(path, callback)
 
     def counter(self, path: str) -> int:
-        """Refused by the endpoint."""
+        """Not permitted: the endpoint refuses this request."""
         return self._must(path).counter(path)
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
@@ -74,7 +73,7 @@ class AccessState:
     def gone(self, topology: str) -> None:
         """Record that the topology was removed together with its endpoint.
 
-        Its locks have ended, and no more requests are sent to the endpoint.
+        The topology's locks have ended, and no more requests are sent to the endpoint.
         """
         with self._mutex:
             endpoint = self._endpoints.pop(topology, None)
@@ -82,7 +81,6 @@ class AccessState:
             endpoint.abandon()
 
     def close(self) -> None:
-        """End all sessions."""
         with self._mutex:
             endpoints, self._endpoints = self._endpoints, {}
         for endpoint in endpoints.values():
@@ -95,7 +93,7 @@ class AccessState:
         return endpoint
 
     def _at(self, path: str) -> EndpointStateManager | None:
-        """The endpoint of a node's topology; None if this host does not know the topology."""
+        """The endpoint of a node's topology; None if this host has no access to the topology."""
         segments = check_path(path)
         name = segments[1] if len(segments) > 1 else ""
         with self._mutex:

@@ -1,4 +1,4 @@
-"""The logs of a topology's ended containers in its archive, as folders of this host.
+"""Makes the archived logs of a topology's ended containers available as folders on this host.
 
 Logs in a shared folder are read in place. Logs in an object store are copied, newest runs first, up to
 `COPIED_MAX_BYTES` in total.
@@ -26,9 +26,9 @@ COPIED_MAX_BYTES: Final = 256 << 20
 
 
 def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """The sentence on logs that no executor has and this host cannot read, with their place; "" without such logs.
+    """A sentence that names the logs that this host cannot read, and their folder; "" if there are none.
 
-    Logs sent by ended containers are with the scheduler's own log, in a folder on its host.
+    Without an archive, the logs of ended containers are in a folder on the scheduler's host, with the scheduler's log.
     """
     at = session.elsewhere(record)
     if session.by_endpoint(record) is None or (at and Path(record.launch_file).exists()):
@@ -37,13 +37,13 @@ def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
     is_archived = submitted is not None and bool(settings_for(submitted, LoggingSettings).archive)
     whose = "the log of the scheduler is" if is_archived else "the logs of the scheduler and of ended containers are"
     host = f"host {at}" if at else "its scheduler's host"
-    return f"{whose} not readable from here; search on {host}, in {Path(record.working_dir, FOLDER)}"
+    return f"{whose} not readable from this host; search on {host}, in {Path(record.working_dir, FOLDER)}"
 
 
 def archived_runs(
     records: Records, topology: str, working_dir: Path, into: Path, said: Callable[[str], None]
 ) -> dict[Run, Path]:
-    """Run to a folder with its logs in `log-files`; empty if there is no archive.
+    """Map each archived run to a folder that has its logs in `log-files`; empty if there is no archive.
 
     `into` is the caller's private, empty folder; `said` gets messages about unreadable and omitted logs.
     """
@@ -86,6 +86,6 @@ def _runs(archive: LogArchive, into: Path, said: Callable[[str], None]) -> dict[
     if left_out:
         said(
             f"{left_out} logs of {archive.name} are left out, because more than {format_bytes(COPIED_MAX_BYTES)} would"
-            " be copied; read them there"
+            " be copied; read them in the archive"
         )
     return found

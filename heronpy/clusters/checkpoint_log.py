@@ -1,4 +1,4 @@
-"""The records of topologies' checkpoints in the state manager."""
+"""Checkpoint records of topologies in the state manager."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from heronpy.statemgr import paths
 
 
 def checkpoint_log(session: Session, topology: str) -> checkpoint_pb2.CheckpointLog:
-    """The checkpoints of a topology in the state manager; may be empty."""
+    """The checkpoints of a topology, as recorded in the state manager; may be empty."""
     found = session.state.get(paths.checkpoints(topology))
     return checkpoint_pb2.CheckpointLog.FromString(found[0]) if found else checkpoint_pb2.CheckpointLog()
 
 
 def newest_location(session: Session, topology: str) -> str:
-    """Location of the newest intact checkpoint of a topology; "" without one."""
+    """Location of the newest intact checkpoint of a topology; "" if there is none."""
     log = checkpoint_log(session, topology)
     newest = newest_whole(log.complete)
     return newest.location if newest is not None else log.restore_from
 
 
 def used_locations(session: Session) -> set[str]:
-    """Checkpoints from which running topologies of the cluster, of any name, start or would start.
+    """Locations of the checkpoints that the cluster's running topologies need for their start or their next restore.
 
     A topology that was restored from a checkpoint of another topology needs the files of that checkpoint until it has a
     checkpoint of its own run.
@@ -45,6 +45,6 @@ def used_locations(session: Session) -> set[str]:
 
 
 def newest_whole(records: Iterable[checkpoint_pb2.CheckpointRecord]) -> checkpoint_pb2.CheckpointRecord | None:
-    """The record from which a restore would start."""
+    """The newest intact checkpoint, from which a restore starts; None if there is none."""
     whole = [record for record in records if not (record.damaged or record.abandoned)]
     return max(whole, key=lambda record: record.checkpoint, default=None)

@@ -1,7 +1,7 @@
 """Removes files of ended topologies, such as logs, from the working folders of this host.
 
-Nothing outside HERON_HOME is touched, and links are not followed. The folder of a topology is kept if the state manager
-knows the topology, or if one of its processes is alive. Files that a later restore may need stay.
+Nothing outside HERON_HOME is touched, and links are not followed. The folder of a topology is kept if the
+topology is in the state manager, or if one of its processes is alive. Files that a later restore may need stay.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Left:
 
 
 def left_over(session: Session, topology: str | None, older_than_s: float, now: float) -> list[Left]:
-    """The folders of the cluster's ended topologies, or of one name, without a write for `older_than_s`."""
+    """The folders of ended topologies (of the cluster, or of one name) without a write in the last `older_than_s`."""
     check_root(heron_home(), "HERON_HOME")
     cluster, role = session.target.cluster, session.target.role
     found = []
@@ -73,7 +73,7 @@ def remove(session: Session, left: Left) -> bool:
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    """The folders in a folder, without links; empty if the folder is a link."""
+    """The subfolders of a folder, without links; empty if the folder is a link."""
     if folder.is_symlink() or not folder.is_dir():
         return
     with os.scandir(folder) as entries:

@@ -1,7 +1,7 @@
 """The client's own defaults for a cluster: ~/.config/heron/<cluster>/cli.yaml.
 
-Keys are `config-path`, `role`, `environ` and any setting `heron.<room>.<field>`; a setting here acts
-like a --config-property before those of the command line. The file is replaced as a whole.
+Keys are `config-path`, `role`, `environ` and any setting `heron.<room>.<field>`; a setting here acts like
+a --config-property that precedes those of the command line. The file is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from heronpy.common.nearest import suggestion
 
 CLIENT_KEYS = {
     "config-path": "folder with <cluster>/<room>.yaml files, as --config-path",
-    "role": "role when the command names none",
-    "environ": "environ when the command names none",
+    "role": "role for commands that name no role",
+    "environ": "environ for commands that name no environ",
 }
 
 
@@ -58,11 +58,11 @@ class ClientConfig:
         return self.values.get(key)
 
     def properties(self) -> list[str]:
-        """Those values that are settings, in the form of `--config-property`."""
+        """The settings among the values, in the form of `--config-property`."""
         return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
 
     def given_in(self, overriding: Iterable[str]) -> dict[str, str]:
-        """The file as the origin of each of its settings, except those that `overriding` has."""
+        """Map each setting in the file, except those in `overriding`, to the file's path."""
         return {key: str(self.path) for key in self.values if key.startswith("heron.") and key not in overriding}
 
     def set(self, key: str, value: str) -> list[str]:
@@ -92,9 +92,9 @@ class ClientConfig:
 
 
 def check(key: str, value: str) -> list[str]:
-    """Refuse a key that nothing reads, or a value that its setting does not accept; warn about Apache's keys."""
+    """Raise RequestError or ConfigError for an unknown key or invalid value; returns warnings about Apache's keys."""
     if key == "service_url":
-        return ["service_url has no effect: heron talks to the cluster directly; heron.statemgr.root is its address"]
+        return ["service_url has no effect: heron connects to the cluster directly; set heron.statemgr.root instead"]
     if key in CLIENT_KEYS:
         if key != "config-path" and not NAME.fullmatch(value):
             raise RequestError(f"'{value}' is not a valid {key}; {NAME_RULE}")
@@ -111,7 +111,7 @@ def _text(value: object) -> str:
 
 
 def known_clusters(config_path: str | None = None) -> list[str]:
-    """Clusters with settings files, in the folders that a command reads or in the folder of the client's file."""
+    """Names of clusters with settings files, or with a `config-path` in the client's file."""
     try:
         found = set(settings.clusters_of(settings.find_conf(config_path)))
     except ConfigError:  # a missing folder, which the command reports

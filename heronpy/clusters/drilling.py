@@ -19,10 +19,10 @@ SCHEDULER, MASTER, STMGR = "scheduler", "master", "stmgr"
 
 
 def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process]:
-    """Name to live process for `what`: a task, all tasks of a component, all processes of a container, ...
+    """Live processes by name, for `what`: a task, all tasks of a component, all processes of a container, ...
 
-    Raises RequestError for an unknown name, or if the topology does not run on this machine only, and ClusterError if
-    one of the processes does not run now.
+    Raises RequestError for an unknown name, or if the topology also runs on other machines, and ClusterError if one of
+    the processes is not running.
     """
     record = session.find_begun(topology)
     engine = session.engine_of(topology)
@@ -72,14 +72,14 @@ def _running(status: control_pb2.StatusReply, wanted: Callable[[int, str], bool]
 
 
 def kill(processes: dict[str, psutil.Process]) -> None:
-    """Send SIGKILL to all at once."""
+    """Send SIGKILL to all processes."""
     for process in processes.values():
         with suppress(psutil.NoSuchProcess):  # a child of a process that was killed just before
             process.kill()
 
 
 def stop(processes: dict[str, psutil.Process], seconds: float) -> None:
-    """Send SIGSTOP to each, and SIGCONT when the time is up, even if this command is interrupted."""
+    """Send SIGSTOP to each process, and SIGCONT when the time is up, even if this command is interrupted."""
     try:
         for process in processes.values():
             with suppress(psutil.NoSuchProcess):

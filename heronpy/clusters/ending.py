@@ -1,8 +1,8 @@
 """Decides when a command that follows a topology can stop waiting. Pure.
 
-A removed topology does not answer. On its own host the state manager reports the removal. On another host there is no
-such report, because the control endpoint ends with the topology. There, a topology counts as killed if the scheduler
-was killing it at the last report.
+A removed topology does not answer. On the topology's own host the state manager reports the removal. Other hosts get no
+report, because the control endpoint ends with the topology. For them, a topology counts as killed if the scheduler was
+killing it at the last report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Life(Enum):
     FINISHED = "finished"
     KILLING = "killing"
     REMOVED = "removed"
-    #: Another topology has its name.
+    #: Another topology has this name.
     REPLACED = "replaced"
     #: No process has answered.
     UNKNOWN = "unknown"
@@ -36,9 +36,9 @@ class End(Enum):
     FINISHED = "finished"
     REMOVED = "removed"
     REPLACED = "replaced"
-    #: It was being killed at the last report.
+    #: The topology was being killed at the last report.
     KILLED = "killed"
-    #: It is unknown whether it runs, and none of its state can be read from here.
+    #: It is unknown whether the topology runs, and none of its state can be read from this host.
     AWAY = "away"
 
 

@@ -1,6 +1,6 @@
 """The engine of a cluster or of a topology, for commands.
 
-Commands ask an engine directly only before the scheduler runs, and when it is gone.
+Commands send requests to an engine only before its scheduler runs, and when its scheduler is gone.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def check_kind(kind: str) -> None:
 
 
 def python_of(settings: HasSettings) -> str:
-    """The interpreter of containers."""
+    """The Python interpreter for containers."""
     return settings_for(settings, EngineSettings).python or sys.executable
 
 
 def shared_folders(settings: HasSettings) -> list[Path]:
-    """The folders that all hosts reach; on one host these are all folders. ConfigError for a path that is not
+    """The folders that all hosts reach; on a single host, all folders. ConfigError for a path that is not
     absolute.
     """
     engine = settings_for(settings, EngineSettings)
@@ -76,7 +76,7 @@ def is_shared(folder: str | os.PathLike[str], shared: list[Path]) -> bool:
 
 
 def lease_times(settings: HasSettings) -> LeaseTimes:
-    """The times of leases; raises ConfigError if they contradict each other."""
+    """The lease times; raises ConfigError if they contradict each other."""
     engine, scheduler = settings_for(settings, EngineSettings), settings_for(settings, SchedulerSettings)
     return LeaseTimes(engine.renew_s, engine.fence_s, engine.lost_s, scheduler.kill_grace_s, engine.permit_s)
 
@@ -97,7 +97,7 @@ class Ends(Struct, frozen=True):
     asked: int = 0
     #: Objects that have not ended.
     left: tuple[str, ...] = ()
-    #: Objects that the engine has given up: their processes may still run on a host that does not answer.
+    #: Objects that the engine has given up; processes of these objects may still run on a host that does not answer.
     unconfirmed: tuple[str, ...] = ()
     #: Names of hosts on which files of ended objects may be left.
     hosts: tuple[str, ...] = ()

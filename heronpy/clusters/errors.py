@@ -1,4 +1,4 @@
-"""Errors of clusters: programs decide by the class, and people read the sentence."""
+"""Errors of cluster operations: programs distinguish the classes, and people read the message."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ class NotThereError(ClusterError):
 
 
 class PartlyDoneError(ClusterError):
-    """The request was partly done; the sentence names the remaining parts."""
+    """The request was partly done; the message names the remaining parts."""

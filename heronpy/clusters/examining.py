@@ -1,4 +1,4 @@
-"""Requests the data for a diagnosis from a topology master, and diagnoses."""
+"""Diagnoses a topology from the answers of its topology master."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class _Asking:
         """The answer; raises DeadlineError if there is none."""
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
-            raise DeadlineError("no time was left for this request")
+            raise DeadlineError("the time limit passed before this request")
         return self._client.call(body, left_s)
 
     def look(self, body: Message, shape: type[T], what: str) -> T | None:
-        """The struct of this shape; None as for other answers."""
+        """The answer as a struct of this shape; None as in `__call__`."""
         found = self(body, what)
         try:
             return read(found, shape) if found is not None else None
@@ -69,7 +69,7 @@ class _Asking:
 def look(
     session: Session, topology: str, window_s: float, within_s: float = LOOK_S, times: Times = TIMES
 ) -> tuple[Signals, list[Finding]]:
-    """Ask the topology master, and diagnose its answers; raises DeadlineError if there are too few answers.
+    """Diagnose the answers of the topology master; raises DeadlineError if too few answers arrive.
 
     A missing scheduler of a topology on an engine is a finding as well.
     """
@@ -85,7 +85,7 @@ def look(
 
 
 def with_waiting(findings: list[Finding], waiting: list[control_pb2.ProcessRecord]) -> list[Finding]:
-    """The findings of a topology on an engine, together with the waiting containers whose tasks are down (pure)."""
+    """Add findings about waiting containers to the findings of a topology on an engine (pure)."""
     if not waiting:
         return findings
     names = {name for one in waiting for name in (one.name, named(one))}
@@ -97,7 +97,7 @@ def with_waiting(findings: list[Finding], waiting: list[control_pb2.ProcessRecor
 
 
 def without_scheduler(findings: list[Finding]) -> list[Finding]:
-    """The findings of a topology on an engine that has no scheduler, which its topology master does not know (pure)."""
+    """Add the finding that the scheduler does not run, which the topology master cannot report (pure)."""
     failed = [one for one in findings if one.verdict is Verdict.FAILED]
     others = [one for one in findings if one.verdict not in (Verdict.FAILED, Verdict.HEALTHY)]
     return [*failed, SCHEDULER_DOWN, *others]
@@ -107,7 +107,7 @@ def _look(
     session: Session, topology: str, window_s: float, ask: _Asking, times: Times
 ) -> tuple[Signals, list[Finding]]:
     status, now = ask.must(control_pb2.GetStatus()), time.time()
-    # Its own findings are usable without the other answers.
+    # The findings of the topology master are usable without the other answers.
     load = ask.look(control_pb2.GetLoad(plan_version=status.plan_version), LoadAnswer, "load")
     reply = ask.look(control_pb2.GetEvents(), Events, "events")
     events = reply.events if reply is not None else None
@@ -145,6 +145,6 @@ def _look(
 
 
 def _age(status: control_pb2.StatusReply) -> float:
-    """Seconds since the first process of the topology started: no figure is older."""
+    """Seconds since the first process of the topology started, the maximum age of a figure."""
     started = [process.started_at for one in status.executors for process in one.processes if process.started_at]
     return max(1.0, status.uptime_s, time.time() - min(started, default=0.0) if started else 0.0)

@@ -53,7 +53,7 @@ class LogFile(NamedTuple):
 async def listed(
     services: Mapping[int, FileService], unreachable: dict[int, str]
 ) -> dict[int, list[control_pb2.FileEntry]]:
-    """The files of each container. `unreachable` gets the containers whose files cannot be listed, and why."""
+    """The files of each container. `unreachable` gets the containers whose files cannot be listed, with the reason."""
 
     async def of(container: int, service: FileService) -> list[control_pb2.FileEntry]:
         try:
@@ -84,7 +84,6 @@ class MasterFileService:
         self._master, self._container = master, container
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`."""
         return await self._master.ask_executor(self._container, request)
 
 
@@ -95,7 +94,6 @@ class LocalFileService:
         self._files = ContainerFiles(working_dir, container)
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`."""
         return await asyncio.to_thread(self._files.answer, request)
 
 
@@ -106,7 +104,7 @@ class EitherFileService:
         self._service, self._local = service, local
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`; a list request decides where later requests go."""
+        """Send a request; a list request decides where later requests go."""
         if not isinstance(request, control_pb2.ListFiles):
             return await self._service.ask(request)
         try:
@@ -120,14 +118,14 @@ class EitherFileService:
 
 
 class WithEarlier:
-    """The file service of a container, and the logs of its earlier runs as older files of the same processes."""
+    """The file service of a container; lists the logs of earlier runs as older files of the same processes."""
 
     def __init__(self, service: FileService, earlier: Sequence[FileService]) -> None:
         self._services = (service, *earlier)
         self._where: dict[str, tuple[FileService, str]] = {}
 
     async def ask(self, request: Any) -> Any:
-        """See `FileService`; a list request decides where later requests go."""
+        """Send a request; a list request decides where later requests go."""
         if isinstance(request, control_pb2.ListFiles):
             return await self._list(request)
         service, request.name = self._where.get(request.name, (self._services[0], request.name))
@@ -167,7 +165,7 @@ def file_services_of(
             found[number] = EitherFileService(MasterFileService(master, number), LocalFileService(working_dir, number))
     earlier: dict[int, list[FileService]] = {}
     if master is not None and session.engine_of(topology):
-        # The logs that their earlier runs have sent to the scheduler's host.
+        # Logs that earlier runs of these containers have sent to the scheduler's host.
         earlier = {number: [LocalFileService(working_dir, number)] for number in _local(working_dir) if number in found}
     for run, folder in sorted(runs.items(), reverse=True):
         earlier.setdefault(run.container, []).append(LocalFileService(folder, run.container))

@@ -2,7 +2,7 @@
 
 A run is a submit of a topology. An ended run has a kept file; a run that has not ended, or whose processes are all
 gone, is in the state manager. A batch run is named by its topology and number, such as visits/3. Several submits may
-have processed it, and the last represents it; its folder outlives them.
+process a batch run; the last submit represents the run, and the run's folder outlives its submits.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _FINISHED = "finished"
 class PastRun(Struct, frozen=True):
     """A run of a topology."""
 
-    #: The record of its last submit; for a batch run perhaps only the run's record.
+    #: The record of the last submit; for a batch run perhaps only the run's record.
     kept: control_pb2.EndedTopology
-    #: Whether it is still in the state manager.
+    #: Whether the topology is still in the state manager.
     listed: bool = False
-    #: Whether one of its processes is registered.
+    #: Whether one of the topology's processes is registered.
     runs: bool = False
     #: The record of a batch run.
     batch: RunRecord | None = None
@@ -51,16 +51,16 @@ class PastRun(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """visits/3, or the id of the topology."""
+        """The name of the batch run, such as visits/3, or the id of the topology."""
         return self.batch.run if self.batch is not None else self.kept.record.topology_id
 
     @property
     def began_at(self) -> float:
-        """Time of its first submit."""
+        """Time of the first submit."""
         return self.batch.submitted_at if self.batch is not None else self.kept.record.submitted_at
 
     def summary(self) -> Topology:
-        """How it ended, or its state at the last write."""
+        """The summary of the run: how it ended, or its last stored state."""
         found = self._of_submit()
         if self.batch is None or self.batch.state is RunState.RUNNING:
             return found
@@ -173,7 +173,7 @@ def _listed(session: Session) -> Iterator[PastRun]:
 
 
 def _last_sign(kept: control_pb2.EndedTopology) -> float:
-    """When the processes of a topology left something last: an event, the figures of a minute, or a line of a log."""
+    """Time of the newest event, minute of figures or log line that the processes of a topology have left."""
     signs = [kept.record.submitted_at, *(one.at for one in kept.events.events)]
     signs += [60.0 * one.number for one in (*kept.minutes.minutes, *kept.last.minutes.minutes)]
     for log in Path(kept.record.working_dir, "log-files").glob("*.log"):

@@ -24,7 +24,8 @@ def remove(
     """Stop and remove a topology; returns its record, the outcome, and its newest checkpoint. Raises PartlyDoneError if
     anything is left.
 
-    With an id, another topology of the same name is left alone. See `takedown.take_down` for the other parameters.
+    With an id, a topology of the same name with another id is not touched. See `takedown.take_down` for the other
+    parameters.
     """
     session.find(topology)
     timeout_s = timeout_s or takedown.limit_s(session, topology)

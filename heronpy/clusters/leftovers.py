@@ -21,12 +21,12 @@ from heronpy.storage.stores import SPOOL, open_replica
 
 #: Greater than any checkpoint id.
 _EVERY = 1 << 63
-#: Time limit for copying the missing checkpoints of an ended run to its replica.
+#: Time limit for copying an ended run's missing checkpoints to its replica.
 REPLICA_S = 60.0
 
 
 def clear_leftovers(folder: Place) -> None:
-    """Remove files that no complete checkpoint names from the folder of an ended run."""
+    """Remove files from an ended run's folder that no complete checkpoint names."""
     store = open_store(folder)
     if not store.exists():
         return
@@ -42,7 +42,7 @@ def clear_leftovers(folder: Place) -> None:
 
 
 def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """Remove files of unfinished checkpoints; complete ones stay. Returns the location of the newest.
+    """Remove files of unfinished checkpoints; complete ones stay. Returns the location of the newest one.
 
     Raises HeronError if an object store cannot be used.
     """
@@ -106,7 +106,7 @@ def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
         replicator.close()
     if not failed:
         return ""
-    has = f"the newest there is checkpoint {max(there)}" if there else "it contains no checkpoint"
+    has = f"its newest is checkpoint {max(there)}" if there else "it contains no checkpoint"
     return f"the replica {settings.replica} lacks {'; '.join(failed)}; {has}"
 
 

@@ -22,7 +22,7 @@ LETTERS = re.compile(re.escape(FOLDER) + r"/.+\.jsonl(\.1)?")
 
 
 class Letters:
-    """Returns each dead letter once: the position in a file is kept by the file's number, regardless of renames."""
+    """Returns each dead letter once: the read position is kept by the file's number, which a rename does not change."""
 
     def __init__(
         self,
@@ -30,14 +30,12 @@ class Letters:
         component: str | None = None,
         topology_id: str | None = None,
     ) -> None:
-        """`services` returns the file services by container, at each look. Letters of other components and runs are
-        left out.
-        """
+        """`services` returns the current file services by container. Other components and runs are left out."""
         self._services = services
         self._component, self._topology_id = component, topology_id
-        #: Container and number of a file: its name at that time, and the end of the last complete line that was read.
+        #: By container and file number: the file's name at the last read, and the end of the last complete line.
         self._read: dict[tuple[int, int], tuple[str, int]] = {}
-        #: Containers whose letters could not all be read at the last look, and why.
+        #: Containers whose letters could not all be read by the last call, with the reason.
         self.unreachable: dict[int, str] = {}
 
     async def new(self) -> list[Letter]:
@@ -59,18 +57,17 @@ class Letters:
         except HeronError as error:
             self.unreachable[container] = str(error)
         else:
-            # The number of a file that was removed may be given to another one.
+            # The number of a removed file may be reused.
             for key in [key for key in self._read if key[0] == container and key not in present]:
                 del self._read[key]
         return found
 
     async def _rest(self, container: int, service: FileService, file: control_pb2.FileEntry) -> list[Letter]:
-        """The unread letters of a file; fewer if it was renamed meanwhile, and then the next call returns them."""
+        """The unread letters of a file. After a rename during the call, the next call returns the missing ones."""
         key = (container, file.file)
         name, at = self._read.get(key, (file.name, 0))
         if file.bytes < at or (name.endswith(_OLDER) and not file.name.endswith(_OLDER)):
-            # An older file was removed, and its number was given to a new one, because an old file never becomes the
-            # current one again.
+            # An older file was removed and a new file reuses its number: an old file never becomes the current one.
             at = 0
         found, cut = list[Letter](), b""
         while at + len(cut) < file.bytes:

@@ -1,4 +1,4 @@
-"""Evidence of one process of a topology: finds the process, and asks its executor's file service."""
+"""Takes evidence of one process of a topology through the file service of its executor."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ HEAP_LIMIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of a topology that runs."""
+    """A running process of a topology."""
 
     #: `container_1_word_3`, `stmgr-1`, `tmaster`, `executor-1`.
     name: str
     container: int
-    #: Endpoint of its executor.
+    #: Endpoint of the process's executor.
     service: str
     pid: int
     rss_bytes: int = 0
@@ -35,8 +35,8 @@ class Process:
 def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> Process:
     """The process or task of this name (`is_called`), or the only task of this component.
 
-    Raises RequestError, with the nearest or all possible names, if this is not one process, and ClusterError if it does
-    not run now.
+    Raises RequestError, with the nearest or all possible names, unless exactly one
+    process has this name, and ClusterError if the process is not running.
     """
     known: dict[str, Process] = {}
     down = set()
@@ -62,7 +62,7 @@ def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> P
         hint = suggestion(what[:200], known, f"; it has {', '.join(sorted(known)[:30])}")
         raise RequestError(f"topology '{topology}' has no task or process '{what[:200]}'{hint}")
     if found.name in down:
-        raise ClusterError(f"{found.name} is not running now; see 'heron status'")
+        raise ClusterError(f"{found.name} is not running; see 'heron status'")
     if not found.service:
         raise ClusterError(f"the executor of {found.name} has no file service, because it is of an earlier release")
     return found
@@ -74,11 +74,11 @@ def pause_text(name: str, limit_s: float) -> str:
 
 
 def answer_s(takes_s: float) -> float:
-    """How long an answer may take, given the time of the samples."""
+    """Time limit for an answer, given the duration of the samples, in seconds."""
     return 2 * takes_s + ANSWER_S
 
 
 def take(session: Session, topology: str, process: Process, request: Message, takes_s: float) -> Message:
-    """Ask its executor's file service; blocking. RpcError if it is refused, DeadlineError without an answer in time."""
+    """Take evidence of a process; blocking. Raises RpcError for a refusal, DeadlineError without an answer in time."""
     reply: Message = session.ask_executor(topology, process.container, process.service, request, answer_s(takes_s))
     return reply

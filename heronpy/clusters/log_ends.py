@@ -27,9 +27,9 @@ class End:
     """The end of one log."""
 
     data: bytes = b""
-    #: Whether it begins inside the log, mostly inside a line.
+    #: Whether the text begins inside the log, and then mostly inside a line.
     cut: bool = False
-    #: Why it could not be read; empty if it was read.
+    #: Why the log could not be read; empty if it was read.
     error: str = ""
 
 
@@ -37,9 +37,9 @@ class End:
 class LogEnds:
     """The logs that were read."""
 
-    #: Process to the end of its log, in the requested order.
+    #: The end of each process's log, in the requested order.
     found: Mapping[str, End] = field(default_factory=dict)
-    #: Containers whose logs could not be listed, and why.
+    #: Containers whose logs could not be listed, with the reason.
     unreachable: Mapping[int, str] = field(default_factory=dict)
 
 

@@ -101,11 +101,11 @@ class Master:
         return self.session.way(self.name, self.record, "tmaster", location.endpoint)
 
     async def look(self, body: Message, shape: type[T], timeout_s: float = ASK_S) -> T:
-        """Like `ask`, for an answer that is only read: the struct of this shape."""
+        """Like `ask`, but returns the answer as a read-only struct of this shape."""
         return read(await self.ask(body, timeout_s), shape)  # type: ignore[call-overload]
 
     async def launch(self) -> LaunchSpec:
-        """The launch file; HeronError when it cannot be read."""
+        """The content of the launch file; raises HeronError if it cannot be read."""
         return await asyncio.to_thread(self._launch_here)
 
     def _launch_here(self) -> LaunchSpec:
@@ -126,9 +126,9 @@ class Master:
         self, container: int, request: control_pb2.SearchFile, timeout_s: float = ...
     ) -> control_pb2.SearchFileReply: ...
     async def ask_executor(self, container: int, request: Message, timeout_s: float = ASK_S) -> Any:
-        """A list of the files of a container, a piece of one of them, or hits in a log.
+        """The files of a container, a piece of a file, or hits in a log.
 
-        RpcError when there is no such file, RetryableRpcError when others search.
+        Raises RpcError if there is no such file, and RetryableRpcError while too many searches run.
         """
         return await self._ask_executor(self._services.setdefault(container, Link()), container, request, timeout_s)
 
@@ -153,7 +153,7 @@ class Master:
         return await link.ask(way, body, timeout_s)
 
     def _known_way(self, container: int) -> Way | None:
-        """The way to an executor by the endpoint or its socket; None if only the topology master knows it."""
+        """The way to an executor by an endpoint or a socket; None if only the topology master has the address."""
         session, record = self.session, self.record
         if session.by_endpoint(record) is not None:
             return session.way(self.name, record, "executor", "", container)
@@ -163,13 +163,12 @@ class Master:
         path = f"{self._launch_here().sockets_dir}/{executor_id(container)}.files"
         if len(path.encode()) > PATH_MAX_BYTES:
             return None
-        session.check_here(record, "its executors listen for that host only")
+        session.check_here(record, "its executors accept local connections only")
         if not os.path.exists(path):  # there is no socket, so no process would answer
             raise ClusterError(f"the executor of container {container} of '{self.name}' is not running")
         return Way(f"ipc://{path}", f"the executor of container {container}")
 
     def close(self) -> None:
-        """Close all connections."""
         for link in (self._link, *self._services.values()):
             link.close()
         self._services.clear()

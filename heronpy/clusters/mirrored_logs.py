@@ -1,6 +1,6 @@
 """Copies logs of containers on other hosts into a folder on this host.
 
-The logs come through the file services of their executors, in pieces. Of a long log, only the end is copied. The copy
+The logs come through the file services of their executors, in pieces. Only the end of a long log is copied. The copy
 looks like the log folder of a topology on this machine, so the same code reads it. Files that were rotated earlier are
 not copied.
 """
@@ -28,7 +28,7 @@ PIECE_BYTES = 256 << 10
 #: Most consecutive pieces of one log, so that a busy log does not delay the others.
 PIECES_MAX = 64
 AGAIN_S = 0.3
-#: While following, a container that is unreachable for this time is reported; it may be moving or ending before.
+#: While following, a container that is unreachable for this time is reported; before that, it may be moving or ending.
 PATIENCE_S = 5.0
 _LOGS = "log-files/"
 
@@ -47,18 +47,18 @@ class Mirror:
         self._folder = folder
         self._say = said
         self._told: set[str] = set()
-        #: Container to the time since when its logs cannot be read.
+        #: By container: the time since which its logs cannot be read.
         self._away_since: dict[int, float] = {}
         self._patience_s = 0.0
-        #: Name of a log to its file and the number of bytes read.
+        #: By name of a log: its file and the number of bytes read.
         self._read: dict[str, tuple[int, int]] = {}
 
     def copy(self) -> None:
-        """Copy the present content."""
+        """Copy the current content of the logs."""
         asyncio.run(self._run(lambda: True))
 
     def follow(self, stopped: threading.Event) -> None:
-        """Also copy new content, until stopped; returns at once."""
+        """Start to copy new content in the background, until stopped."""
         self._patience_s = PATIENCE_S
         threading.Thread(target=lambda: asyncio.run(self._run(stopped.is_set)), daemon=True).start()
 
@@ -135,7 +135,7 @@ class Mirror:
 
 
 def append(path: Path, data: bytes) -> None:
-    """Append all or nothing: a partial write, as on a full disk, is undone, because the data will come again."""
+    """Append all data or none: a partial write, as on a full disk, is undone, because the data is fetched again."""
     with open(open_private(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0) as out:
         before = os.fstat(out.fileno()).st_size
         try:

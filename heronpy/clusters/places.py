@@ -23,7 +23,7 @@ def found_of(records: Records, topology: str) -> list[Found]:
 
 
 def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
-    """Settings that this topology may have been started with: those of the cluster, and of its earlier runs."""
+    """Possible settings of this topology: those of the cluster, and those of its earlier runs."""
     resolved = records.resolve()
     records.pin_folders(resolved)
     launches = _launches(records, topology, records.record(topology))
@@ -45,12 +45,12 @@ def _launches(records: Records, topology: str, record: plan_pb2.ExecutionState |
 
 
 def by_id(everything: list[Found], checkpoint: int, name: str) -> Found:
-    """The only checkpoint with this id; raises ClusterError if no checkpoint or several have it."""
+    """The checkpoint with this id; raises RequestError or NotThereError unless exactly one checkpoint has it."""
     matching = [found for found in everything if found.checkpoint == checkpoint]
     if len(matching) > 1:
         places = ", ".join(found.location for found in matching)
         raise RequestError(
-            f"'{name}' has checkpoint {checkpoint} {len(matching)} times; give one of these paths: {places}"
+            f"checkpoint {checkpoint} of '{name}' is in {len(matching)} places; give one of these paths: {places}"
         )
     if not matching:
         ids = list(dict.fromkeys(found.checkpoint for found in everything))  # runs and stores repeat them

@@ -26,7 +26,6 @@ POOLS_SHOWN: Final = 5
 
 
 def names(session: Session) -> list[str]:
-    """The pools of the cluster."""
     return sorted(session.state.children(paths.POOLS))
 
 
@@ -51,13 +50,13 @@ def find(session: Session, name: str) -> Pool:
 
 
 def listed(session: Session) -> list[dict[str, Any]]:
-    """The main facts on each pool of the cluster."""
+    """A summary of each pool of the cluster."""
     known = {name: read_pool(session.state, name) for name in names(session)}
     return [_facts(name, pool) for name, pool in known.items() if pool is not None]
 
 
 def shown(session: Session, name: str) -> dict[str, Any]:
-    """The facts that users see of a pool: its slots, their loads, and the topologies in it."""
+    """The state of a pool for users: its slots, their loads, and its topologies."""
     known, state = find(session, name), session.state
     found = read_map(state, name)
     specs: dict[str, Spec] = read_specs(state, name, found[0]) if found is not None else {}
@@ -129,7 +128,7 @@ def resized(pool: Pool, slots: int) -> Pool:
 
 
 def drain(session: Session, name: str, slot: int, lift: bool) -> Pool:
-    """Move all shards away from a slot and give it no others; with `lift`, let it get shards again."""
+    """Move all shards away from a slot, which then gets no new shards; with `lift`, it gets shards again."""
 
     find(session, name)
     return _changed(session, name, lambda pool: drained(pool, name, slot, lift))
@@ -161,7 +160,7 @@ def delete(session: Session, name: str, waits: Callable[[str], None] = lambda te
         if pool is not None and pool.members:
             some = ", ".join(sorted(pool.members)[:5])
             raise ClusterError(
-                f"pool '{name}' has {counted(len(pool.members), 'topology')} in it: {some}; stop their jobs first"
+                f"pool '{name}' contains {counted(len(pool.members), 'topology')}: {some}; stop their jobs first"
             )
         outcome = takedown.take_down(session, record, limit_s, waits=waits)
     if outcome.remains:
@@ -169,7 +168,7 @@ def delete(session: Session, name: str, waits: Callable[[str], None] = lambda te
 
 
 def has_member(session: Session, topology: str, topology_id: str) -> bool:
-    """Whether a topology belongs to an existing pool, which starts it again by itself."""
+    """Whether a topology belongs to an existing pool, which restarts the topology automatically."""
     submitted = session.submitted(topology)
     if submitted is None or not submitted.pool:
         return False

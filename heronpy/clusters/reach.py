@@ -29,16 +29,16 @@ class Probe(enum.Enum):
     """The result of a connection to an address."""
 
     LET_IN = enum.auto()
-    #: A process answers, but does not know this client's key, or has an unexpected key itself.
+    #: A process answers, but refuses this client's key, or has an unexpected key.
     REFUSED = enum.auto()
     SILENT = enum.auto()
 
 
 def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callable[[], HasSettings]) -> str:
-    """The first address of an endpoint that admits this client, or else a local address that the engine forwards to its
-    port.
+    """The first address of an endpoint that admits this client, or else a local address that the engine
+    forwards to the endpoint.
 
-    Raises ClusterError if there is none. `resolve` reads the settings of the cluster, because its engine may be asked.
+    Raises ClusterError if there is none. `resolve` reads the settings of the cluster, which name its engine.
     """
     refused = False
     why = "no answer"
@@ -73,7 +73,7 @@ def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callab
 
 
 def _unknown(address: str) -> str:
-    """Why the host of an address cannot be reached from here; "" if it may be reachable."""
+    """Why this host cannot reach the host of an address; "" if it may be reachable."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     try:
         socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)

@@ -1,6 +1,6 @@
 """The settings of a cluster, and its state manager's records of topologies.
 
-Nothing is opened before it is needed. Every lookup of a topology ends in its execution state or in a NotThereError
+Nothing is opened before it is needed. Every lookup of a topology returns its execution state, or raises a NotThereError
 that names the nearest topology. `session` has the requests to masters.
 """
 
@@ -64,9 +64,9 @@ _DOES_ANYTHING = "another command, such as heron kill, is running on topology '{
 
 
 def cure_of_dead(target: object, topology: str, run: str = "") -> str:
-    """What a user does with a topology of which no process is running, as a clause.
+    """The remedy for a topology without running processes, as a clause.
 
-    `run`: the batch run that its command continues; "" for any other topology.
+    `run` is the batch run that the topology's command continues; "" for other topologies.
     """
     again = f"repeat its command to continue batch run {run}, or " if run else ""
     return f"{again}run 'heron kill {target} {topology}' to remove its records"
@@ -131,7 +131,7 @@ class Records:
         given = list(self.common.config_property)
         if not self._lenient:
             return given
-        self._tell([f"left out: --config-property {text!r} has no form key=value" for text in given if "=" not in text])
+        self._tell([f"left out: --config-property {text!r} is not key=value" for text in given if "=" not in text])
         return [text for text in given if "=" in text]
 
     def conf_dirs(self) -> list[Path]:
@@ -153,7 +153,7 @@ class Records:
         self._told.update(texts)
 
     def check_cluster(self) -> None:
-        """Raise ConfigError with the nearest cluster when this one has no settings."""
+        """Raise ConfigError, with the nearest name, if this cluster has no settings."""
         settings.check_cluster(self.target.cluster, self.conf_dirs(), known_clusters())
 
     def resolve(
@@ -217,7 +217,7 @@ class Records:
             return self._state_by_endpoints(room)
 
     def _state_by_endpoints(self, room: StatemgrSettings) -> StateManager:
-        # Imported here, because it takes as long as all other imports together.
+        # Imported here, because this import takes as long as all others together.
         from heronpy.clusters.access_state import AccessState
 
         return AccessState(self.target.cluster, room, self.reach)
@@ -241,14 +241,14 @@ class Records:
         return found
 
     def of_this_host(self) -> str:
-        """The end of a sentence if no topology is known here but another host may have submitted some; else empty."""
+        """The end of the sentence "there is no topology" if other hosts may have submitted some; "" otherwise."""
         resolved, cluster = self.resolve(), self.target.cluster
         engine = settings.settings_for(resolved, EngineSettings).kind
         if not engine or self.state_place(resolved)[0] != "local" or (has_key(cluster) and not origin_of(cluster)):
             return ""
         return (
-            " that this host knows; topologies that were submitted on another host become known here after 'heron"
-            f" cluster access {cluster}' there and 'heron cluster access {cluster} --install' here"
+            f" as seen from this host; to see those of another host, run 'heron cluster access {cluster}' there and"
+            f" 'heron cluster access {cluster} --install' here"
         )
 
     def names(self) -> list[str]:
@@ -280,7 +280,7 @@ class Records:
         return target.role in (None, record.role) and target.environ in (None, record.environ)
 
     def find(self, topology: str, pools: bool = False) -> plan_pb2.ExecutionState:
-        """The execution state; ClusterError (exit code 3) when there is no such topology."""
+        """The execution state; raises NotThereError (exit code 3) if there is no such topology."""
         record = self.record(topology)
         if record is not None and record.program and not pools:
             raise NotThereError(f"'{topology}' is a pool of topologies; see heron pool --help")
@@ -289,9 +289,9 @@ class Records:
             known = [*self.names(), *(known_clusters() if self.target.implied else ())]
             hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see what runs")
             if self.logs_of_ended(topology):
-                hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
+                hint = f" now; 'heron logs {self.target} {topology}' shows the logs of its last run"
             elif origin := origin_of(cluster):
-                hint += f"; only commands on host {origin} know the topologies in pools"
+                hint += f"; topologies in pools are visible only from host {origin}"
             raise NotThereError(f"cluster {cluster} has no topology '{topology}'{hint}")
         if not self._mine(record):
             raise NotThereError(
@@ -315,7 +315,7 @@ class Records:
             raise
 
     def settings_of(self, record: plan_pb2.ExecutionState) -> HasSettings:
-        """The settings of a topology: from the launch file on its host, elsewhere as submitted."""
+        """The settings of a topology: on its host from the launch file, on other hosts as submitted."""
         try:
             return self.launch_of(record)
         except HeronError:
@@ -335,7 +335,7 @@ class Records:
         return "" if host is None or host.is_same(this_host()) else host.name
 
     def check_here(self, record: plan_pb2.ExecutionState, what: str) -> None:
-        """Raise ClusterError, which says that `what` is on the topology's host, when that is not this host."""
+        """Raise ClusterError unless this host is the topology's host; `what` is the reason as a clause."""
         host = self.elsewhere(record)
         if host:
             raise ClusterError(
@@ -349,9 +349,7 @@ class Records:
         return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
 
     def refuse_job(self, name: str, instead: str) -> None:
-        """Raise ClusterError when a topology belongs to a job, which would undo a change; `instead` is the verb for the
-        job.
-        """
+        """Raise ClusterError for a job's topology, because the job would undo a change; `instead` is the job's verb."""
         if not self.state.exists(paths.job(name)):
             return
         content, _ = self.state.get(paths.running_job(name)) or (b"{}", 0)
@@ -362,7 +360,7 @@ class Records:
             raise ClusterError(f"topology '{name}' is controlled by its job; change the job: heron job {instead}")
 
     def check_component(self, topology: str, component: str | None) -> None:
-        """Raise ClusterError with the nearest component when the topology has none of that name."""
+        """Raise RequestError, with the nearest name, if the topology has no such component."""
         self.find(topology)
         known = list(components_of(self.topology(topology))) if component is not None else []
         if component is not None and component not in known:
@@ -393,10 +391,10 @@ class Records:
         doing: Doing | None = None,
         waits: Callable[[str], None] = lambda text: None,
     ) -> Iterator[None]:
-        """Lock that serializes submits and kills of one topology; it ends with this process.
+        """Hold the lock that serializes submits and kills of one topology; the lock ends with this process.
 
-        Only commands take it: the topology's processes take other locks while a command waits for them. `doing` is
-        shown to other commands while the lock is held. If another command holds the lock, `waits` is called with the
+        Only commands take this lock: the topology's processes take other locks while a command waits for them. `doing`
+        is shown to other commands while the lock is held. If another command holds the lock, `waits` is called with the
         activity of that command.
         """
         with ExitStack() as stack:

@@ -66,7 +66,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
         engine = open_engine(kind, resolved, topology_id, trial_command(python_of(resolved)))
         found = list(engine.check())
     except ConfigError as error:
-        yield Found(kind, False, str(error), "correct the setting that is named here")
+        yield Found(kind, False, str(error), "correct this setting")
         return
     yield from found
     if not all(one.ok for one in found):
@@ -91,7 +91,7 @@ def times(resolved: Resolved) -> Found:
 
 
 def fencing(resolved: Resolved, state_type: str) -> Found:
-    """How lost containers are fenced, by reliability mode."""
+    """The fencing of lost containers, by reliability mode."""
     asked, chosen = settings_for(resolved, EngineSettings).fencing, {}
     for mode in _MODES:
         try:
@@ -104,7 +104,7 @@ def fencing(resolved: Resolved, state_type: str) -> Found:
 
 
 def python(resolved: Resolved) -> Found:
-    """The interpreter of containers, as far as it can be checked from here."""
+    """The Python interpreter of containers, as far as this host can check it."""
     path = python_of(resolved)
     if not os.path.isabs(path):
         return Found("python", False, f"heron.engine.python is {path!r}", "give the absolute path on the hosts")

@@ -29,14 +29,14 @@ def restart(
 ) -> str:
     """Restart a part through the topology master or, if there is none, through the scheduler; returns a sentence.
 
-    `what` is the number of a container, an instance or a component; without a name it is the whole topology. With
-    `force` the scheduler also replaces containers on an engine whose end is unconfirmed; the caller must be sure of it.
+    `what` is the number of a container, an instance or a component, or None for the whole topology. With `force`, the
+    scheduler also replaces an engine's containers whose end is unconfirmed; the caller must be sure that they ended.
     """
     session.find_begun(topology)
     container, task_id, component = target_of(session, topology, what, task, component)
     if force:
         if task_id or component:
-            raise RequestError("--force replaces containers; name a container by its number, or none for all of them")
+            raise RequestError("--force replaces containers; give a container's number, or no name for all containers")
         if not session.engine_of(topology):
             raise RequestError(
                 f"topology '{topology}' runs on one machine, where the end of a container is always known;"
@@ -66,7 +66,7 @@ def target_of(
 
 
 def _by_scheduler(session: Session, topology: str, container: int, timeout_s: float) -> str:
-    """Restart a container by the scheduler, while there is no topology master."""
+    """Restart a container through the scheduler, because there is no topology master."""
     if session.scheduler_location(topology) is None and not session.engine_of(topology):
         raise session.under_way(topology) or ClusterError(
             f"no process of topology '{topology}' is running;"
@@ -98,7 +98,7 @@ def _named(session: Session, topology: str, what: str) -> tuple[int, int, str | 
     if len(meant) + (what in components) > 1:
         raise RequestError(
             f"topology '{topology}' has {'a component and ' if what in components else ''}{listed(meant)} with the name"
-            f" '{what}'; say which with --task or --component"
+            f" '{what}'; select one with --task or --component"
         )
     if meant:
         return ALL_CONTAINERS, names[meant[0]], None

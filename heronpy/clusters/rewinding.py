@@ -20,7 +20,7 @@ LOOK_S = 0.1
 
 
 def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply, checkpoint: int) -> None:
-    """A rewind abandons newer checkpoints, so check first that this one is intact and fits."""
+    """Check that a checkpoint is intact and fits, because a rewind abandons newer checkpoints."""
     packing = session.packing_plan(topology)
     groups = settings_for(session.settings_of(session.find(topology)), CheckpointSettings).key_groups
     for record in known.complete:
@@ -57,7 +57,7 @@ def consequences(
     """The effects that a rewind undoes, repeats, and may count twice (pure)."""
     spouts = [spout.comp.name for spout in status.plan.topology.spouts]
     fixed = {task.component for task in status.tasks if task.component in spouts and not task.rewinds}
-    since = f"the last {format_duration(max(now - start.taken_at, 0.0))}" if start is not None else "its whole life"
+    since = f"the last {format_duration(max(now - start.taken_at, 0.0))}" if start is not None else "the entire run"
     found = [f"{counted(len(status.tasks), 'task')} restart with the state of that time"]
     if fixed != set(spouts):
         found.append(
@@ -80,7 +80,7 @@ def consequences(
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
-    """Restore every region; returns the result in one line. ClusterError when it fails or is late."""
+    """Restore every region; returns the result in one line. ClusterError if a restore fails or takes too long."""
     deadline = time.monotonic() + timeout_s
     session.check_changes(topology)
     before = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
@@ -105,14 +105,14 @@ def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -
             raise ClusterError(f"topology '{topology}' failed while it was restored: {status.cause or 'see its logs'}")
         if time.monotonic() > deadline:
             raise DeadlineError(
-                f"topology '{topology}' was not restored after {timeout_s:g} s;"
+                f"topology '{topology}' was not restored within {timeout_s:g} s;"
                 f" see 'heron status {session.target} {topology}'"
             )
         time.sleep(LOOK_S)
 
 
 def _checkpoints(session: Session, topology: str) -> control_pb2.CheckpointsReply | None:
-    """None while the topology master is being restarted; NotThereError when the topology is gone."""
+    """The checkpoints; None while the topology master is being restarted. NotThereError if the topology is gone."""
     try:
         return session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     except NotThereError:

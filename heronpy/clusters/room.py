@@ -27,9 +27,9 @@ def check_room(
     old: plan_pb2.PackingPlan,
     new: plan_pb2.PackingPlan,
 ) -> dict[int, str]:
-    """A message for each container that outgrows the resources that the engine gave it; 0 has one for all containers.
+    """Messages by container, for containers that outgrow their resources on the engine; key 0 is for all containers.
 
-    RequestError when a new or enlarged container fits no host; ClusterError when the engine does not report their size.
+    RequestError when a new or enlarged container fits no host; ClusterError when the engine does not report host sizes.
     Without an engine there are no messages.
     """
     submitted = session.submitted(name)
@@ -54,7 +54,7 @@ def check_room(
         why = f"{submitted.engine} does not report the size of its hosts: {error}"
         if session.is_here(session.find(name)):
             raise ClusterError(f"{why}; nothing was changed") from None
-        # its commands may not exist on this host
+        # the engine's commands may not exist on this host
         return {**told, 0: f"the size of the containers was not checked: {why}"}
     problem = size_problem(larger, sizes)
     if problem:
@@ -63,7 +63,7 @@ def check_room(
 
 
 def slot_sizes(session: Session, name: str) -> Sequence[NodeSize]:
-    """The size of the slots of a pool, in place of the sizes of hosts; empty if the pool does not exist."""
+    """The slot size of a pool, which replaces the sizes of hosts; empty if the pool does not exist."""
     pool = read_pool(session.state, name)
     return [NodeSize(pool.size.cpu, pool.size.ram_bytes, None, f"pool '{name}'")] if pool is not None else []
 
@@ -87,7 +87,7 @@ def _outgrown(session: Session, name: str, number: int, before: ResourceRequest,
 
 
 def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSize]) -> str:
-    """The first container that fits no host, in a sentence; "" when all fit, or sizes are unknown (pure)."""
+    """A sentence on the first container that fits no host; "" if all fit, or if sizes are unknown (pure)."""
     if not sizes:
         return ""
     largest = max(sizes, key=lambda size: (size.ram_bytes, size.cpu))

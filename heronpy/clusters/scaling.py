@@ -1,7 +1,7 @@
 """Changes the parallelism, the containers or the sizes of a running topology.
 
-The new packing plan is computed here from the current one and sent with the version it came from,
-so of two concurrent updates the later is refused instead of being half applied.
+The new packing plan is computed here from the current one and sent with the current version, so the later of two
+concurrent updates is refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Scaled:
     moved: list[str] = field(default_factory=list)
     #: Components whose tasks keep their places with new sizes.
     resized: list[str] = field(default_factory=list)
-    #: Tuples that were queued in removed tasks; None if unknown, because the topology master was replaced meanwhile.
+    #: Tuples that were queued in removed tasks; None if unknown, because the topology master was replaced.
     discarded: int | None = 0
 
     def __bool__(self) -> bool:
@@ -68,7 +68,7 @@ def differences(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Scaled:
 
 
 def _resized(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> list[str]:
-    """Components whose sizes differ between two plans; empty if tasks move, because sizes follow from the places."""
+    """Components whose sizes differ between two plans; empty if tasks move, because sizes depend on the places."""
     if moves(old) != moves(new):
         return []
     before, after = (
@@ -94,7 +94,7 @@ def scale(
 ) -> Scaled:
     """Change from one plan to another, as computed by `replan`.
 
-    `say` gets messages about a master that ends meanwhile, and about containers that outgrow their resources (see
+    `say` gets messages about a topology master that ends, and about containers that outgrow their resources (see
     `check_room`). If only sizes change, such containers are replaced one by one, each while its successor stands by.
     """
     resized = _resized(old, new)
@@ -206,14 +206,14 @@ def replan(
 
 
 def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str, int]:
-    """Component to number of tasks, from `name:N` words."""
+    """Parse `name:N` arguments to a map from component to number of tasks."""
     form = "NAME:N with N of 1 or more; for example 'count:4'"
     found = _by_component(texts, components, lambda text: bool(re.fullmatch("0*[1-9][0-9]{0,8}", text)), form)
     return {component: int(count) for component, count in found.items()}
 
 
 def parse_sizes(texts: tuple[str, ...], components: list[str], key: str) -> dict[str, str]:
-    """Component to size, from `name:256MB` or `name:0.5` words; 0 restores the size from the submit."""
+    """Parse `name:256MB` or `name:0.5` arguments to a map from component to size; 0 restores the submitted size."""
     read: Callable[[str], float] = float
     least, most, form = 0.001, 4096.0, "NAME:CORES with 0.001 to 4096 cores; for example 'count:0.5'"
     if key == TOPOLOGY_COMPONENT_RAM:

@@ -57,13 +57,13 @@ class Match(NamedTuple):
 
 @dataclass(slots=True)
 class Search:
-    """One search, while it runs and afterwards."""
+    """One search, with its progress and result."""
 
     wanted: Wanted
     #: Processes that have a log, whether searched or not; known from the first hit on.
     known: list[str] = field(default_factory=list)
     searched_bytes: int = 0
-    #: Why it ended early; empty if the search is complete.
+    #: Why the search ended early; empty if it is complete.
     stopped: str = ""
     #: Containers whose logs could not be searched, or not to the end.
     unreachable: dict[int, str] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class _Source:
 
 
 async def _merged(sources: Sequence[_Source], deadline: float) -> AsyncIterator[Match]:
-    """The matches of all sources by time, newest first; at the deadline, those found so far."""
+    """The matches of all sources by time, newest first; at the deadline, the matches found so far."""
     in_time = await _by(deadline, asyncio.gather(*(source.fill() for source in sources)))
     while in_time:
         newest = max((one for one in sources if one.ready), key=lambda one: one.ready[0][0], default=None)

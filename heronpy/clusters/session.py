@@ -1,7 +1,4 @@
-"""A verb's session with a cluster: `Records`, and requests to the masters of its topologies.
-
-A Session is made per command, for one cluster.
-"""
+"""A command's session with one cluster: `Records`, and requests to the masters of its topologies."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ T = TypeVar("T", bound=Struct)
 
 ASK_CONTAINERS_S = 2.0
 
-#: Requests whose answer says only that they were carried out.
+#: Requests whose answer only confirms that they were carried out.
 Order: TypeAlias = (
     control_pb2.SetState
     | control_pb2.RuntimeConfig
@@ -60,18 +57,18 @@ def waiting_of(found: control_pb2.ContainersReply | None) -> list[control_pb2.Pr
 
 
 def named(container: control_pb2.ProcessRecord) -> str:
-    """`container 2`."""
+    """A container as text: `container 2`."""
     return f"container {container_of(container.name)}"
 
 
 class Waiting(Enum):
-    """What delays a topology that is being submitted."""
+    """Processes for which a submit waits."""
 
     SCHEDULER = "its scheduler has not started yet"
     TMASTER = "its topology master has not started yet"
 
 
-#: The relay's names of the processes that take requests.
+#: The relay's names for the processes that receive requests.
 _WHAT = {"scheduler": "its scheduler", "tmaster": "its topology master", "executor": "its executor"}
 
 
@@ -87,8 +84,7 @@ class Way(Struct, frozen=True):
 
     def client(self, registered: Callable[[], bool] | None = None) -> RpcClient:
         """A blocking client; see `RpcClient` for `registered`."""
-        # Imported here, because it takes as long as all other imports together, and a cluster may have no topology to
-        # ask.
+        # Imported here, because this import takes as long as all others together, and a cluster may have no topology.
         if self.to is not None:
             from heronpy.net.relaying import RelayClient
 
@@ -103,7 +99,6 @@ class Session(Records):
 
     @cached_property
     def _keys(self) -> dict[str, Keys | None]:
-        """The keys, by topology id."""
         return {}
 
     def starting(self, record: plan_pb2.ExecutionState) -> Waiting | None:
@@ -131,7 +126,7 @@ class Session(Records):
         if waits_for is not None:
             return ClusterError(
                 f"topology '{name}' is still being submitted: {waits_for.value};"
-                f" try again when 'heron status {self.target} {name}' says RUNNING"
+                f" try again when 'heron status {self.target} {name}' shows RUNNING"
             )
         return super().under_way(name)
 
@@ -213,10 +208,10 @@ class Session(Records):
         """
         if record is None or not endpoint.startswith("ipc://"):
             return
-        self.check_here(record, f"{what} listens for that host only")
+        self.check_here(record, f"{what} accepts local connections only")
         if os.path.basename(os.path.dirname(endpoint)) != short_hash(record.topology_id):
             raise ClusterError(
-                f"the state manager says that {what} listens at {endpoint}, but the sockets of topology"
+                f"according to the state manager, {what} listens at {endpoint}, but the sockets of topology"
                 f" '{record.topology}' are in another folder; nothing was sent to that endpoint; kill the topology and"
                 " submit it again"
             )
@@ -240,7 +235,7 @@ class Session(Records):
         known = self.endpoints.get(record.topology_id)
         if known is not None or not self.engine_of(record.topology):
             return known
-        # Imported here, because it takes as long as everything else.
+        # Imported here, because this import takes as long as all others together.
         from heronpy.net import access
 
         name, cluster = record.topology, self.target.cluster
@@ -308,8 +303,8 @@ class Session(Records):
         )
 
     def cure_of_dead(self, name: str) -> str:
-        """What a user does with a topology of which no process is running, as a clause."""
-        # Imported here, because few commands meet a dead topology.
+        """The remedy for a topology without running processes, as a clause."""
+        # Imported here, because few commands need this module.
         from heronpy.batch.run import unfinished
         from heronpy.batch.topology import run_folder
 
@@ -323,7 +318,7 @@ class Session(Records):
         return bool(self.engine_of(name)) and self.scheduler_location(name) is None
 
     def no_scheduler(self, name: str) -> ClusterError:
-        """The sentence that the scheduler of a topology on an engine does not run, and how to start it."""
+        """A sentence: the scheduler of a topology on an engine does not run; with the command that starts it."""
         submitted = self.submitted(name)
         if submitted is not None and submitted.pool:
             pool = submitted.pool
@@ -348,7 +343,7 @@ class Session(Records):
             raise self.under_way(name) or self.no_scheduler(name)
 
     def scheduler(self, name: str) -> RpcClient | None:
-        """A client of the topology's scheduler; None when it does not run. ConfigError for a socket of other users."""
+        """A client of the topology's scheduler; None when it does not run. ConfigError for another user's socket."""
         location = self.scheduler_location(name)
         return self.way(name, self.record(name), "scheduler", location.endpoint).client() if location else None
 
@@ -403,7 +398,7 @@ class Session(Records):
     def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
         """Ask the topology master of a topology that must exist; returns the body of its reply.
 
-        Raises ClusterError at once for a change that would wait for a scheduler that does not run.
+        Raises ClusterError immediately for a change that would wait for a scheduler that does not run.
         """
         self.find(name)
         if isinstance(body, _CHANGES):
@@ -412,7 +407,7 @@ class Session(Records):
             return client.call(body, timeout_s)
 
     def look(self, name: str, body: Message, shape: type[T], timeout_s: float = 5.0) -> T:
-        """Like `ask`, for an answer that is only read: the struct of this shape."""
+        """Like `ask`, but returns the answer as a read-only struct of this shape."""
         from heronpy.net.answers import read
 
         return read(self.ask(name, body, timeout_s), shape)  # type: ignore[call-overload]
@@ -421,7 +416,7 @@ class Session(Records):
         return self.ask(name, control_pb2.GetStatus(), timeout_s)
 
     def poll(self, name: str, timeout_s: float = 1.0, starting_s: float = 0.0) -> control_pb2.StatusReply | None:
-        """A status, or None while the topology master cannot answer.
+        """The status, or None while the topology master cannot answer.
 
         While the topology starts, the answer may wait up to `starting_s` for the end of the start.
         """

@@ -1,8 +1,8 @@
-"""Ends the work of a topology gracefully, drained or with a savepoint; nothing is killed before this is complete.
+"""Stops a topology gracefully, by a drain or with a savepoint, before anything is killed.
 
 The spouts are deactivated first, so no new input arrives. A drain then waits until all emitted tuples are processed,
-and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then may the topology be removed. When
-a step fails, the spouts return to their earlier state, and the topology keeps running.
+and makes the bolts finish; a savepoint is taken and committed by the sinks. After that, the topology may be removed.
+When a step fails, the spouts return to their earlier state, and the topology keeps running.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Stop:
     topology_id: str = ""
     was_active: bool = False
     finishing: bool = False
-    """The bolts were told to finish."""
+    """Whether the bolts were requested to finish."""
     complete: bool = False
     before: control_pb2.StatusReply | None = None
     """State of the topology before the stop."""
@@ -46,7 +46,7 @@ class Stop:
     """Tuples that were given up during the drain."""
 
     def check(self, savepoint: bool) -> None:
-        """Raise ClusterError when this topology cannot be stopped in this way."""
+        """Raise ClusterError if the topology cannot be drained, or stopped with a savepoint."""
         self.topology_id = self.session.find(self.topology).topology_id
         mode = reliability_mode(self.session.topology(self.topology))
         if savepoint and mode != EFFECTIVELY_ONCE:
@@ -91,7 +91,7 @@ class Stop:
             self.session.ask(self.topology, control_pb2.SetState(active=True), ACTIVATE_S)
         except HeronError as error:
             where = f"{self.session.target} {self.topology}"
-            return f"its spouts are not active again ({error}); see 'heron status {where}'"
+            return f"its spouts could not be activated again ({error}); see 'heron status {where}'"
         return "its spouts are active again"
 
     # ---- savepoint --------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Stop:
                     " have to replay them"
                 )
             self.session.ask(self.topology, control_pb2.SetState(active=False, end_input=True), self._left_s())
-        # From here on the stop cannot be undone: a bolt finishes once.
+        # A bolt finishes only once, so the stop cannot be undone from here on.
         self.finishing = True
         over = self._until(self._finished, lambda status: "its bolts have not finished")
         self.discarded = max(0, over.discarded_tuples - before.discarded_tuples)
@@ -144,7 +144,7 @@ class Stop:
     def _until(
         self, done: Callable[[control_pb2.StatusReply], bool], missing: Callable[[control_pb2.StatusReply], str]
     ) -> control_pb2.StatusReply:
-        """The first status that satisfies the condition; an error when the topology fails or the time is over."""
+        """Wait for a status that satisfies `done`; ClusterError if the topology fails, DeadlineError if time is up."""
         status: control_pb2.StatusReply | None = None
         while True:
             latest = self.session.poll(self.topology)
@@ -170,13 +170,13 @@ def _failed_since(before: control_pb2.StatusReply, status: control_pb2.StatusRep
 
 
 def _under_way(status: control_pb2.StatusReply) -> str:
-    """What is still in progress, as part of a sentence."""
+    """The unfinished work, as part of a sentence."""
     queued = {task_name(task): task.in_queue_tuples + task.out_queue_tuples + task.pending for task in status.tasks}
     busy = [f"{name} ({count:,})" for name, count in queued.items() if count]
     moving = sum(beat.queued_tuples + beat.in_flight_tuples for beat in status.stmgrs)
     if busy:
         return f"tuples are in flight: {listed(busy)}"
-    return f"{counted(moving, 'tuple')} are in flight" if moving else "its tasks have not been quiet for long enough"
+    return f"{counted(moving, 'tuple')} are in flight" if moving else "its tasks have not been idle for long enough"
 
 
 def _waiting(status: control_pb2.StatusReply, checkpoint: int) -> str:
@@ -184,6 +184,6 @@ def _waiting(status: control_pb2.StatusReply, checkpoint: int) -> str:
 
 
 def _with(error: HeronError, more: str) -> HeronError:
-    """An error of the same class, as far as the exit code of a command distinguishes classes."""
+    """The error with a longer message, of a class with the same exit code."""
     kinds = (RequestError, NotThereError, ConfigError, TopologyError, DeadlineError, LateRpcError)
     return next((kind for kind in kinds if isinstance(error, kind)), ClusterError)(f"{error}{more}")

@@ -43,7 +43,7 @@ def topology_of(
 ) -> Topology:
     """The summary of a topology in the state manager.
 
-    `absent` is the state of a topology whose master does not answer now, and `cause` is the reason; the last totals are
+    `absent` is the state of a topology whose master does not answer, and `cause` is the reason; the last totals are
     still shown.
     """
     load = reply.load if reply is not None else None
@@ -101,9 +101,9 @@ SENTENCES = {"finished": "has finished", "failed": "has failed and was removed",
 class Used(Struct, kw_only=True):
     """The resources that a run has used."""
 
-    #: From the submit to its end.
+    #: From the submit to the end of the run.
     wall_s: float
-    #: CPU seconds of its tasks, as reported; None: unknown.
+    #: CPU seconds reported by the tasks; None: unknown.
     cpu_s: float | None
     #: Highest memory of all tasks together in a minute of the last day; None: unknown.
     memory_bytes: int | None
@@ -168,7 +168,6 @@ def summary_of(kept: control_pb2.EndedTopology) -> Topology:
 
 
 def _said_nothing(shown: Topology) -> Topology:
-    """The summary without a finding."""
     return msgspec.structs.replace(
         shown, verdict=None, sentence=None, calm=None, next=None, component="", task="", host="", unquoted=""
     )

@@ -1,9 +1,9 @@
 """Takes a topology down: through its scheduler, or directly when the scheduler is dead.
 
-`kill` and a failed `submit` use it. A takedown may be repeated. Log files stay.
+Used by `kill` and by a failed `submit`. A takedown may be repeated. Log files stay.
 
 A process belongs to the topology only if this user owns it, and it runs one of heronpy's modules on the topology's
-launch file or was started by such a process (see `belongs`). It is identified by pid and start time together, so a
+launch file or was started by such a process (see `belongs`). A process is identified by pid and start time, so a
 process that reuses the pid is never signalled.
 """
 
@@ -34,12 +34,12 @@ from heronpy.scheduler import teardown
 if TYPE_CHECKING:
     import psutil
 
-#: Modules whose processes a topology consists of.
+#: Modules that the processes of a topology run.
 _CONTROL = ("heronpy.scheduler", "heronpy.executor", "heronpy.tmaster", "heronpy.spark", "heronpy.ckpt.replicator")
 OUR_MODULES = frozenset((*_CONTROL, "stmgr", "instance"))
 TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
-#: How long the processes of a topology may take to end after its scheduler reported the end.
+#: Time limit for the end of a topology's processes after its scheduler has reported the end.
 SOON_S = 0.5
 ASK_AGAIN_S = 2.0
 #: Time within which the scheduler answers before the request is late.
@@ -149,7 +149,7 @@ def _ask_until_gone(
             if session.scheduler_location(record.topology) is None:
                 return  # it was killed meanwhile
             if not force:
-                # The scheduler continues to end them, and the next command finds it.
+                # The scheduler continues to end the processes, and the next command finds the scheduler.
                 outcome.remains, outcome.scheduler_lives = outcome.may_run, True
                 outcome.look = _look_command(session, record)
                 return
@@ -255,9 +255,7 @@ def _asked_to_kill(
     outcome: Outcome,
     waits: Callable[[str], None],
 ) -> bool:
-    """Ask the scheduler to kill, and repeat the request, because it may end before it answers. Returns whether it is
-    done.
-    """
+    """Request the kill, repeatedly because the scheduler may end before it answers; returns whether it is done."""
     left_s = deadline - time.monotonic()
     within_s = max(min(left_s, ASK_AGAIN_S), 0.001)
     try:
@@ -332,8 +330,8 @@ def belongs(argv: list[str], inherited: str | None, terminal: bool, launch_file:
 
     Either it runs one of heronpy's modules on the file: `python -m MODULE ... --launch FILE`. Or it was started
     with the file in its environment (`inherited`) and without a terminal: a forked process (its command
-    line is only a title), a JVM, or a process that user code started. A process with a terminal is a
-    person's: an editor on the file, or a shell that has the variable.
+    line is only a title), a JVM, or a process that user code started. A process with a terminal belongs to a person:
+    an editor on the file, or a shell that has the variable.
     """
     if inherited == launch_file and not terminal:
         return True
@@ -348,7 +346,7 @@ def _is_python(program: str) -> bool:
 
 
 def _module_of(words: list[str]) -> tuple[str, list[str]]:
-    """The module that these arguments make Python run, and the arguments after it."""
+    """The module that Python runs with these arguments, and the arguments after it."""
     while words and words[0].startswith("-") and words[0] not in ("-", "--"):
         if words[0] == "-m":
             return (words[1] if len(words) > 1 else ""), words[2:]
@@ -414,7 +412,7 @@ def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
 
 
 def remove_sockets(session: Session, record: plan_pb2.ExecutionState) -> None:
-    """Remove the folder of the topology's sockets."""
+    """Remove the topology's socket folder."""
     folder = str(sockets_dir(record.topology_id))
     with contextlib.suppress(HeronError):  # without a launch file the folder follows from the topology's id
         folder = session.launch_of(record).sockets_dir

@@ -32,7 +32,7 @@ class Outcome(Struct):
     scheduler_lives: bool = False
     """Whether the scheduler continues to end them."""
     silent: bool = False
-    """Whether the scheduler of this host did not answer a request, and the user was told."""
+    """Whether the scheduler of this host did not answer a request, and the user was informed."""
     look: str = ""
     """The command that shows them."""
     why_waits: str = ""
@@ -63,7 +63,7 @@ def away_text(engine_away: str) -> str:
 
 
 def what_remains(outcome: Outcome) -> str:
-    """Why a topology is not removed, as the middle of a sentence, with the fix."""
+    """The reason why a topology is not removed, and the fix, as the middle of a sentence."""
     if not outcome.may_run:
         return f"{', '.join(outcome.remains)} cannot be stopped; stop it and run the command again"
     goes_on = "the scheduler continues to end it; " if outcome.scheduler_lives else ""

@@ -49,8 +49,8 @@ class Target(Struct, frozen=True):
 def unix_user() -> str:
     """Name of the user who runs the command, from the system's user database, never from $USER or $LOGNAME.
 
-    It becomes the role, a folder's name and part of commands. The result is uid<number> if the name is not valid for
-    these, or if the user has no entry, as in a container.
+    The name becomes the role, a folder name and a part of commands. The result is
+    uid<number> if the name is invalid there, or if the user has no entry, as in a container.
     """
     try:
         name = pwd.getpwuid(os.getuid()).pw_name

@@ -1,8 +1,8 @@
 """A test container on a cluster: tests whether hosts have this Python and heronpy, and reach this host.
 
-It is a job of the engine like any other container, with its own id, and is removed after the trial. Its report arrives
-over plain TCP on one port that is open only during the trial, and counts only with the trial's secret, which the engine
-passes to the container as standard input or as a mounted file.
+The container is a job of the engine like any other, with its own id, and is removed after the trial. Its report arrives
+over plain TCP on one port that is open only during the trial, and is accepted only with the trial's secret, which the
+engine passes to the container as standard input or as a mounted file.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from heronpy.common.version import VERSION
 from heronpy.engines.contract import Ended, Engine, EngineError, EngineFullError, EnginePhase, Found, Request
 from heronpy.net.addresses import in_any_order, ports_of
 
-#: How long the container may take from its submit to its report, queue included,
+#: Time limit from the submit of the container to its report, including the time in a queue,
 TRIAL_S = 9.0
-#: and from its start, where its host has to prepare it by pulling an image or starting a JVM.
+#: and from its start, which may include pulling an image or starting a JVM.
 STARTING_S = 120.0
 END_S = 4.0
 LIST_EVERY_S = 0.5
@@ -41,12 +41,11 @@ _LATER = "check again when there is room, or use --no-container"
 
 
 def trial_id() -> str:
-    """The id under which an engine knows the container of one trial."""
+    """The engine's id for the container of one trial."""
     return f"heron-check-{secrets.token_hex(4)}"
 
 
 def trial_command(python: str) -> list[str]:
-    """The command of the container."""
     return [python, "-c", Path(trial_container.__file__).read_text(encoding="utf-8")]
 
 
@@ -96,7 +95,7 @@ class Trial:
         except EngineFullError as error:
             return [Found.waits("container", str(error), _LATER)]
         except (EngineError, ConfigError) as error:
-            return [Found("container", False, str(error), "correct the setting that this sentence names")]
+            return [Found("container", False, str(error), "correct this setting")]
         except OSError as error:
             what = f"{error.filename or 'a folder'}: {error.strerror}"
             return [Found("container", False, what, "make the folders of heron.engine.shared writable")]
@@ -132,7 +131,6 @@ class Trial:
         return [found if found is not None else _too_late(tried)]
 
     def _told(self, sockets: list[socket.socket]) -> list[tuple[str, int]]:
-        """The addresses that the container calls."""
         return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
@@ -156,7 +154,7 @@ class Trial:
         return why
 
     def _look(self) -> tuple[bool, Found | None]:
-        """Whether the container has ended without a report, and the finding from what its engine reports about it."""
+        """Whether the container has ended without a report, and a finding from the engine's report about it."""
         for one in self._engine.list():
             if one.ended is not Ended.NO:
                 return True, ended(one.exit_code, one.words, one.host, self._engine.termination_report(one.engine_id))
@@ -164,9 +162,9 @@ class Trial:
             if one.phase in (EnginePhase.QUEUED, EnginePhase.STARTING):
                 why = self._engine.explain(one.engine_id).words or one.words or "the engine gives no reason"
                 if one.phase is EnginePhase.QUEUED and not one.hopeless:
-                    what = f"it is in the queue ({why}), so nothing was tried on a host of the cluster"
+                    what = f"it is in the queue ({why}), so no host of the cluster was tested"
                     return False, Found.waits("container", what, _LATER)
-                fix = "correct what the engine names" if one.hopeless else _LATER
+                fix = "correct the cause that the engine reports" if one.hopeless else _LATER
                 return one.hopeless, Found("container", False, f"it is still {one.phase.name}: {why}", fix)
         return False, None
 
@@ -200,25 +198,23 @@ def _too_late(tried: str) -> Found:
 
 
 def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
-    """Why an ended container did not report (pure); `printed` is the end of its output, if known."""
+    """The finding on a container that ended without a report (pure); `printed` is the end of its output, if known."""
     at = f" on {host}" if host else ""
     if code == trial_container.UNREACHED:
         fix = "set heron.security.network to a network that nodes and this host share, or heron.security.port_range"
         return Found("container", False, f"it runs{at}, but reaches none of the addresses of this host", fix)
     if code in (126, 127):
-        return Found(
-            "container", False, f"the Python of heron.engine.python is not there{at}", "set heron.engine.python"
-        )
+        return Found("container", False, f"heron.engine.python cannot be run{at}", "set heron.engine.python")
     last = printed.strip().splitlines()[-1:]
     what = f"it ended{at} before it reported ({words})" + "".join(f": {line[:300]}" for line in last)
-    fix = "correct what it printed" if last else "set slurm.output_dir to see what it printed"
+    fix = "correct the printed error" if last else "set slurm.output_dir to see its output"
     return Found("container", False, what, fix)
 
 
 def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
-    """The findings of a report (pure). Its fields come from another host, so each of them is checked."""
+    """The findings of a report (pure). The fields of a report come from another host, so each field is checked."""
     host = str(report.get("host", "?"))[:100]
-    found = [Found("container", True, f"ran on {host} and was heard after {took_s:.1f} s at {tried}")]
+    found = [Found("container", True, f"ran on {host} and reported after {took_s:.1f} s to {tried}")]
     parts = report.get("python")
     there = tuple(part for part in parts if isinstance(part, int)) if isinstance(parts, list) else ()
     here = sys.version_info[:2]
@@ -233,7 +229,7 @@ def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
     for folder, why in wrong.items() if isinstance(wrong, dict) else ():
         text = f"{str(folder)[:200]} {str(why)[:200]} (host {host})"
         found.append(
-            Found("shared folders there", False, text, "mount it there, or take it out of heron.engine.shared")
+            Found("shared folders there", False, text, "mount it there, or remove it from heron.engine.shared")
         )
     problem = str(report.get("home", ""))[:200]
     if problem:

@@ -1,7 +1,7 @@
 """The program in the test container of `heron cluster check`: it needs only a Python, and reports over TCP.
 
-It is sent as an argument of `python -c`, so that it also runs where heronpy is missing. Its standard input, or a
-mounted file, has the addresses to call, the secret, and the folders to examine. Exit code 3: no address could be
+The program is sent as an argument of `python -c`, so that it also runs where heronpy is missing. Its standard input,
+or a mounted file, has the addresses to call, the secret, and the folders to examine. Exit code 3: no address could be
 reached.
 """
 
@@ -15,20 +15,20 @@ CONNECT_S = 3.0
 
 
 def looked_up(folders: dict[str, str]) -> dict[str, str]:
-    """The problem of each folder that is not the shared one on this host: its test file is missing or differs."""
+    """Problems by folder: a folder is not shared with this host if its test file is missing or differs."""
     wrong = {}
     for folder, nonce in folders.items():
         try:
             with open(os.path.join(folder, f".heron-check-{nonce}"), encoding="ascii") as file:
                 if file.read(64) != nonce:
-                    wrong[folder] = "is another folder there"
+                    wrong[folder] = "is a different folder"
         except OSError as error:
-            wrong[folder] = f"is not the same folder there ({error.strerror})"
+            wrong[folder] = f"is not the same folder ({error.strerror})"
     return wrong
 
 
 def home_problem(home: str) -> str:
-    """Why the host's folder cannot be used; folders created for the test are removed again."""
+    """The reason why the host's folder cannot be used; folders created for the test are removed again."""
     if not home:
         return ""
     missing, at = [], os.path.abspath(home)
@@ -43,7 +43,7 @@ def home_problem(home: str) -> str:
         writable = os.access(home, os.W_OK)
         others = os.stat(home).st_mode & 0o022
     except OSError as error:
-        return f"cannot be made ({error.strerror})"
+        return f"cannot be created ({error.strerror})"
     finally:
         for folder in reversed(made):
             os.rmdir(folder)

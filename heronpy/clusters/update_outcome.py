@@ -1,6 +1,6 @@
 """The outcome of an update whose topology master ended before it answered.
 
-It follows from the plans in the state manager. The packing plan has version v before an update, v+1 during it, and v+2
+The plans in the state manager show the outcome. The packing plan has version v before an update, v+1 during it, and v+2
 at its end. At its end it has the new places or, after a rollback, the old ones. An intent is stored next to the plan
 during the update, and a master that takes over continues from it. An update without a stored intent never began. A
 request names the version that it replaces, so sending it again is safe.
@@ -82,7 +82,7 @@ def ask(
         except LostReplyError as error:
             say(f"{error}; looking for the outcome")
         except RpcError:
-            # Either the update was refused, or it had begun and the stopping master could only report that it stops.
+            # Either the update was refused, or it had begun and the stopping master could not report its outcome.
             if _look(session, name, old, request.packing_plan) is not Outcome.UNDER_WAY:
                 raise
             say("the topology master stops; looking for the outcome")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def backoff_s(attempt: int, *, initial_s: float, max_s: float, jitter: float = 0.0) -> float:
-    """Return the delay in seconds before retry number `attempt` (0 is the first); a `jitter` of 1 halves it."""
+    """Return the delay in seconds before retry number `attempt` (0 is the first); a `jitter` of 1 halves the delay."""
     if attempt < 0:
         raise ValueError(f"the attempt number is {attempt}; it must be zero or more")
     if not 0.0 <= jitter <= 1.0:

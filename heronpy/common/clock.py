@@ -36,18 +36,18 @@ def boot_s() -> float:
 
 #: The golden ratio, which spreads any number of groups evenly over an interval (Knuth, TAOCP 6.4).
 _SPREAD = 0.6180339887498949
-#: Seconds that a timer may fire early without firing again at once.
+#: Seconds that a timer may fire early without firing again immediately.
 _EARLY_S = 0.002
 #: Number of consecutive containers whose processes wake together.
 _CONTAINERS = 4
 
 
 def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1) -> float:
-    """Return the next moment, in monotonic seconds, of work done once per interval; processes of a host share it.
+    """Return the next moment, in monotonic seconds, for work done once per interval; a group shares the moments.
 
-    Processes that wake at the same moment read each other's messages at once; at different moments, each would wake the
-    others. Groups have different moments, so that not all processes of a large host wake at once. With `every` = n, the
-    result is every n-th moment.
+    Processes that wake at the same moment read each other's messages in the same turn; at different moments, each would
+    wake the others. Groups have different moments, so that not all processes of a large host wake at the same time.
+    With `every` = n, only every n-th moment counts.
     """
     shift = group * _SPREAD % 1.0 * interval_s
     apart_s = every * interval_s
@@ -55,7 +55,7 @@ def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1)
 
 
 def is_rare(now: float, interval_s: float, group: int = 0, every: int = 1) -> bool:
-    """Whether the shared moment `now` falls on an every-n-th tick."""
+    """Whether the shared moment `now` is one of the moments that `shared_moment` returns for `every`."""
     before = now - 0.5 * interval_s
     return shared_moment(before, interval_s, group) > shared_moment(before, interval_s, group, every) - 0.5 * interval_s
 
@@ -81,7 +81,7 @@ class Offset(Struct, frozen=True):
     error: int
 
     def aged(self, age_ns: int) -> Offset:
-        """Return the offset with the larger error that applies after this time."""
+        """Return the offset after this time, during which the drift of the clocks has increased its error."""
         return Offset(self.offset, self.error + int(max(0, age_ns) * DRIFT))
 
 
@@ -94,9 +94,9 @@ def offset_of(sent_ns: int, at_ns: int, heard_ns: int) -> Offset:
 class ClockFilter:
     """Estimates the offset of another host's monotonic clock from at most `SAMPLES_MAX` round trips.
 
-    The other side answers a request with its time, which lies between the two times of the request here. The middle is
-    assumed, with an error of at most half of the round trip. Like NTP's clock filter (RFC 5905), this class uses the
-    most precise sample of the last minute; the error of older samples grows, because clocks drift.
+    The other host answers a request with its time, which lies between this host's times of request and answer. The
+    estimate is the middle, with an error of at most half of the round trip. Like NTP's clock filter (RFC 5905), this
+    class uses the most precise sample of the last minute; the error of older samples grows, because clocks drift.
     """
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ class Reserve:
         self._size = size_bytes
 
     def keep(self) -> None:
-        """Reserve as much of the space as is available; costs one stat call if it is already reserved."""
+        """Reserve the space, as far as it is available; costs one stat call if the space is already reserved."""
         with contextlib.suppress(OSError):
             if self._held() >= self._size:
                 return
@@ -74,7 +74,7 @@ class Reserve:
             return 0
 
     def _give(self, wanted_bytes: int) -> bool:
-        """Release this much of the reserve, or the rest of it; returns False if nothing was left."""
+        """Release this much of the reserve, or all of it if it is smaller; returns False if the reserve was empty."""
         try:
             held = self._held()
             if held:

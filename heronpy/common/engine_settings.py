@@ -1,4 +1,4 @@
-"""How settings are declared, and the settings of engines, work units and batch runs. `setting_types` has the others."""
+"""The declaration of settings, and the settings of engines, work units and batch runs; see also `setting_types`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def setting(
     choices: tuple[str, ...] = (),
     absolute: bool = False,
 ) -> Any:
-    """Declare a field of a room with documentation and range (never negative). `absolute` means an absolute path."""
+    """Declare a field of a room with documentation and range (never negative). `absolute`: the value is an absolute
+    path.
+    """
     return Described(default, doc, low, high, choices, absolute)
 
 
@@ -52,15 +54,15 @@ class Room(Struct, frozen=True, metaclass=RoomType):
 
 
 class EngineSettings(Room, frozen=True):
-    """The engine: the cluster that runs the containers. Without one, they run on this machine."""
+    """The engine: the cluster that runs the containers. Without an engine, containers run on this machine."""
 
     kind: str = setting(
         "",
-        "Kind of cluster: kubernetes, slurm or spark; local: this machine, where containers outlive their scheduler;"
-        " empty: this machine.",
+        "Cluster that runs the containers: kubernetes, slurm or spark. local: this machine, where containers outlive"
+        " their scheduler. Empty: this machine.",
     )
     python: str = setting(
-        "", "Path of the Python on the cluster's hosts, with heronpy of this release; empty: the path of this Python."
+        "", "Path of the Python on each host, which must have this release of heronpy; empty: the path of this Python."
     )
     home: str = setting(
         "",
@@ -70,9 +72,9 @@ class EngineSettings(Room, frozen=True):
     shared: str = setting("", "Folders, separated by ':', that all hosts can access at the same path.")
     packages: str = setting(
         "",
-        "Where hosts fetch the package of a topology instead of asking the scheduler: the URL of an object store, or a"
-        " folder below heron.engine.shared. The scheduler puts the package there. If this is empty or cannot be read,"
-        " hosts fetch the package from the scheduler.",
+        "URL of an object store, or folder below heron.engine.shared, from which hosts fetch the package of a topology."
+        " The scheduler puts the package there. If this is empty or cannot be read, hosts fetch the package from the"
+        " scheduler.",
     )
     environment: str = setting(
         "",
@@ -81,20 +83,20 @@ class EngineSettings(Room, frozen=True):
     )
     fencing: str = setting(
         "auto",
-        "How to fence a container whose host is silent: lease (the container stops itself), epoch (its messages are"
-        " refused), confirmation (no successor starts until its end is confirmed), or auto.",
+        "Method to fence a container whose host is silent: lease (the container stops itself), epoch (the container's"
+        " messages are refused), confirmation (no successor starts until the container's end is confirmed), or auto.",
         choices=("auto", "lease", "epoch", "confirmation"),
     )
     renew_s: float = setting(5.0, "Interval at which a container renews its lease.", low=0.1)
-    fence_s: float = setting(40.0, "A container whose lease is not renewed stops its tasks after this long.", low=1)
+    fence_s: float = setting(40.0, "A container whose lease is not renewed for this long stops its tasks.", low=1)
     lost_s: float = setting(60.0, "A container that is silent for this long is replaced.", low=1)
     permit_s: float = setting(
-        600.0, "How long a scheduler that cannot reach the state manager continues to grant leases.", low=1
+        600.0, "Time for which a scheduler grants leases while it cannot reach the state manager.", low=1
     )
-    leave_s: float = setting(60.0, "How long in advance a container is notified that it has to end.", low=1)
+    leave_s: float = setting(60.0, "Advance notice that a container gets before it has to end.", low=1)
     start_s: float = setting(120.0, "Maximum time from a container's start on its host to its first message.", low=1)
     poll_s: float = setting(2.0, "Interval at which the engine is asked for its list of containers.", low=0.2)
-    avoid_s: float = setting(600.0, "How long a lost host gets no containers.")
+    avoid_s: float = setting(600.0, "Time for which no container starts on a lost host.")
     endpoint_host: str = setting(
         "",
         "Name or IPv4 address at which containers reach the scheduler, such as that of a Service; empty: an address of"
@@ -114,21 +116,21 @@ class SlurmSettings(Room, frozen=True):
     account: str = setting("", "Account; empty: the user's default.")
     qos: str = setting("", "Quality of service; empty: the account's default.")
     time_limit_s: float = setting(0.0, "Wall time of a container; 0: the partition's default.")
-    prologue: str = setting("", "Lines of shell that run on the host before the container.")
-    options: str = setting("", "Additional options of sbatch, separated by blanks, such as --constraint=ssd.")
+    prologue: str = setting("", "Shell commands that run on the host before the container starts.")
+    options: str = setting("", "Additional options of sbatch, separated by spaces, such as --constraint=ssd.")
     output_dir: str = setting(
         "", "Folder on every host for the output of a container's first process; empty: the output is not kept."
     )
 
 
 class KubernetesSettings(Room, frozen=True):
-    """Kubernetes: where pods are created, and from which image and template."""
+    """Kubernetes: the namespace, image and template of the pods."""
 
-    context: str = setting("", "Context of the kubeconfig; empty: its current one, or in a pod its service account.")
-    namespace: str = setting("", "Namespace; empty: that of the context, or in a pod its own.")
+    context: str = setting("", "Context in the kubeconfig; empty: the current context, or a pod's service account.")
+    namespace: str = setting("", "Namespace; empty: the context's namespace, or the pod's own namespace.")
     image: str = setting("", "Image of the containers, with Python and heronpy of this release.")
     pod_template: str = setting(
-        "", "YAML file with metadata and spec of a pod, into which heronpy merges its own; empty: no template."
+        "", "YAML file with a pod's metadata and spec, to which heronpy adds its own fields; empty: no template."
     )
     state_volume_bytes: int = setting(
         1_000_000_000, "Size of the volume for state and packages that 'heron cluster manifest' writes.", low=1_000_000
@@ -152,8 +154,7 @@ class SparkEngineSettings(Room, frozen=True):
     driver_memory: str = setting("512m", "Heap of the driver, a child of the scheduler, in Spark's notation.")
     conf: dict[str, Any] = setting(
         {},
-        "Additional Spark properties, a map of name to value. heronpy refuses properties that change the programs that"
-        " run.",
+        "Additional Spark properties, a map of name to value. Properties that change which programs run are refused.",
     )
 
 
@@ -166,7 +167,7 @@ class IngestSettings(Room, frozen=True):
         " ledger/units.db in HERON_HOME.",
     )
     scan_interval_s: float = setting(
-        0.5, "Interval at which keepers scan the files; longer if a scan takes long.", low=0.01, high=3600
+        0.5, "Interval at which keepers scan the files; longer if scans are slow.", low=0.01, high=3600
     )
     unit_bytes: int = setting(32 * MB, "A unit is cut when this many bytes are waiting.", low=1)
     unit_wait_s: float = setting(2.0, "A unit is cut when the oldest byte has waited this long.", high=86_400)
@@ -186,10 +187,11 @@ class IngestSettings(Room, frozen=True):
     tries_max: int = setting(3, "Attempts at a unit before its bad bytes are located and cut out.", low=1, high=100)
     bad_max: int = setting(
         100,
-        "Maximum number of bad ranges in one unit. A unit with more has failed: the fault is not in its bytes.",
+        "Maximum number of bad ranges in one unit. A unit with more bad ranges fails, because the bytes are probably"
+        " not the cause.",
         low=1,
     )
-    line_bytes_max: int = setting(32 * MB, "A longer line counts as bad.", low=1024)
+    line_bytes_max: int = setting(32 * MB, "Maximum length of a line; a longer line counts as bad.", low=1024)
     days: float = setting(
         7.0,
         "Days for which the ledger remembers deleted files. A file that is older when it is first seen is refused.",

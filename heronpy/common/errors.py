@@ -4,7 +4,7 @@
       ConfigError                  a setting or option is invalid
       TopologyError                the user's topology is invalid
       PackageError                 the user's package cannot be used
-      StateError                   the state manager refused
+      StateError                   the state manager refused an operation
         NodeExistsError / NoNodeError / VersionMismatchError
         NoSpaceError               the disk of the state manager is full
         DamagedStateError          a node cannot be read, now or later
@@ -120,7 +120,7 @@ class FencedError(HeronError):
 
 
 class FencedRpcError(RpcError, FencedError):
-    """The peer knows a newer incarnation of the caller."""
+    """The peer refuses the caller, because a newer incarnation of the caller exists."""
 
 
 class ReplacedError(FencedError):
@@ -171,4 +171,4 @@ class FatalError(HeronError):
 
 
 class GaveUpError(FatalError):
-    """A task gives up because a restart would not help. The topology fails with this sentence."""
+    """A task gives up because a restart would not help; the topology fails with the error's sentence."""

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Reasons why a process exits by itself."""
+    """Exit codes with which a process ends itself, by reason."""
 
     OK = 0
     FAILURE = 1
@@ -33,11 +33,11 @@ OK = ExitCode.OK
 FAILURE = ExitCode.FAILURE
 """An internal error; restarting may help."""
 USAGE = ExitCode.USAGE
-"""The process was started with wrong arguments; restarting cannot help."""
+"""The process was started with invalid arguments; restarting cannot help."""
 STARTUP_FAILURE = ExitCode.STARTUP_FAILURE
-"""User code cannot be loaded or initialised; never restarted."""
+"""User code cannot be loaded or initialised; the process is not restarted."""
 USER_EXCEPTION = ExitCode.USER_EXCEPTION
-"""User code raised an exception while it was running; restarted within the budget of restarts."""
+"""User code raised an exception while it was running; the process is restarted within its budget."""
 FENCED = ExitCode.FENCED
 """A newer incarnation of this process exists; this incarnation must not be restarted."""
 LOST_PARENT = ExitCode.LOST_PARENT
@@ -46,13 +46,13 @@ FINISHED = ExitCode.FINISHED
 """The work of the process is complete; it is not restarted."""
 
 REWIND = ExitCode.REWIND
-"""A task ends itself to restart from a checkpoint; restarted immediately, without using its budget."""
+"""A task ends itself to restart from a checkpoint; the restart is immediate and does not use the budget."""
 
 UNAVAILABLE = ExitCode.UNAVAILABLE
-"""A service that the process needs, such as the state manager, is unreachable; restarted until it is reachable."""
+"""A required service, such as the state manager, is unreachable; restarts continue until the service is reachable."""
 
 REFUSED = ExitCode.REFUSED
-"""This host lacks resources for the program to start; the last line of the log is the sentence for the user."""
+"""This host lacks resources for the program to start; the last line of the log states the reason."""
 
 GAVE_UP = ExitCode.GAVE_UP
 """A task has announced that no later attempt can succeed; it is not restarted, and its topology has failed."""

@@ -32,7 +32,7 @@ _ALL_USERS: Final = ["0", "0", "4294967295"]
 def make_folders(folder: str | os.PathLike[str]) -> None:
     """Create a folder and each missing parent with mode 0700; existing folders are not changed.
 
-    Raises FileExistsError if a file has the name, and other OSErrors of the file system.
+    Raises FileExistsError if a file has the name, or another OSError of the file system.
     """
     path = Path(folder)
     try:
@@ -169,7 +169,7 @@ def _check_above(path: Path, what: str) -> None:
         if status.st_uid not in trusted:
             kind = "the link" if stat.S_ISLNK(status.st_mode) else "the folder"
             raise ConfigError(
-                f"{what} {path} is reached through {kind} {above}, which belongs to {another_user(status.st_uid)}"
+                f"{what} {path} is reached through {kind} {above}, which belongs to {another_user(status.st_uid)},"
                 " who could replace it; use a folder that you own"
             )
         open_to_all = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH
@@ -180,7 +180,7 @@ def _check_above(path: Path, what: str) -> None:
 
 
 def _is_pods(folder: Path) -> bool:
-    """Whether a folder is a volume of this pod, in which only processes of the pod can write."""
+    """Whether a folder is a volume of this pod, to which only processes of the pod can write."""
     return str(folder) in os.environ.get(POD_FOLDERS, "").split(":")
 
 

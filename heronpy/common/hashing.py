@@ -1,9 +1,9 @@
 """A hash of values that is equal in every process, on every host and after every restart. Pure.
 
-Fields grouping and key groups depend on it: two values that Python calls equal must reach the same
+Fields grouping and key groups depend on this hash: two values that Python considers equal must reach the same
 task. So the hash is canonical over *values*, not over representations: `a == b` implies
-`stable_hash(a) == stable_hash(b)` for every type with a rule below, also inside containers. It
-never uses the builtin `hash()`, which is salted per process.
+`stable_hash(a) == stable_hash(b)` for every type with a rule below, also inside containers. The
+builtin `hash()` is never used, because it is salted per process.
 
 Rules: numbers of all types by their mathematical value (every NaN alike); text; bytes and
 bytearray; None; tuples (with named tuples); lists; mappings and sets without regard to order; enums by class and name,

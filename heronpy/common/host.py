@@ -43,7 +43,6 @@ class Host(Struct, frozen=True):
 
 @cache
 def this_host() -> Host:
-    """The host of this process."""
     return Host(
         os.uname().nodename,
         _digest("/etc/machine-id"),
@@ -69,7 +68,7 @@ def clock_id() -> int:
 
 
 class Life(Enum):
-    """Whether a process is alive, as far as known."""
+    """Whether a process is alive, as far as this process can tell."""
 
     LIVES = "lives"
     ENDED = "ended"
@@ -92,7 +91,7 @@ class KnownProcess(Struct, frozen=True):
 
     @classmethod
     def of(cls, pid: int) -> KnownProcess:
-        """A process of this host."""
+        """Identify a process of this host."""
         return cls(pid, started_at(pid), pid_namespace(), this_host().to_text())
 
     @property

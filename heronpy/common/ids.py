@@ -47,7 +47,7 @@ def bootstrap_id(container: int) -> str:
 
 
 def instance_id(container: int, component: str, task: int) -> str:
-    """The name of an instance, in Heron's form."""
+    """The name of an instance, in Heron's format."""
     return f"container_{container}_{component}_{task}"
 
 
@@ -112,12 +112,12 @@ def is_first_start(epoch: int, container_epoch: int) -> bool:
 
 
 def short_hash(text: str) -> str:
-    """Twelve hex digits that represent a long name where paths are limited."""
+    """Return twelve hex digits that stand for a long name where the length of paths is limited."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def topology_name_problem(name: str) -> str | None:
-    """Return why a name is invalid for a new topology, or None. It must be one plain word in any shell."""
+    """Return why a name is invalid for a new topology, or None. A valid name is one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _TOPOLOGY.fullmatch(name):
         return "may contain only letters, digits, '_', '-' and '.', and must begin with a letter, a digit or '_'"
@@ -130,7 +130,7 @@ def edge_id(source: str, stream: str, target: str) -> str:
 
 
 def part_name_problem(name: str) -> str | None:
-    """Return why a name is invalid for a component or stream, or None. It must be one plain word in any shell."""
+    """Return why a name is invalid for a component or stream, or None. A valid name is one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _PART.fullmatch(name):
         return "may contain only letters, digits and _ - . : @ % + = , and must begin with a letter, a digit or '_'"

@@ -1,9 +1,9 @@
 """Log files: the bounded, rotating writer and the reader that follows it.
 
 The executor copies the output of a process into a `RotatingLog`: `P.log`, then `P.log.1`, `P.log.2`
-and so on, newest first. Invariants: The files of one process never exceed their number times their size. If the disk is
-full or not writable, log bytes are dropped and counted, and the caller gets no error. The reader sees every byte once
-and in order across rotations, in bounded memory.
+and so on, newest first. Invariants: The files of one process never exceed the maximum number times the maximum size. If
+the disk is full or not writable, log bytes are dropped and counted, and the caller gets no error. The reader sees every
+byte once and in order across rotations, in bounded memory.
 """
 
 from __future__ import annotations
@@ -281,8 +281,8 @@ def _tail(path: Path, size: int) -> tuple[list[str], bool]:
 
 
 def level_filter(level: str | None) -> Callable[[str], bool]:
-    """Return a function that says whether a level is severe enough; no level ("") always is. Raises ConfigError if
-    `level` is unknown.
+    """Return a function that checks whether a level is at least `level`; an empty level always passes. Raises
+    ConfigError if `level` is unknown.
     """
     lowest = _level_number(level) if level else 0
     return lambda given: not given or _LEVEL_NUMBERS.get(given, 20) >= lowest
@@ -296,7 +296,7 @@ def _level_number(level: str) -> int:
 
 
 def _other(line: str, when: float, process: str) -> Record:
-    """Return a record for a line of the log that is not a record."""
+    """Return a record for output that bypassed logging."""
     if line.startswith(RAW):
         return Record(when, "", process, RAW_LOGGER, escape(line.removeprefix(RAW)))
     return Record(when, "", "", "", escape(line))
@@ -366,10 +366,9 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) ->
 
 
 def _open_next(path: Path, descriptor: int) -> int:
-    """Open the file after the open file, or the oldest file if none is open; returns -1 without a further file.
+    """Open the file after the open file, or the oldest file if none is open; returns -1 if there is no next file.
 
-    If the open file is missing, it was rotated away or removed: the next file is then the oldest file that was
-    written later.
+    If the open file was rotated away or removed, the next file is the oldest file that was written later.
     """
     following = None
     while following is None:
@@ -388,7 +387,7 @@ def _after(files: list[_File], descriptor: int) -> list[_File]:
 
 
 def _opened(files: list[_File]) -> int | None:
-    """Open the first file that can be opened; returns -1 without files, None if a rotation has moved the file."""
+    """Open the first file that can be opened; returns -1 if there are none, None if a rotation has moved the file."""
     for identity, _, file in files:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -1,8 +1,8 @@
 """Separates the records of a process's own logging from its other output.
 
-A child's stdout and stderr are one pipe, and user code, C extensions and subprocesses write to it past
-Python's streams. Before any of them runs, the child declares a random seal at the start of the pipe; from
-then on each line of a record begins with the seal. The reader treats a line without the seal as raw output: it
+A child's stdout and stderr are one pipe, to which user code, C extensions and subprocesses also write without
+Python's streams. Before any such code runs, the child declares a random seal at the start of the pipe; from
+then on each line of a record begins with the seal. The reader treats a line without the seal as raw output: the line
 is marked and escaped, and never counts as a record.
 
 Invariants: the seal is declared once, in the first line; the length of a line of raw output and of the buffered

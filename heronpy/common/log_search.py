@@ -39,7 +39,7 @@ class Hit:
 
     @property
     def size(self) -> int:
-        """Bytes of the returned lines."""
+        """The size of the returned lines in bytes."""
         return sum(map(len, (self.line, self.head, *self.before, *self.after)))
 
 

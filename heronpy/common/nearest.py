@@ -12,7 +12,7 @@ def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """Return the known name most similar to `name`, or None if no name is close.
 
     `least` is the minimum similarity from 0 to 1, as `difflib.SequenceMatcher.ratio` computes it. Equal leading parts
-    of dotted names are ignored, so the rest must be similar.
+    of dotted names are ignored, so the other parts must be similar.
     """
     import difflib  # imported here, because every process imports this module, but few need difflib
 
@@ -30,7 +30,6 @@ def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
 
 
 def _without_common_parts(one: str, other: str) -> tuple[str, str]:
-    """Remove the common leading parts of two dotted names."""
     ones, others = one.split("."), other.split(".")
     shared = next((at for at, (a, b) in enumerate(zip(ones, others, strict=False)) if a != b), None)
     if shared is None:

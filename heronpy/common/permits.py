@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 
 class Permits:
-    """Permits that the loop `offer`s and coroutines `take`. `wanted` is called when a coroutine has to wait or returns
-    its permit.
+    """Permits that the event loop offers and coroutines take. `wanted` is called when a coroutine has to wait or
+    returns its permit.
 
     Invariants: while a coroutine waits, no permit is free; `given` is the number of permits whose coroutines have not
     run since they got them.
@@ -23,7 +23,6 @@ class Permits:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting coroutines."""
         return len(self._waiting)
 
     def offer(self, count: int) -> None:

@@ -1,8 +1,8 @@
 """Removes secrets from data that is shown or packed for other people. Pure.
 
-A value is secret if its name says so (password, token, key, ...). In text, these are secret, too: the word after such a
-name, the user and password of an address, and words in the form of well-known kinds of keys. This is a filter of last
-resort: it cannot detect a secret that looks like an ordinary word.
+A value is secret if its name suggests it (password, token, key, ...). In text, these parts are secret, too: the word
+after such a name, the user and password of an address, and words in the form of well-known kinds of keys. This filter
+is a last resort: it cannot detect a secret that looks like an ordinary word.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def is_secret_name(name: str) -> bool:
 
 
 def redacted_text(text: str) -> str:
-    """Replace the secrets in a text."""
     for pattern, instead in _IN_TEXT:
         text = pattern.sub(instead, text)
     return text

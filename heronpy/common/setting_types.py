@@ -1,9 +1,8 @@
 """Every setting of every room, in one frozen struct per room: the only place where defaults are defined. Pure.
 
-A field contains its documentation and range, so that parsing, the commented files in conf/, the
-documentation and `heron config show` all read the same source.  Invariants: every
-default is in its own range and the defaults satisfy `ORDERED`; a name ends in its unit (`_bytes`,
-`_s`, `_ms`, `_us`) if it has one.
+A field contains its documentation and range, so that parsing, the commented files in conf/, the documentation and
+`heron config show` all read the same source. Invariants: every default is in its own range, and the defaults satisfy
+`ORDERED`; the name of a field with a unit ends in this unit (`_bytes`, `_s`, `_ms`, `_us`).
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ class StmgrSettings(Room, frozen=True):
     """The stream manager: one process per container that routes frames."""
 
     backpressure_high_bytes: int = _setting(
-        MB, "A queue above this many bytes announces backpressure, naming the slow task.", low=1
+        MB, "Size of a task's queue above which the stream manager announces backpressure.", low=1
     )
-    backpressure_low_bytes: int = _setting(512 * KB, "Backpressure ends when the queue has shrunk to this size.")
+    backpressure_low_bytes: int = _setting(512 * KB, "Size of the queue at which backpressure ends.")
     queue_target_ms: float = _setting(
         1000.0,
-        "How long a tuple may wait for a slow task, in the task's queues and on the way to them. The byte limits of "
-        "the queues shrink to match; 0 leaves the byte limits as they are.",
+        "Time that a tuple may wait for a slow task, in the task's queues and on the way to them. The byte limits of "
+        "the queues shrink to match; 0 leaves the byte limits unchanged.",
         low=0,
         high=60_000,
     )
@@ -45,7 +44,7 @@ class StmgrSettings(Room, frozen=True):
     backpressure_renew_s: float = _setting(1.0, "Interval at which ongoing backpressure is announced again.", low=0.01)
     link_window_bytes: int = _setting(
         MB,
-        "Maximum of unconfirmed bytes in transit to one other stream manager.",
+        "Maximum number of unconfirmed bytes in transit to one other stream manager.",
         low=1,
     )
     instance_out_window_bytes: int = _setting(
@@ -53,20 +52,22 @@ class StmgrSettings(Room, frozen=True):
     )
     heartbeat_interval_s: float = _setting(
         1.0,
-        "Interval at which the stream manager reports to the topology master. A single stream manager that has nothing "
-        "to route may wait up to a third of the time after which it counts as lost.",
+        "Interval at which the stream manager reports to the topology master. An idle stream manager without peers "
+        "extends the interval to a third of the time after which it counts as lost.",
         low=0.01,
     )
     instance_lost_s: float = _setting(10.0, "An instance that is silent for this long counts as lost.", low=0.01)
     frames_per_turn: int = _setting(64, "Frames read from one socket before the next socket is served.", low=1)
-    frame_max_bytes: int = _setting(64 * MB, "Larger frames are refused; the largest tuple must fit.", low=KB)
+    frame_max_bytes: int = _setting(
+        64 * MB, "Maximum size of a frame; larger frames are refused. The largest tuple must fit into a frame.", low=KB
+    )
     peer_reconnect_max_s: float = _setting(
         1.0, "Longest pause between two attempts to connect to another stream manager.", low=0.001
     )
     socks_proxy: str = _setting(
         "",
-        "SOCKS5 proxy (host:port) through which a stream manager connects to the others and the topology master; empty"
-        " connects directly.",
+        "SOCKS5 proxy (host:port) through which a stream manager connects to other stream managers and the topology"
+        " master; empty: direct connections.",
     )
 
 
@@ -75,17 +76,19 @@ class InstanceSettings(Room, frozen=True):
 
     profile: str = _setting(
         "balanced",
-        "Defaults of linger_max_us and spout_idle_min_us: 'latency' (0 and 50) sends each tuple at once and polls"
-        " spouts most often, 'thrift' (10,000 and 5,000) saves processor time by waiting longer, 'balanced' (1,000 and"
-        " 1,000) lies in between. Explicit values override the profile.",
+        "Defaults of linger_max_us and spout_idle_min_us: 'latency' (0 and 50) sends each tuple immediately and polls"
+        " spouts most often, 'thrift' (10,000 and 5,000) saves CPU time by waiting longer, 'balanced' (1,000 and 1,000)"
+        " lies in between. Explicit values override the profile.",
         choices=("balanced", "latency", "thrift"),
     )
-    tuple_max_bytes: int = _setting(32 * MB, "Emitting a larger tuple raises an error in the user's code.", low=1)
+    tuple_max_bytes: int = _setting(
+        32 * MB, "Maximum size of a tuple; emitting a larger tuple raises an error in the user's code.", low=1
+    )
     batch_tuples: int = _setting(2000, "A batch is sent when it holds this many tuples.", low=1, high=100_000)
     batch_bytes: int = _setting(64 * KB, "A batch is sent when it holds this many bytes.", low=1)
     linger_max_us: float = _setting(
         1000.0,
-        "Longest time that an emitted tuple waits for its batch to fill. A task that sends rarely sends at once. No"
+        "Longest time that an emitted tuple waits for its batch to fill. A task that sends rarely sends immediately. No"
         " task sends to one destination more often than this, unless batches are full. A task that has not slept since"
         " its last send is saturated and waits up to five times as long, for larger frames. 0: a tuple never waits.",
         high=1_000_000,
@@ -108,7 +111,7 @@ class InstanceSettings(Room, frozen=True):
         " long while the spout emits fewer than four tuples at a time, unless linger_max_us is 0.",
     )
     spout_idle_max_ms: float = _setting(
-        500.0, "Longest pause of a spout with nothing to emit; reached after 50 times this long without a tuple."
+        500.0, "Longest pause of a spout with nothing to emit; reached after an idle time of 50 such pauses."
     )
     heartbeat_interval_s: float = _setting(1.0, "Interval at which the instance reports its progress.", low=0.01)
     hang_timeout_s: float = _setting(
@@ -116,18 +119,18 @@ class InstanceSettings(Room, frozen=True):
     )
     ready_timeout_s: float = _setting(
         600.0,
-        "A bolt with is_ready() fails if it is not ready this long after it was initialised; 0 waits indefinitely.",
+        "A bolt with is_ready() fails if it is not ready within this time after its initialisation; 0: no limit.",
     )
     execute_timeout_s: float = _setting(
         0.0,
-        "If a bolt's process() takes longer for one tuple, the task ends, and the tuple has used one of its"
-        " poison_tries; 0 disables the limit. hang_timeout_s applies to all user code. When it has ended a task, the"
-        " restarted task looks for the tuple that hangs, and a try is counted only if the tuple hangs again.",
+        "Time limit of a bolt's process() for one tuple; 0: no limit. When a call exceeds the limit, the task ends, and"
+        " the tuple has used one of its poison_tries. hang_timeout_s covers all user code: after a task has ended for"
+        " that reason, the restarted task looks for the hanging tuple and counts a try only if the tuple hangs again.",
     )
     slow_ms: float = _setting(
         100.0,
-        "Tuples whose process() takes longer are kept with their values for 'heron slow': the slowest ones of the last"
-        " hour. 0 keeps none.",
+        "Tuples whose process() takes longer are slow; the slowest tuples of the last hour are kept with their values"
+        " for 'heron slow'. 0 keeps none.",
     )
     poison_tries: int = _setting(
         3,
@@ -145,11 +148,11 @@ class InstanceSettings(Room, frozen=True):
         " may run while the spout continues to emit.",
         low=1,
     )
-    route_memo_keys: int = _setting(200_000, "Keys whose destination the fields grouping caches; 0 disables the cache.")
-    allow_pickle: bool = _setting(True, "Allow values other than plain scalars; if false, emitting one is an error.")
-    ack_timeout_buckets: int = _setting(
-        10, "Message timeouts are detected with a resolution of the timeout divided by this.", low=1
+    route_memo_keys: int = _setting(
+        200_000, "Number of keys whose destination the fields grouping caches; 0 disables the cache."
     )
+    allow_pickle: bool = _setting(True, "Allow values other than plain scalars; if false, emitting one is an error.")
+    ack_timeout_buckets: int = _setting(10, "Number of checks for expired tuples within one message timeout.", low=1)
     memory_limit_bytes: int = _setting(0, "Address space that the process may use (RLIMIT_AS); 0 means no limit.")
     memory_soft_limit_bytes: int = _setting(
         0, "A task whose resident memory exceeds this is restarted as out of memory; 0 means no limit."
@@ -165,7 +168,7 @@ class TmasterSettings(Room, frozen=True):
     start_timeout_s: float = _setting(
         60.0, "A topology is reported as failed if not all of its tasks start within this time.", low=0.1
     )
-    metrics_keep_s: float = _setting(10800.0, "How long metrics are kept in memory.", low=1)
+    metrics_keep_s: float = _setting(10800.0, "Time for which metrics are kept in memory.", low=1)
     metrics_bucket_s: float = _setting(10.0, "Time resolution of the kept metrics.", low=0.1)
     exceptions_max: int = _setting(256, "Maximum number of exceptions of user code kept for display.", low=1)
     drain_timeout_s: float = _setting(30.0, "An update waits this long for removed tasks to empty their queues.")
@@ -194,11 +197,11 @@ class ExecutorSettings(Room, frozen=True):
     restart_window_s: float = _setting(300.0, "Length of the window in which restarts are counted.", low=1)
     restart_exception_budget_s: float = _setting(
         600.0,
-        "How long the user code of a task that has run before may keep raising until the task is given up. The pauses"
-        " between restarts double up to restart_backoff_max_s. With 0, or with a number for user_exception in"
-        " restart_budgets, exceptions count against the budget instead.",
+        "Time for which user code may keep raising exceptions before its task is given up, if the task has run before."
+        " The pauses between restarts double up to restart_backoff_max_s. With 0, or with a number for user_exception"
+        " in restart_budgets, exceptions count against the budget instead.",
     )
-    stop_grace_s: float = _setting(2.0, "How long a process may take to stop before it is killed.")
+    stop_grace_s: float = _setting(2.0, "Time for a process to stop before it is killed.")
     control_groups: bool = _setting(
         True,
         "On one machine, use Linux control groups to limit each container to the CPU and memory that the topology asks"
@@ -207,7 +210,7 @@ class ExecutorSettings(Room, frozen=True):
     )
     metrics_port: int = _setting(
         0,
-        "TCP port of container 0's metrics page; container c uses this port plus c. 0 picks free ports.",
+        "TCP port of container 0's metrics page; container c uses this port plus c. 0: any free port.",
         high=65535,
     )
     metrics_host: str = _setting(
@@ -233,11 +236,11 @@ class SchedulerSettings(Room, frozen=True):
     container_restart_window_s: float = _setting(
         300.0, "Length of the window in which container restarts are counted.", low=1
     )
-    kill_grace_s: float = _setting(3.0, "How long a container may take to stop before it is killed.")
+    kill_grace_s: float = _setting(3.0, "Time for a container to stop before it is killed.")
 
 
 class StatemgrSettings(Room, frozen=True):
-    """The state manager: where plans and locations are kept."""
+    """The state manager: the store of plans and locations."""
 
     type: str = _setting(
         "local", "Kind of state manager: local (files below root) or zookeeper (for several machines)."
@@ -249,8 +252,8 @@ class StatemgrSettings(Room, frozen=True):
     )
     session_timeout_s: float = _setting(
         10.0,
-        "For ZooKeeper, and for containers on other hosts than their scheduler. A process that is silent for this long"
-        " counts as dead and loses its locks and locations. ZooKeeper servers may impose limits.",
+        "For ZooKeeper, and for containers on a different host than their scheduler. A process that is silent for this"
+        " long counts as dead and loses its locks and locations. ZooKeeper servers may impose limits.",
         low=0.1,
     )
     auth_file: str = _setting(
@@ -261,12 +264,12 @@ class StatemgrSettings(Room, frozen=True):
 
 
 class PackingSettings(Room, frozen=True):
-    """Packing: which task runs in which container."""
+    """Packing: the assignment of tasks to containers."""
 
     algorithm: str = _setting(
         "balanced",
-        "How tasks are distributed over containers. With balanced, the numbers of tasks of any two containers differ by"
-        " at most one, in total and for each component, also after an update.",
+        "Algorithm that distributes tasks over containers. With balanced, the numbers of tasks of any two containers"
+        " differ by at most one, in total and for each component, also after an update.",
         choices=(
             "balanced",
             "round_robin",
@@ -307,27 +310,27 @@ class SparkSettings(Room, frozen=True):
     batch_interval_s: float = _setting(1.0, "A micro-batch is committed at this age at the latest.", low=0.001)
     batch_bytes_max: int = _setting(
         32 * MB,
-        "While two batches of a sink task wait for Spark, the next one grows up to about this many bytes and 16 times"
-        " batch_rows. Batches never grow if this is not above batch_bytes.",
+        "While two batches of a sink task wait for Spark, the next batch grows up to about this many bytes and 16 times"
+        " batch_rows. Batches never grow if this size is not above batch_bytes.",
         low=1,
     )
     parallel_batches: int = _setting(
         1,
-        "Micro-batches of different sink tasks that Spark processes at once; batches of one task stay in order. With"
-        " more than 1, aggregate functions run in several threads, so yours must be thread-safe; each sink task has its"
-        " own SparkSession; and the driver holds this many batches in memory.",
+        "Number of micro-batches of different sink tasks that Spark processes at the same time; batches of one task"
+        " stay in order. With more than 1, aggregate functions run in several threads and must be thread-safe, each"
+        " sink task has its own SparkSession, and the driver holds this many batches in memory.",
         low=1,
         high=64,
     )
     max_retries: int = _setting(3, "Retries of a micro-batch after its first attempt failed.")
     handover: str = _setting(
         "",
-        "Where micro-batches wait for Spark if sinks and driver are on different hosts: a folder that all hosts share,"
-        " or a URL s3://, gs:// or az:// with bucket and prefix. Empty means the topology's folder, on one host.",
+        "Place where micro-batches wait for Spark if sinks and driver are on different hosts: a folder that all hosts"
+        " share, or a URL s3://, gs:// or az:// with bucket and prefix. Empty: the topology's folder, on one host.",
     )
     start_timeout_s: float = _setting(
         300.0,
-        "Spark is given up if it has no session after this long; the error shows the last output of its JVM.",
+        "Spark is given up if it has no session within this time; the error shows the last output of Spark's JVM.",
         low=1,
     )
     conf: dict[str, Any] = _setting(
@@ -337,7 +340,7 @@ class SparkSettings(Room, frozen=True):
 
 
 class CheckpointSettings(Room, frozen=True):
-    """Checkpoints of EFFECTIVELY_ONCE topologies: when they are taken, where they are stored, how they are restored."""
+    """Checkpoints of EFFECTIVELY_ONCE topologies: their intervals, their store, and their restore."""
 
     interval_s: float = _setting(
         10.0,
@@ -345,7 +348,7 @@ class CheckpointSettings(Room, frozen=True):
         low=0.05,
     )
     interval_min_s: float = _setting(
-        0.1, "Lower limit of interval_s that no topology can go below; it protects the other users of the store."
+        0.1, "Minimum of interval_s for all topologies, which protects the other users of the store."
     )
     min_pause_s: float = _setting(0.0, "Shortest time between the end of one checkpoint and the start of the next.")
     timeout_s: float = _setting(60.0, "A checkpoint that takes longer is aborted and counted.", low=0.1)
@@ -353,7 +356,7 @@ class CheckpointSettings(Room, frozen=True):
     aligned_timeout_s: float = _setting(
         1.0,
         "A checkpoint whose barriers take longer to pass the queues saves the tuples in flight instead of waiting for"
-        " them; 0: every checkpoint saves them at once. Savepoints and updates always wait for the barriers.",
+        " them; 0: every checkpoint saves them without waiting. Savepoints and updates always wait for the barriers.",
         low=0.0,
     )
     alignment_bytes_max: int = _setting(
@@ -363,7 +366,7 @@ class CheckpointSettings(Room, frozen=True):
     )
     key_groups: int = _setting(
         1024,
-        "Key groups of a component's keyed state: the largest number of tasks it can be distributed over.",
+        "Number of key groups of a component's keyed state, which is the maximum number of its tasks.",
         low=1,
         high=32768,
     )
@@ -379,8 +382,8 @@ class CheckpointSettings(Room, frozen=True):
     )
     store_policy: str = _setting(
         "least_used",
-        "How the store of a new topology is chosen: least_used takes the store with the fewest topologies, hash hashes"
-        " the topology's id (both respect the weights), most_free takes the store with the most free space.",
+        "Rule that chooses the store of a new topology: least_used takes the store with the fewest topologies, hash"
+        " hashes the topology's id (both respect the weights), most_free takes the store with the most free space.",
         choices=("least_used", "hash", "most_free"),
     )
     store_writers: int = _setting(
@@ -395,8 +398,8 @@ class CheckpointSettings(Room, frozen=True):
     replica_threads: int = _setting(4, "Files copied to the replica at the same time.", low=1, high=64)
     spool_bytes_max: int = _setting(
         256 * MB,
-        "Maximum size of a task's state that may wait on its host for the upload to an object store; above it the task"
-        " waits.",
+        "Maximum size of a task's state that may wait on its host for the upload to an object store; beyond this size"
+        " the task waits.",
         low=64 * KB,
     )
     retained: int = _setting(5, "Number of complete checkpoints to keep; savepoints are always kept.", low=1)
@@ -415,8 +418,9 @@ class CheckpointSettings(Room, frozen=True):
     )
     restore_budget: int = _setting(
         20,
-        "Restores because of lost frames (not because a process ended) within restore_window_s and without a complete"
-        " checkpoint in between, after which the topology counts as failed.",
+        "Number of restores after which the topology counts as failed: restores because of lost frames, within"
+        " restore_window_s and without a complete checkpoint in between. Restores after the end of a process do not"
+        " count.",
     )
     restore_window_s: float = _setting(300.0, "Restores older than this no longer count.", low=1)
 
@@ -443,13 +447,13 @@ class MetricsSettings(Room, frozen=True):
 
 
 class TraceSettings(Room, frozen=True):
-    """Tracing: how long a sample of tuples takes, in total and by hop."""
+    """Tracing: the latency of a sample of tuples, in total and by hop."""
 
     per_s: float = _setting(
         5.0,
-        "Tuples per second that all spout tasks together trace; 'heron trace' and the page 'traces' show hop by hop"
-        " where their time goes. Also the frames per second and destination that a task marks; from these marks the"
-        " tasks at the ends of the graph measure the latency since the spout (__end-to-end-latency). 0 turns off both.",
+        "Number of tuples per second that all spout tasks trace together; 'heron trace' and the page 'traces' show how"
+        " long each hop takes. Also the number of frames per second and destination that a task marks; sinks measure"
+        " the latency since the spout from the marks (__end-to-end-latency). 0 disables both.",
         high=1000,
     )
 
@@ -471,8 +475,8 @@ class LoggingSettings(Room, frozen=True):
     )
     archive: str = _setting(
         "",
-        "Where containers on an engine put their logs when they end: a folder below heron.engine.shared, or the URL of"
-        " an object store. Empty: the last 1 MB of each log goes to the scheduler's host.",
+        "Place where containers on an engine put their logs when they end: a folder below heron.engine.shared, or the"
+        " URL of an object store. Empty: the last 1 MB of each log goes to the scheduler's host.",
     )
     echo: bool = _setting(
         False,
@@ -487,7 +491,7 @@ class SecuritySettings(Room, frozen=True):
 
     transport: str = _setting(
         "auto",
-        "How processes of one topology reach each other. ipc: sockets that only your user can reach, on one"
+        "Transport between the processes of one topology. ipc: sockets that only your user can reach, on one"
         " machine; tcp: CurveZMQ with the topology's keys; auto: ipc if bind_host is loopback, else tcp.",
         choices=("auto", "ipc", "tcp"),
     )

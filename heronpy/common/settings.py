@@ -136,7 +136,7 @@ _SETTINGS: Final[dict[str, Setting]] = {item.key: item for item in describe()}
 
 
 def conf_text(room: str, given: Mapping[str, SettingValue] | None = None, notes: Sequence[str] = ()) -> str:
-    """Return the text of conf/<cluster>/<room>.yaml: every key with its meaning, commented out unless it is given.
+    """Return the text of conf/<cluster>/<room>.yaml: every key with its meaning, commented out unless it is set.
 
     `notes` are comments for people, one line each.
     """
@@ -198,7 +198,7 @@ def resolve(
 ) -> Resolved:
     """Merge all layers into the settings of one topology, checking each value on the way.
 
-    `given_in` maps overrides that do not come from the command line to their origin.
+    `given_in` maps overrides from other places than the command line to their origins.
     With `lenient`, an invalid key or value is left out and reported in `ignored`, for commands that must work
     with any configuration.
     """
@@ -418,7 +418,7 @@ def check_cluster(cluster: str, conf_dirs: Sequence[Path], others: Iterable[str]
     known = sorted({*clusters_of(conf_dirs), *others})
     raise ConfigError(
         f"there is no configuration directory for cluster {cluster!r}{did_you_mean(cluster, known)} in"
-        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}; heron cluster init creates it"
+        f" {', '.join(map(str, conf_dirs))}; known clusters: {', '.join(known) or 'none'}; run heron cluster init"
     )
 
 

@@ -1,8 +1,7 @@
-"""Counts, lists of names, amounts of bytes and of time, and lines of code, as text. Pure.
+"""Formats and parses sizes and durations; formats counts, lists of names and lines of code. Pure.
 
-KB, MB and so on are powers of 1024, as in Heron, and KiB, MiB mean the same. Durations are seconds
-as floats; a bare number is seconds. Other input raises a ConfigError that states the format.
-
+KB, MB and so on are powers of 1024, as in Heron, and KiB, MiB mean the same. Durations are seconds as floats; a number
+without a unit is in seconds. Other input raises a ConfigError that states the format.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ def is_installed(file: str) -> bool:
 
 
 def line_of(frames: Sequence[tuple[str, int, str]], is_foreign: Callable[[str], bool] = is_installed) -> str:
-    """Describe the innermost line of the user's code and the foreign function that it calls; "" without frames.
+    """Describe the innermost line of the user's code and the library function that it calls; "" without frames.
 
     A frame is (file, line, function), innermost first.
     """

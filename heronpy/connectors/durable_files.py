@@ -1,6 +1,6 @@
-"""Files that survive a power failure: records, renames, and file names.
+"""Writes files that survive a power failure, and derives their names.
 
-A file written here is either complete or absent, even if the writing process dies.
+Each file is either complete or absent, even if the writing process dies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class UntilDone(Protocol):
 
 
 def safe_name(name: str) -> str:
-    """Return a file name for a component: its name if it is plain, else a plain form of the name with a hash."""
+    """Return the name of a component as a file name; a name with special characters is simplified and gets a hash."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if plain == name and not name.startswith((".", "_")):
         return name
@@ -36,12 +36,12 @@ def safe_name(name: str) -> str:
 
 
 def run_token(topology_id: str) -> str:
-    """Return an id that distinguishes the output of one submission of a topology from that of all others."""
+    """Return an id that is unique to a submission of a topology, for the names of its output."""
     return hashlib.sha256(topology_id.encode()).hexdigest()[:8]
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the record, or None if the file does not exist."""
+    """Return the content of a JSON file, or None if the file does not exist."""
     try:
         record = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def make_record(path: Path, data: bytes) -> bool:
 def _written(path: Path, data: bytes) -> Iterator[Path]:
     """Create a temporary file with this content in the same folder, for the duration of a block.
 
-    Its name is random, because processes of two hosts may have the same process id.
+    The name is random, because processes of two hosts may have the same process id.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:

@@ -64,9 +64,9 @@ def identity_of(config: dict[str, Any], context: TopologyContext) -> TaskIdentit
 class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
     """A bolt whose output becomes visible exactly once under EFFECTIVELY_ONCE.
 
-    A subclass sets `metric` and its key in the task's state (`state_key`), and implements `open`,
-    `prepare`, `publish` and `take_over`; the last three are called only under EFFECTIVELY_ONCE. Its `process`
-    begins with `check_whole()`. `who` is the identity of the task, `counts` its metric.
+    A subclass sets `metric` and `state_key`, the sink's key in the task's state. It implements `open`, `prepare`,
+    `publish` and `take_over`; the last three are called only under EFFECTIVELY_ONCE. Its `process` begins with
+    `check_whole()`. `who` is the identity of the task; `counts` is its metric.
     """
 
     metric: ClassVar[str]
@@ -86,7 +86,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define prepare(checkpoint)")
 
     def publish(self, checkpoint: int) -> None:
-        """Make the output prepared up to this complete checkpoint visible. May be called twice."""
+        """Make the output prepared up to this complete checkpoint visible; must be idempotent."""
         raise NotImplementedError(f"{type(self).__name__} must define publish(checkpoint)")
 
     def take_over(self, prepared: Any, checkpoint: int) -> None:
@@ -131,11 +131,11 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
                 self.publish(int(checkpoint_id))
 
     def check_whole(self) -> None:
-        """Raise an error if a checkpoint could not be prepared: it is declined, but its rows must not be skipped."""
+        """Raise an error if a checkpoint could not be prepared: without a restart, its rows would be skipped."""
         if not self._is_whole:
             raise StateError(
                 f"{type(self).__name__} {self.who.component} could not prepare a checkpoint; "
-                "it restarts from the last one"
+                "its task restarts from the last complete checkpoint"
             )
 
     @contextlib.contextmanager

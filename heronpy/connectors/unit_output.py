@@ -1,4 +1,4 @@
-"""The output of a sink in a batch run: rows are staged per attempt, and published completely and once at the end.
+"""The output of a sink in a batch run: attempts stage rows, and the end of the run publishes all rows once.
 
 A sink class that supports this defines `unit_output(component, config)`, a class method that returns a `UnitOutput`.
 """
@@ -31,7 +31,7 @@ def prefix_of(component: str) -> str:
 
 
 class SinkWriter(ABC):
-    """Writes the rows of an attempt for a sink."""
+    """Writes a sink's rows of one attempt."""
 
     @abstractmethod
     def batch(self, batch: Batch) -> dict[int, str]:
@@ -53,11 +53,11 @@ class StagedRows(ABC):
 
     @abstractmethod
     def open(self, stage: Path) -> SinkWriter:
-        """Return a writer of files in `stage` whose names begin with `self.prefix`; without rows it leaves no file."""
+        """Return a writer of files in `stage` whose names begin with `self.prefix`; without rows, no file is left."""
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of its files in a stage."""
+        """The prefix of the names of this sink's files in a stage."""
         return prefix_of(self.component)
 
     def staged(self, folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
@@ -80,7 +80,7 @@ class UnitOutput(StagedRows):
     def publish(self, run: str, folders: Sequence[Path]) -> int:
         """Publish the rows of a run in the order of `folders`; return the number of newly published files.
 
-        A repetition after an interruption publishes the rest.
+        A repetition after an interruption publishes the missing files.
         """
 
 
@@ -96,7 +96,7 @@ def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> Sta
 
 
 class StageFile:
-    """The file of a sink in a stage, opened by its first row."""
+    """The file of a sink in a stage, which the first row opens."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -141,7 +141,7 @@ def publish_file(source: Path, target: Path) -> bool:
 
 
 def drop_hidden(folder: Path, beginning: str) -> None:
-    """Remove the leftovers of interrupted calls of `publish_file` of files with this prefix."""
+    """Remove hidden files with this prefix that interrupted calls of `publish_file` have left."""
     for path in folder.glob(f"{_HIDDEN}{glob.escape(beginning)}*"):
         path.unlink(missing_ok=True)
 

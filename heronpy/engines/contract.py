@@ -1,6 +1,6 @@
 """The contract of all engines: the scheduler's requests to a cluster, and the answers of the cluster. Pure.
 
-An engine queues, limits and accounts. It restarts nothing by itself: the scheduler alone replaces containers, so that
+An engine queues, limits and accounts. It never restarts a container: only the scheduler replaces containers, so that
 two programs never replace the same container. Each container is one object of the engine, whose name has the number of
 the *submission*, so that a successor never waits for the object of its predecessor.
 
@@ -22,7 +22,7 @@ from heronpy.procs.exit_reason import ExitReason
 
 
 class EngineError(HeronError):
-    """An engine refuses a call, or does not answer it."""
+    """An engine refused a call, or did not answer."""
 
 
 class EngineFatalError(EngineError, FatalError):
@@ -34,11 +34,11 @@ class EngineAwayError(EngineError, RetryableError):
 
 
 class EngineFullError(EngineAwayError):
-    """Refused because a limit on this user's or account's objects is used up."""
+    """A refusal because the user or account has reached a limit on its objects."""
 
 
 class Ended(Enum):
-    """Whether a container has ended, as far as its engine knows."""
+    """The engine's knowledge about the end of a container."""
 
     NO = "no"
     #: None of its processes is left: the engine has seen all of them end.
@@ -66,7 +66,7 @@ class Request:
 
     topology_id: str
     container: int
-    #: 1 for the first submission of this container; it only grows, also over restarts of the scheduler.
+    #: 1 for the container's first submission; only grows, even across restarts of the scheduler.
     submission: int
     #: Cores, which are requested and not enforced.
     cpu: float
@@ -84,7 +84,7 @@ class Request:
     beside: tuple[str, ...] = ()
     #: Whether the container may start on any host, without waiting for one that spreads the containers of the topology.
     anywhere: bool = False
-    #: The credential with which it is admitted at the endpoint; never an argument, variable, comment or log line.
+    #: The credential for admission at the endpoint; never an argument, variable, comment or log line.
     token: str = field(default="", repr=False)
 
 
@@ -113,13 +113,13 @@ class Seen:
     exit_code: int | None = None
     #: Whether a command of another user or program ended it at the engine.
     cancelled: bool = False
-    #: Whether the engine says that it can never start as submitted.
+    #: Whether it can never start as submitted, according to the engine.
     hopeless: bool = False
-    #: Whether the engine says that no host allowed by its request has room now.
+    #: Whether no host allowed by its request has room now, according to the engine.
     waits: bool = False
     #: Whether the engine has chosen a host for it, in order to spread containers, and will start it on no other.
     pinned: bool = False
-    #: The engine's own words on its phase or end, for people.
+    #: The engine's description of its phase or end, for users.
     words: str = ""
     #: Hosts that its request excludes.
     avoid: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class Explained:
     """Why an object is not running yet."""
 
     words: str
-    #: Wall time at which the engine expects it to start; None if it does not say.
+    #: Wall time at which the engine expects it to start; None if unknown.
     starts_at: float | None = None
 
 
@@ -142,7 +142,7 @@ class NodeSize:
     ram_bytes: int
     #: None if the engine does not count disk space; then it is not requested, either.
     disk_bytes: int | None = None
-    #: The engine's name for the place of these hosts, such as a partition.
+    #: The engine's name for the group of these hosts, such as a partition.
     where: str = ""
 
 
@@ -164,30 +164,29 @@ class Found:
     ok: bool
     detail: str = ""
     fix: str = ""
-    #: Why it was not checked, if it was not.
+    #: Why it was not checked; None if it was checked.
     untried: Untried | None = None
 
     @classmethod
     def waits(cls, what: str, detail: str, fix: str) -> Found:
-        """A check that must wait until the cluster has room; `fix` says what to do then."""
+        """A check that waits until the cluster has room; `fix` is the step to take then."""
         return cls(what, True, detail, fix, Untried.WAITS)
 
     @classmethod
     def skipped(cls, what: str, detail: str, fix: str) -> Found:
-        """A check that is impossible from here; `fix` says who can do it."""
+        """A check that is impossible from this host; `fix` names who can do it."""
         return cls(what, True, detail, fix, Untried.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Differences of an engine from most engines. An engine that differs has them as its attribute `traits`."""
+    """Properties that differ between engines. An engine that differs from the defaults has the attribute `traits`."""
 
     #: It can keep a container away from hosts; otherwise hosts cannot be drained.
     avoids_hosts: bool = True
     #: It keeps containers apart by itself (`Request.apart_from`); otherwise their hosts have to be known first.
     keeps_apart: bool = False
-    #: `cancel` tells the first process of a container to end. Otherwise the scheduler's control endpoint tells it at
-    #: once.
+    #: `cancel` asks the first process of a container to end. Otherwise the scheduler's control endpoint does so.
     tells_to_end: bool = True
     #: Containers continue when the scheduler ends.
     outlives_scheduler: bool = True
@@ -196,13 +195,13 @@ class Traits:
 
 
 def traits_of(engine: Engine) -> Traits:
-    """The traits of an engine; the defaults for most engines."""
+    """The traits of an engine: its attribute `traits`, or the defaults."""
     found = getattr(engine, "traits", None)
     return found if isinstance(found, Traits) else Traits()
 
 
 class Engine(Protocol):
-    """A cluster as one topology's scheduler uses it; safe to use from any thread, one call at a time."""
+    """A cluster from the view of one topology's scheduler; safe to use from any thread, one call at a time."""
 
     def check(self) -> Sequence[Found]:
         """Check the requirements of the engine: commands, releases, permissions. Problems are returned, not raised."""
@@ -218,34 +217,34 @@ class Engine(Protocol):
         """
 
     def list(self) -> Sequence[Seen]:
-        """All objects of this topology, including those that ended lately. Raises EngineAwayError instead of returning
-        a part.
+        """All objects of this topology, including recently ended ones.
+        Raises EngineAwayError instead of returning a partial list.
         """
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """Ask the objects to end, and kill the remaining processes after `grace_s`, or after the engine's own grace.
+        """Ask the objects to end; processes that remain after `grace_s`, or the engine's own grace, are killed.
 
-        An object that is gone already is not an error.
+        An object that no longer exists is not an error.
         """
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `changed` from another thread when a list may show something new; an engine may do so at intervals."""
+        """Call `changed` from another thread when `list` may return changes, or at intervals."""
 
     def reach(self) -> tuple[str, ...]:
-        """Addresses by which hosts of the cluster may reach this one, best first."""
+        """Addresses at which hosts of the cluster may reach this host, best first."""
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """The given hosts that accept containers now."""
+        """The subset of the given hosts that accepts containers now."""
 
     def explain(self, engine_id: str) -> Explained:
         """Why an object waits, and until when."""
 
     def termination_report(self, engine_id: str) -> str:
-        """The end of its first process's output; empty if it is not kept or cannot be read from here."""
+        """The last output of an object's first process; empty if it is not kept or not readable from this host."""
 
     def look_command(self) -> str:
-        """The command that shows the objects of this topology to a person, including those that were given up. No
-        request is made.
+        """The command that lists the objects of this topology, including objects that were given up.
+        Makes no request.
         """
 
     def topologies(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
-"""The right of a container to act: its lease from its own view, and the times of all leases. Pure.
+"""A container's right to act: the lease as the container itself computes it, and the times of all leases. Pure.
 
-A container whose host no longer answers may still run. Its successor is activated only when it can no longer do harm:
+A container whose host no longer answers may still run. Its successor is activated once the old one can do no harm:
 
 - `LEASE`: the container asks for a grant every `renew_s`. Without one for `fence_s`, counted from when it *sent* the
   request that was granted, it stops its tasks, which takes up to `stop_grace_s`. The scheduler counts from when it
@@ -9,8 +9,8 @@ A container whose host no longer answers may still run. Its successor is activat
 - `EPOCH`: it keeps running; after `lost_s` its successor gets a higher epoch, and messages of the old one are refused.
 - `CONFIRMATION`: it gets no successor before the engine, or a user, has confirmed its end.
 
-If the state manager answers that no scheduler exists, that counts as a grant, from the time of the request: the loss of
-a scheduler stops nothing. `heronpy.scheduler.leases` is the scheduler's side.
+If the state manager answers that no scheduler exists, that counts as a grant, from the time of the request: losing a
+scheduler stops no container. `heronpy.scheduler.leases` is the scheduler's side.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from heronpy.common.errors import ConfigError
 
 #: How much faster one host's clock may run than another's.
 CLOCK_DRIFT = 0.001
-#: Number of requests of a container whose answers are awaited; older ones are ignored.
+#: Number of open requests per container; answers to older requests are ignored.
 REQUESTS_MAX = 64
 
 
@@ -43,7 +43,7 @@ class LeaseTimes(Struct, frozen=True):
     fence_s: float = 40.0
     lost_s: float = 60.0
     stop_grace_s: float = 3.0
-    #: How long a scheduler grants without having proved its permit.
+    #: How long after the last proof of its permit a scheduler may grant leases.
     permit_s: float = 600.0
 
     def __post_init__(self) -> None:
@@ -57,14 +57,14 @@ class LeaseTimes(Struct, frozen=True):
         stopped_s = (self.fence_s + self.stop_grace_s) * (1 + CLOCK_DRIFT)
         if stopped_s >= self.lost_s:
             raise ConfigError(
-                f"lost_s is {self.lost_s:g}, but a container without a grant has stopped only after {stopped_s:.3g} s"
+                f"lost_s is {self.lost_s:g}, but a container without a grant may act for up to {stopped_s:.3g} s"
                 f" (fence_s {self.fence_s:g} and a stop grace of {self.stop_grace_s:g}); raise lost_s or lower fence_s"
             )
         if self.permit_s < self.lost_s:
             raise ConfigError(f"permit_s is {self.permit_s:g} but must be at least lost_s ({self.lost_s:g})")
 
     def silence_from(self, now: float, alone: bool) -> float:
-        """The time until which an earlier scheduler may have granted leases, if this one takes the permit now.
+        """The time until which an earlier scheduler may still grant leases, if this one takes the permit now.
 
         `alone`: all earlier schedulers are confirmed to have ended.
         """
@@ -72,7 +72,7 @@ class LeaseTimes(Struct, frozen=True):
 
 
 class Lease:
-    """The right of one container to act, from the container's own view."""
+    """One container's right to act, as the container itself computes it."""
 
     def __init__(self, times: LeaseTimes, fencing: Fencing) -> None:
         self._times = times
@@ -87,19 +87,19 @@ class Lease:
         self.until = 0.0
 
     def ask(self, now: float) -> int:
-        """The number of a request that is sent now to the scheduler or the state manager."""
+        """The number for a request that is sent now to the scheduler or the state manager."""
         self._number += 1
         self._sent.append((self._number, now))
         return self._number
 
     def granted(self, number: int, now: float) -> None:
-        """Record that a request was answered by a grant, or by the answer that there is no scheduler."""
+        """Record that the answer to a request was a grant, or that no scheduler exists."""
         sent = self._sent_at(number)
         if sent is not None and self.epoch:
             self.until = max(self.until, sent + self._times.fence_s)
 
     def activated(self, number: int, epoch: int, now: float) -> bool:
-        """Record that a request was answered by an activation; False if the answer came too late to be used."""
+        """Record that the answer to a request was an activation; False if it came too late to be used."""
         sent = self._sent_at(number)
         if sent is None or now - sent >= self._times.fence_s or epoch <= max(self.epoch, self.stopped):
             return False
@@ -107,15 +107,15 @@ class Lease:
         return True
 
     def stop(self) -> None:
-        """Record that its tasks have stopped."""
+        """Record that the container's tasks have stopped."""
         self.epoch, self.stopped = 0, max(self.epoch, self.stopped)
 
     def is_over(self, now: float) -> bool:
-        """Whether its tasks have to stop now."""
+        """Whether the container's tasks have to stop now."""
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until
 
     def is_in_doubt(self, now: float) -> bool:
-        """Whether to ask the state manager, too, if there is a scheduler."""
+        """Whether to ask the state manager, too, whether a scheduler exists."""
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until - self._times.fence_s / 2
 
     def _sent_at(self, number: int) -> float | None:

@@ -49,8 +49,7 @@ def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Seq
 
 
 def way_in(kind: str, settings: HasSettings, cluster: str, port: int) -> str:
-    """An address of this host that leads to a port of the scheduler in an engine's cluster; "" if the engine needs
-    none.
+    """A local address forwarded to a port of the scheduler in an engine's cluster; "" if the engine needs none.
 
     EngineError when the connection fails.
     """
@@ -88,7 +87,7 @@ def _kubernetes(settings: HasSettings, topology_id: str, command: Sequence[str])
 
 
 def scraped_port(settings: HasSettings) -> int:
-    """Port of container 0's metrics page if pages are open to other hosts at a known port; else 0."""
+    """The port of container 0's metrics page if other hosts can reach it at a known port; else 0."""
     from heronpy.net.addresses import is_loopback
 
     executor = settings_for(settings, ExecutorSettings)
@@ -113,7 +112,7 @@ def template_text(file: str) -> str:
 
 
 def template_of(file: str) -> Mapping[str, Any]:
-    """The pod template of an operator; ConfigError if it cannot be read."""
+    """The parsed pod template of an operator; ConfigError if it cannot be read."""
     import yaml
 
     try:
@@ -177,7 +176,7 @@ OWN: Mapping[str, Opener] = {"kubernetes": _kubernetes, "local": _local, "slurm"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Settings by room and field, and lines for people."""
+    """Settings by room and field, and lines to print."""
 
     values: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     #: By room.
@@ -189,7 +188,7 @@ class Profile:
 def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile:
     """Initial settings of a new cluster, derived from this host for an engine of that kind.
 
-    It includes the settings that several hosts need: a standby topology master on another host.
+    They include a standby topology master, because a cluster has several hosts.
     """
     if kind == "local":
         return Profile({"engine": {"poll_s": 0.5}})
@@ -220,7 +219,7 @@ def _found_by(kind: str, variables: Mapping[str, str] | None) -> Profile:
 
 
 def _spark_profile(variables: Mapping[str, str]) -> Profile:
-    """The Spark master that is configured on this host."""
+    """The profile with the Spark master that is configured on this host."""
     home = variables.get("SPARK_HOME", "")
     folder = variables.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
     if not folder:

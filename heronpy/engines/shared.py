@@ -39,7 +39,7 @@ def polling(poll_s: float, changed: Callable[[], None], wake: threading.Event | 
 
 
 def address_towards(peer: str, network: str = "") -> str:
-    """The address by which this host reaches a peer (host:port); see `address_here`. EngineAwayError without one."""
+    """The address from which this host reaches a peer (host:port); see `address_here`. EngineAwayError without one."""
     try:
         return address_here(network, peer)
     except ConfigError as error:

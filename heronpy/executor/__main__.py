@@ -44,14 +44,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--life", type=int, default=0, help="how often the slot has already ended in this epoch")
     parser.add_argument("--after", default="", help="why the container was restarted; empty if unknown")
-    parser.add_argument("--after-text", default="", help="the same, as text for users")
+    parser.add_argument("--after-text", default="", help="the reason of --after, as text for users")
     parser.add_argument("--cpu", type=float, default=0.0, help="maximum number of cores of the container; 0: no limit")
     parser.add_argument("--ram-bytes", type=int, default=0, help="maximum memory of the container; 0: no limit")
     return parser.parse_args(argv)
 
 
 def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
-    """Limit this process and its future children; returns why that is impossible, or ""."""
+    """Limit this process and its future children; returns the reason if that fails, else ""."""
     from heronpy.procs import container_group  # only for topologies that request resources
 
     container, cpu, ram_bytes = arguments.container, arguments.cpu, arguments.ram_bytes
@@ -66,7 +66,7 @@ def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
 
 
 def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
-    """Run the executor; returns its exit code. `roles` replaces the modules that are run."""
+    """Run the executor; returns its exit code. `roles` has the modules to run for each kind of process."""
     arguments = parse(argv)
     if arguments.parent and not die_with_parent(signal.SIGKILL, arguments.parent):
         return exit_codes.LOST_PARENT

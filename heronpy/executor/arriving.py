@@ -1,6 +1,5 @@
-"""The preparation of a container on its host before it can run.
-
-It writes the files that its processes read, proves the shared folders, and fetches the package.
+"""The preparation of a container on its host: it writes the files for the container's processes, checks the shared
+folders, and fetches the package.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def build(home: Path, archive: Path, digest: str, timeout_s: float = BUILD_MAX_S) -> Path:
-    """The interpreter of the environment with a wheelhouse's packages; makes the environment unless this host has it.
+    """The interpreter of the environment with a wheelhouse's packages; makes a missing environment.
 
-    PackageError when it cannot be made; DeadlineError when that takes too long.
+    PackageError when the environment cannot be made; DeadlineError when that takes too long.
 
-    `<home>/environments/<digest>/` is a virtual environment that also sees the packages of the interpreter that makes
+    `<home>/environments/<digest>/` is a virtual environment with access to the packages of the interpreter that makes
     it, such as heronpy. Invariants: an entry appears by one rename, so it is complete or absent, even after a crash;
     several processes that need the same environment make it once; nothing is downloaded, and no package index is used.
     """
@@ -103,7 +102,7 @@ def _build(scratch: Path, entry: Path, archive: Path, digest: str, deadline: flo
 
 
 def _make(made: Path, deadline: float, trouble: str) -> None:
-    """Make a virtual environment without pip that sees the packages of this interpreter."""
+    """Make a virtual environment without pip and with access to the packages of this interpreter."""
     command = [sys.executable, "-P", "-m", "venv", "--system-site-packages", "--without-pip", str(made)]
     try:
         ran = subprocess.run(
@@ -137,7 +136,7 @@ def _name_scripts(made: Path, entry: Path) -> None:
 
 @contextmanager
 def _locked(file: Path, deadline: float) -> Iterator[None]:
-    """Hold the lock of this host for making an environment."""
+    """Hold this host's lock for making an environment."""
     while (descriptor := try_lock(file)) < 0:
         if time.monotonic() >= deadline:
             raise DeadlineError(
@@ -156,13 +155,13 @@ def _left(deadline: float) -> float:
 
 
 class Spans:
-    """The durations of the steps of a start, as text."""
+    """The steps of a start, with their durations."""
 
     def __init__(self) -> None:
         self.taken: list[endpoint_pb2.StartSpan] = []
 
     def add(self, name: str, begun_at: float, took_s: float) -> None:
-        """Add a step that began at that wall time."""
+        """Add a step; `begun_at` is wall time."""
         self.taken.append(endpoint_pb2.StartSpan(name=name, begun_at=begun_at, took_s=took_s))
 
     @contextmanager
@@ -174,7 +173,7 @@ class Spans:
 
 
 def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
-    """The launch as it is on this host; the scheduler has answered at the address `endpoint`. Raises ConfigError."""
+    """The launch specification for this host; the scheduler has answered at `endpoint`. Raises ConfigError."""
     submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
     if submitted.topology_id != token.topology_id:
         raise ConfigError(
@@ -193,7 +192,7 @@ def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolde
 
 
 def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchSpec:
-    """The launch with the interpreter of the environment of its dependencies, which is made unless this host has it."""
+    """The launch with the interpreter from its dependencies' environment, which is made if missing."""
     digest = launch.submitted.environment
     if not digest:
         return launch
@@ -217,7 +216,7 @@ def _pair(pair: endpoint_pb2.KeyPair) -> Pair:
 
 
 def check_shared(welcome: endpoint_pb2.Welcome) -> None:
-    """ConfigError unless each shared folder of the scheduler is the same folder under its path here."""
+    """Raise ConfigError unless each shared folder of the scheduler is the same folder at its path on this host."""
     for folder in welcome.shared:
         if "/" in folder.name or not os.path.isabs(folder.path):
             raise ConfigError(f"the scheduler did not name a file of a shared folder: {folder.path!r}, {folder.name!r}")

@@ -23,7 +23,7 @@ MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot alloca
 
 
 class ChildLogs:
-    """One log per process name, kept over its incarnations; belongs to the event loop. `echo` gets all lines too."""
+    """One log per process name, for all its incarnations; belongs to the event loop. `echo` gets all lines too."""
 
     def __init__(
         self, folder: Path, settings: LoggingSettings, echo: Callable[[str, bytes], None] | None = None
@@ -66,14 +66,14 @@ class ChildLogs:
         return words[:DETAIL_MAX], exception.out_of_memory
 
     def ended(self, effect: Ended) -> None:
-        """Write into the log of a process why it has ended, if a kill left it no time to do so itself."""
+        """Write why a process has ended into its log, if a kill left the process no time for that."""
         child_log = self._logs.get(effect.spec.name)
         if child_log is not None and effect.reason in _SPEECHLESS and not effect.raised:
             why = effect.reason.value.replace("_", " ")
             child_log.note(f"{effect.spec.name} has ended: {why}{f': {effect.detail}' if effect.detail else ''}")
 
     async def stacks(self, name: str, ask: Callable[[], None]) -> str | None:
-        """The stacks that a process prints when `ask` requests them, possibly empty; None when it has no log."""
+        """The stacks that a process prints after `ask`; "" without an answer, None if the process has no log."""
         child_log = self._logs.get(name)
         if child_log is None:
             return None
@@ -92,6 +92,6 @@ class ChildLogs:
             child_log.close()
 
     def close(self) -> None:
-        """Read the rest of all output and close the files."""
+        """Read all remaining output and close the files."""
         for child_log in self._logs.values():
             child_log.close()

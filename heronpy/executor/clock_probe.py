@@ -1,4 +1,4 @@
-"""Asks the topology master for its time, if it may be on another host.
+"""Asks a topology master that may be on another host for its time.
 
 It asks only over TCP, because a master whose socket is a file is on this host. A master that turns out to be on this
 host is not asked again until this executor registers with another one.
@@ -40,7 +40,7 @@ class ClockProbe:
         self._masters = 0
 
     def registered(self) -> None:
-        """Note a new topology master, which may be on another host."""
+        """Record a new topology master, which may be on another host."""
         self._masters += 1
         self._clock = 0
         self._filter.clear()

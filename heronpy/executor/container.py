@@ -1,4 +1,4 @@
-"""The shell of a container on another host: joins endpoint, folders, executor and `container_state`, which decides.
+"""The shell of a container on another host: joins endpoint, folders and executor; `container_state` decides.
 
 Invariants: everything that this process has started or made is gone when `run` returns, except the packages of its
 host; a container that ends sends the ends of its logs first, within `LOGS_S`.
@@ -107,7 +107,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The container and the submission of this process."""
+    """The container and the submission for which this process runs."""
 
     topology_id: str
     container: int
@@ -193,7 +193,7 @@ class Container:
         return code
 
     async def _admitted(self) -> Admitted | None:
-        """The endpoint's answer; None if this process is asked to end before it has one."""
+        """The endpoint's answer; None if this process is asked to end before the answer arrives."""
         begun = time.monotonic()
         admission = asyncio.ensure_future(self._link.admit(self._hello, self._start_s))
         await asyncio.wait((admission, self._end), return_when=asyncio.FIRST_COMPLETED)
@@ -269,7 +269,7 @@ class Container:
             arriving.write_files(welcome, self._token, credential, launch)
         return launch
 
-    # ---- what is decided ----------------------------------------------------------------------
+    # ---- effects ------------------------------------------------------------------------------
     def _on_signal(self, now: bool, why: str) -> None:
         log.info("%s must end: %s", self._name, why)
         if self._machine is not None:
@@ -280,7 +280,7 @@ class Container:
     def _on_parent(self) -> None:
         # A parent outside of the namespace of this process always has the number 0, so its end cannot be seen.
         if not self._parent or os.getppid() != self._parent:
-            self._on_signal(True, "the engine's process that started it has ended")
+            self._on_signal(True, "the engine's process that started this container has ended")
 
     def _on_tick(self) -> None:
         self._ticks += 1
@@ -341,9 +341,9 @@ class Container:
         except OSError as error:
             self._end.set_exception(ConfigError(f"cannot start {launch.python}: {error.strerror}"))
             return
-        log.info("the executor is process %d in epoch %d", self._child.pid, epoch)
+        log.info("the executor runs as process %d in epoch %d", self._child.pid, epoch)
 
-    # ---- what is sent -------------------------------------------------------------------------
+    # ---- messages -----------------------------------------------------------------------------
     async def _renew(self, send: Send) -> None:
         self._feed(await self._link.renew(send, self._late_s))
 
@@ -352,7 +352,7 @@ class Container:
             self._feed(LeaveHeard())
 
     async def _say_farewell(self) -> None:
-        """Tell the endpoint about the end, because the engine may be gone and unable to confirm it."""
+        """Report the end to the endpoint, because the engine may be gone and unable to confirm the end."""
         machine = self._machine
         send = machine.farewell(boot_s()) if machine is not None else None
         if machine is None or send is None:
@@ -422,7 +422,7 @@ class Container:
                 os.write(self._stderr, f"{self._name}: {text}\n".encode(errors="replace"))
 
     async def _preparing_ended(self) -> None:
-        """Wait for the end of preparation, because its folders can only be removed after that."""
+        """Wait for the end of preparation: its folders cannot be removed earlier."""
         deadline = time.monotonic() + PREPARING_ENDS_S
         while self._preparing is not None and not self._preparing.done() and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
@@ -435,7 +435,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """The settings of a submit before this host has a launch file."""
+    """The settings of a submit, until this host has a launch file."""
 
     submitted: Submitted
 
@@ -449,12 +449,12 @@ class _Settings:
 
 
 def host_name() -> str:
-    """The engine's name of this host."""
+    """The engine's name for this host."""
     return next((name for key in HOST_NAMES if (name := os.environ.get(key))), socket.gethostname())
 
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
-    """Run the call in a daemon thread, for which the end of this process does not wait."""
+    """Run the call in a daemon thread, so that the process can end without waiting for it."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -468,7 +468,7 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def _has_scheduler(launch: LaunchSpec) -> bool | None:
-    """Whether the state manager knows a scheduler; None if it does not answer."""
+    """Whether the state manager has the location of a scheduler; None without an answer."""
     try:
         state = open_state_of(launch)
         try:

@@ -1,9 +1,9 @@
-"""The life of one submission of a container on its host: it stands by, acts in an epoch, stops, ends. Pure.
+"""The life cycle of a container's submission on its host: stand by, act in an epoch, stop, end. Pure.
 
 Invariants:
 - The executor is started only in an epoch that the scheduler has given, and never in an epoch in which it has stopped.
-- The executor runs no longer than the lease plus the grace of its stop.
-- A container that was told to end never starts its executor again.
+- The executor runs at most for the time of the lease plus the grace of its stop.
+- A container that was asked to end never starts its executor again.
 - At most one request for the lease is in flight.
 - `End` is the last effect.
 """
@@ -21,7 +21,7 @@ SILENT_S = 30.0
 FIRST_SIGN_S = 120.0
 #: No event for this long means that this process was paused: the silence of the executor then proves nothing.
 OWN_STALL_S = 5.0
-#: A standby repeats its request after at least this part of `renew_s`, for any answer.
+#: A standby repeats its request after at least this fraction of `renew_s`, whatever the answer.
 PAUSE = 0.1
 #: Minimum time between requests to the endpoint, even if the connection is lost often.
 BACK_S = 0.5
@@ -64,7 +64,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """An answer of the endpoint to the request of that number."""
+    """The endpoint's answer to the lease request with this number."""
 
     number: int
     word: Word
@@ -75,19 +75,19 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLate:
-    """The request of that number got no answer in time, or was refused for now."""
+    """The lease request with this number got no answer in time, or a temporary refusal."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LinkBack:
-    """The connection to the endpoint was lost and is open again; earlier requests may never be answered."""
+    """The connection to the endpoint is open again after a loss; earlier requests may never be answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateAnswered:
-    """The state manager was asked whether there is a scheduler; `has_scheduler` is None if it did not answer."""
+    """The state manager's answer whether a scheduler exists; `has_scheduler` is None without an answer."""
 
     number: int
     has_scheduler: bool | None
@@ -95,19 +95,19 @@ class StateAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SignOfLife:
-    """The executor's loop has turned."""
+    """A sign of life from the executor's event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorEnded:
-    """The executor has ended with this wait status, and no process of it is left."""
+    """The executor has ended with this wait status, and none of its processes is left."""
 
     status: int
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal of the engine: it will end the container soon, or, with `now`, asks it to end itself."""
+    """A signal from the engine, which will end the container soon or, with `now`, asks the container to end itself."""
 
     now: bool
     why: str
@@ -115,7 +115,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class LeaveHeard:
-    """The endpoint has received that this container has to leave."""
+    """The endpoint has received the report that this container has to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ Event = (
 # ---- effects --------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Ask the endpoint for the lease; it may delay the answer by `wait_s`."""
+    """Ask the endpoint for the lease; the answer may take `wait_s`."""
 
     number: int
     epoch: int
@@ -141,14 +141,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class AskState:
-    """Ask the state manager if there is a scheduler."""
+    """Ask the state manager whether a scheduler exists."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendLeave:
-    """Tell the endpoint that this container has to leave."""
+    """Report to the endpoint that this container has to leave."""
 
     why: str
 
@@ -177,7 +177,7 @@ class KillExecutor:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the container. `status` is the executor's, if it ended by itself."""
+    """End the container. `status` is the wait status of an executor that ended by itself."""
 
     ending: Ending
     why: str
@@ -200,8 +200,8 @@ class Phase(Enum):
 class ContainerState:
     """`handle(event, now)` returns the effects, in order; `now` counts CLOCK_BOOTTIME seconds.
 
-    The executor is killed `stop_grace_s` after it was asked to end. It may run `lives` times in one epoch, which is
-    more than once only for a slot. Its processes end with it, so no process of the previous run is left.
+    The executor is killed `stop_grace_s` after it was asked to end. The executor and all its processes end together;
+    `lives` is the number of runs in one epoch, above 1 only for a slot.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class ContainerState:
         self._times = times
         self._lives, self._life = lives, 0
         self._lease = Lease(times, fencing)
-        #: Whether the state manager is reached without the scheduler, so that it can say whether there is a scheduler.
+        #: Whether the state manager is reached without the scheduler, and so can report whether a scheduler exists.
         self._state_apart = state_apart
         self.phase = Phase.PREPARING
         self._asked: int | None = None
@@ -230,19 +230,19 @@ class ContainerState:
 
     @property
     def epoch(self) -> int:
-        """The epoch in which it is active; 0 if it is not active."""
+        """The epoch in which the submission acts; 0 if it does not act."""
         return self._lease.epoch
 
     @property
     def leave_unheard(self) -> str:
-        """Why it has to leave, until the endpoint has received that; empty otherwise."""
+        """Why the container has to leave, until the endpoint has received the report; else ""."""
         return self._leave_why if self._leave_at is not None else ""
 
     def farewell(self, now: float) -> Send | None:
         """The last message of a container that its engine ends, sent after all its processes have ended.
 
         After this message, no successor waits for the lease to expire. None if the container has never acted, or ends
-        for another reason, which its engine reports.
+        for a reason that its engine reports.
         """
         if self.phase is not Phase.ENDED or not self._leave_why or not self._lease.stopped:
             return None

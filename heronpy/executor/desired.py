@@ -1,4 +1,4 @@
-"""The processes that a container should run according to the packing plan, and how each is started. Pure.
+"""The processes that a container should run according to the packing plan, and the command of each. Pure.
 
 Container 0 has the topology master, and the Spark gateway and the checkpoint replicator if there are any. Any other
 container of the plan has its stream manager, its tasks, and its share of the standby topology masters, which are
@@ -27,7 +27,7 @@ REPLICATOR = "checkpoint-replicator"
 
 
 class Roles(Struct, frozen=True):
-    """The module whose `main(argv)` each kind of process runs."""
+    """For each kind of process, the module whose `main(argv)` it runs."""
 
     tmaster: str = "heronpy.tmaster"
     stmgr: str = "stmgr"
@@ -53,7 +53,7 @@ class Place(Struct, frozen=True):
     launch_file: str
     container: int
     epoch: int
-    #: Why the container was started again, from its scheduler: the value of an ExitReason, and a text for people.
+    #: Why the container was started again, from its scheduler: the value of an ExitReason, and a text for users.
     after: str = ""
     after_text: str = ""
     #: Why the container is not limited to the requested resources; empty if it is limited, or requests none.
@@ -72,9 +72,9 @@ def desired_processes(
     replicates: bool = False,
     has_run: Collection[int] = (),
 ) -> tuple[ProcessSpec, ...]:
-    """The processes of a container; tasks stop first, then the processes that they talk to.
+    """The processes of a container; at a stop, tasks end before the processes to which they are connected.
 
-    `has_run` are the tasks that have initialised under an earlier executor.
+    `has_run`: tasks that have initialised under an earlier executor.
     """
     if container == 0:
         specs = [ProcessSpec(TMASTER, TMASTER, stop_rank=1, critical=True, stop_grace_s=stop_grace_s)]
@@ -112,7 +112,7 @@ def desired_processes(
 def command_of(
     spec: ProcessSpec, number: int, place: Place, roles: Roles, *, after: ExitReason | None, preload: bool
 ) -> Command:
-    """The command for start `number` of a process; `after` says how its predecessor ended, if it had one."""
+    """The command for start `number` of a process; `after` describes the end of the predecessor, if there was one."""
     argv = ["--launch", place.launch_file]
     if spec.role not in (TMASTER, STANDBY, SPARK_GATEWAY, REPLICATOR):
         argv += ["--container", str(place.container)]

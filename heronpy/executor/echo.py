@@ -18,7 +18,7 @@ from heronpy.common.logs import LogFormatter
 log = logging.getLogger("heronpy.executor")
 
 MARK = b" | "
-#: Most bytes of lines that wait to be written.
+#: Maximum bytes of lines that wait to be written.
 WAITING_MAX_BYTES = 1 << 20
 #: A write of at most this size is atomic on a pipe; longer lines are cut.
 PIECE_MAX_BYTES = 4096
@@ -58,7 +58,7 @@ class Echo:
             self._wake.notify()
 
     def handler(self, process: str) -> logging.Handler:
-        """The handler for log records of this process itself."""
+        """A logging handler for this process's own records."""
         found = _Handler(self, process)
         found.setFormatter(LogFormatter(process))
         return found
@@ -107,7 +107,7 @@ class Echo:
         return False
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """Write the waiting lines within this time, and accept no further lines. Idempotent."""
+        """Accept no further lines, and write the waiting lines for up to this time. Idempotent."""
         with self._wake:
             self._over = True
             self._wake.notify()
@@ -134,13 +134,13 @@ class _Handler(logging.Handler):
 
 
 def _pieces(mark: bytes, line: bytes) -> list[bytes]:
-    """A line in pieces that one write can take; each begins with the mark."""
+    """The pieces of a line, each small enough for one write and with the mark at its beginning."""
     most = PIECE_MAX_BYTES - len(mark) - 1
     return [mark + line[at : at + most] + b"\n" for at in range(0, max(len(line), 1), most)]
 
 
 def open_echo(fd: int, name: str, file_max_bytes: int, files_max: int) -> Echo | None:
-    """The echo of a process that was given an output; None if it was not."""
+    """The echo on the output that this process was given; None without an output."""
     if fd < 0:
         return None
     os.set_inheritable(fd, False)

@@ -1,8 +1,8 @@
-"""The current activity of a container's processes: their stacks, a profile, their objects by type.
+"""Evidence of what a container's processes do: their stacks, a profile, their objects by type.
 
 Answers `DumpStacks`, `Profile` and `Heap` at the container's file service, for each of its processes and for the
-executor itself. py-spy samples from outside if it is installed and may attach; else a process samples itself, see
-`heronpy.procs.sampler`. At a time there is one request per process and `AT_ONCE_MAX` per container. Duration, number of
+executor itself. py-spy samples a process if it is installed and may attach; else the process samples itself, see
+`heronpy.procs.sampler`. One request per process and `AT_ONCE_MAX` per container run at a time. Duration, number of
 stacks and size of the answer have limits.
 """
 
@@ -44,7 +44,7 @@ PY_SPY, ITSELF = "py-spy", "the process itself"
 
 
 class _NoSpyError(Exception):
-    """py-spy failed; the text says why."""
+    """py-spy failed; the text has the reason."""
 
 
 class Evidence:
@@ -73,7 +73,7 @@ class Evidence:
 
     # ---- requests ---------------------------------------------------------------------------
     async def dump_stacks(self, request: control_pb2.DumpStacks) -> control_pb2.DumpStacksReply:
-        """The stacks of all threads; they are also written to the process's log. RpcError if it prints no stacks."""
+        """The stacks of all threads of a process, which also go to its log. RpcError if the process prints none."""
         with self._turn(request.name) as pid:
             if request.name == self._own:
                 text = _own_stacks()
@@ -86,7 +86,7 @@ class Evidence:
             return control_pb2.DumpStacksReply(text=shown)
 
     async def profile(self, request: control_pb2.Profile) -> control_pb2.Answer:
-        """Samples of the process by function. RpcError if it ends or cannot be sampled."""
+        """Samples of a process by function. RpcError if the process ends or cannot be sampled."""
         if not DURATION_MIN_S <= request.duration_s <= DURATION_MAX_S:
             raise InvalidRpcError(
                 f"the duration is {request.duration_s:g} s; it must be from {DURATION_MIN_S:g} to {DURATION_MAX_S:g} s"
@@ -112,10 +112,10 @@ class Evidence:
             return packed(profile_of(rows, by, note))
 
     async def heap(self, request: control_pb2.Heap) -> control_pb2.Answer:
-        """The objects of a process by type; it stops for up to about `limit_s`. RpcError if it ends."""
+        """The objects of a process by type; the process stops for up to about `limit_s`. RpcError if it ends."""
         if not LIMIT_MIN_S <= request.limit_s <= LIMIT_MAX_S or not 1 <= request.top <= TOP_MAX:
             raise InvalidRpcError(
-                f"the limit of a heap is from {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s, for 1 to {TOP_MAX} types"
+                f"a count of objects may take {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s and list 1 to {TOP_MAX} types"
             )
         with self._turn(request.name) as pid:
             wanted = {"heap": {"top": request.top, "limit_s": request.limit_s}}
@@ -131,14 +131,14 @@ class Evidence:
 
     @contextlib.contextmanager
     def _turn(self, name: str) -> Iterator[int]:
-        """Reserve a process, so that no other request takes evidence of it; yields its pid."""
+        """Reserve a process against other requests for evidence; yields the pid."""
         pid = self._pid(name)
         if not pid:
             raise InvalidRpcError(f"{name} is not running in this container")
         if name in self._busy:
             raise RetryableRpcError(f"evidence of {name} is already being collected; try again later")
         if len(self._busy) >= AT_ONCE_MAX:
-            raise RetryableRpcError(f"evidence of {AT_ONCE_MAX} processes is being collected; try again")
+            raise RetryableRpcError(f"evidence of {AT_ONCE_MAX} processes is already being collected; try again later")
         self._busy.add(name)
         try:
             yield pid
@@ -165,7 +165,7 @@ class Evidence:
         return [(tuple(row["stack"]), row["seconds"]) for row in found["rows"]]
 
     async def _ask(self, name: str, pid: int, wanted: Mapping[str, Any], takes_s: float, meanwhile: str) -> Any:
-        """Signal the process and read its answer. RpcError if it ends, DeadlineError if it does not answer."""
+        """Signal a process and read its answer. RpcError if the process ends, DeadlineError without an answer."""
         ask, answer = paths_of(self._folder, pid)
         answer.unlink(missing_ok=True)
         write_private_text(ask, json.dumps(wanted))
@@ -220,13 +220,13 @@ class Evidence:
             out.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End py-spy, if it runs. Idempotent."""
+        """End py-spy if it is running. Idempotent."""
         for spy in list(self.spies):
             spy.kill()
 
 
 def py_spy() -> str | None:
-    """The program, if it is installed."""
+    """The path of py-spy, if it is installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.is_file() else shutil.which("py-spy")
 
@@ -249,7 +249,7 @@ def _own_stacks() -> str:
 
 
 def _listens(pid: int) -> bool:
-    """Whether the process handles the signal. The signal would end it otherwise."""
+    """Whether the process handles the signal, which would end it otherwise."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

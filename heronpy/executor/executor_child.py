@@ -38,9 +38,9 @@ class ExecutorChild:
         self._signs = -1
 
     def start(self, argv: Sequence[str], environ: dict[str, str], output: int, echo: int = -1) -> None:
-        """Start it in its own session, with `echo` as ECHO_FD if there is one.
+        """Start the executor in its own session, with `echo` as ECHO_FD if given.
 
-        OSError when the program does not exist, or no further process can be made.
+        OSError when the program does not exist, or no further process can be started.
         """
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -75,7 +75,7 @@ class ExecutorChild:
         self._loop.call_soon(self._reap)
 
     def stop(self) -> None:
-        """Ask it to end; it stops its own processes in order."""
+        """Ask the executor to end, which stops its own processes in order."""
         if self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -122,7 +122,7 @@ class ExecutorChild:
         return []
 
     def close(self) -> None:
-        """Kill and reap the remaining processes; call it when no code waits for a program. Idempotent."""
+        """Kill and reap the remaining processes; call this when no code waits for a program. Idempotent."""
         self._loop.remove_signal_handler(signal.SIGCHLD)
         self.pid = 0
         self._forget_signs()

@@ -1,5 +1,4 @@
-"""The file service of a container: logs and dead letters, only by the names that it lists, and evidence of its
-processes.
+"""The file service of a container: logs and dead letters by their listed names, and evidence of processes.
 
 Only regular files directly in two folders are opened. They are opened through a descriptor of the folder and never
 through a link, so that no name leads elsewhere. A name that the service does not list is refused. An answer has at most
@@ -34,7 +33,7 @@ READ_MAX_BYTES = 256 * 1024
 LISTED_MAX = 20_000
 #: Maximum number of concurrent requests; further ones are refused.
 ANSWERING_MAX = 8
-#: Most concurrent searches, which read whole files.
+#: Maximum number of concurrent searches, which read whole files.
 SEARCHING_MAX = 2
 #: A log or a file of dead letters, and its rotated files: `P.log`, `P.log.1`.
 _FILE = re.compile(r"(?P<process>[^\x00-\x1f/\\.][^\x00-\x1f/\\]*?)\.(?P<kind>log|jsonl)(\.[0-9]{1,4})?")
@@ -42,15 +41,14 @@ _SUFFIXES = {LOGS: "log", LETTERS: "jsonl"}
 
 
 def socket_name(container: int) -> str:
-    """The name of the service's socket."""
     return f"{executor_id(container)}.files"
 
 
 def belongs(process: str, container: int, alone: bool = False) -> bool:
-    """Whether a process of this name belongs to this container, or to none if this is container 0.
+    """Whether a process of this name belongs to this container; a process without a container belongs to container 0.
 
-    With `alone` no other container writes into its folder, so a name without a container also belongs to it: a standby
-    topology master.
+    With `alone`, no other container writes into the folder, so a process without a container (a standby topology
+    master) also belongs to this container.
     """
     own = (stmgr_id(container), executor_id(container), bootstrap_id(container))
     if process in own or process.startswith(f"container_{container}_"):
@@ -59,7 +57,7 @@ def belongs(process: str, container: int, alone: bool = False) -> bool:
 
 
 class ContainerFiles:
-    """The files of one container below a working folder. Each method opens what it needs and closes it."""
+    """The files of one container below a working folder. Each method opens and closes the files that it reads."""
 
     def __init__(self, working_dir: str | os.PathLike[str], container: int, alone: bool = False) -> None:
         self._folder = Path(working_dir)
@@ -102,7 +100,7 @@ class ContainerFiles:
         return control_pb2.ReadFileReply(data=data, offset=offset, size=status.st_size, file=status.st_ino)
 
     def search(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """Hits in a log, from its end on; raises InvalidRpcError for an unlisted name or a text with a line end."""
+        """Hits in a log, newest first; raises InvalidRpcError for an unlisted name or a text with a line end."""
         text = request.text.encode("utf-8", "surrogatepass")
         if not text or len(text) > TEXT_MAX_BYTES or b"\n" in text:
             raise InvalidRpcError(f"the text to find must be one line of 1 to {TEXT_MAX_BYTES} bytes")
@@ -122,7 +120,7 @@ class ContainerFiles:
         return reply
 
     def _open_same(self, name: str, file: int) -> int:
-        """A descriptor of the log with this inode, which a rotation may have renamed; -1 when it is gone."""
+        """A descriptor of the log with this inode, which a rotation may have renamed; -1 if the log is gone."""
         base, _, digits = name.rpartition(".")
         later = f"{base}.{int(digits) + 1}" if digits.isdigit() else f"{name}.1"
         for one in (name, later):
@@ -223,7 +221,7 @@ class FileService:
             self._searching -= searches
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the service. Idempotent."""
         if self._authenticator is not None:
             self._authenticator.close()
         self._server.close()

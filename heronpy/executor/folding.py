@@ -1,4 +1,4 @@
-"""Stacks as texts and as structs: the output of py-spy and the interpreter, and the message format. Pure."""
+"""Converts stacks from the output of py-spy and the interpreter into messages. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from heronpy.views.evidence import Profile, Row, WeightedStack
 
-#: Most bytes of an answer with stacks; the lightest stacks are left out.
+#: Maximum bytes of an answer with stacks; the lightest stacks are left out.
 ANSWER_MAX_BYTES = 1 << 20
 FRAME_MAX, DEPTH_MAX, LINE_MAX = 200, 200, 1000
 #: Below this file, a stack continues with the process that forked this one.
@@ -43,7 +43,7 @@ def printed_stacks(text: str) -> str:
 
 
 def folded(text: str, rate: int, idle: bool) -> list[Row]:
-    """The stacks that `py-spy record --format raw` writes: frames with `;` between them, a space, the samples.
+    """The stacks that `py-spy record --format raw` writes: frames joined by `;`, a space, the number of samples.
 
     Waiting threads are left out unless `idle`; py-spy considers some of them running.
     """
@@ -67,7 +67,7 @@ def _short(frame: str) -> str:
 
 
 def profile_of(rows: Iterable[Row], sampler: str, note: str, max_bytes: int = ANSWER_MAX_BYTES) -> Profile:
-    """The heaviest stacks that fit; the seconds of the others are in `left_out_s`."""
+    """The profile with the heaviest stacks that fit; the seconds of the others are in `left_out_s`."""
     found = Profile(frames=[], stacks=[], seconds=0.0, left_out_s=0.0, sampler=sampler, note=note)
     numbers: dict[str, int] = {}
     used = 0

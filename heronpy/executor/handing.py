@@ -1,8 +1,8 @@
-"""The data that an executor reads from the state for its tasks: the topology, and which tasks have run before.
+"""The data that an executor reads from the state for its tasks: the topology, and the tasks that have run before.
 
 The topology is handed over as a file; the packing plan comes from its watch. The topology is read once, because an
-update changes nothing that a task needs before its physical plan. While it cannot be read, a task starts with the copy
-of an earlier executor, or is restarted until there is one.
+update changes nothing that a task needs before its physical plan. While the topology cannot be read, a task starts with
+the copy of an earlier executor, or is restarted until a copy exists.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TopologyHanding:
         self._complaint = ""
 
     def start(self) -> None:
-        """Hand the topology over, now or as soon as possible."""
+        """Hand the topology over, now or as soon as the state can be read."""
         try:
             found = self._state.get(paths.topology(self._topology))
             if found is None:
@@ -62,7 +62,7 @@ def tasks_that_ran(state: StateManager, launch: LaunchSpec) -> frozenset[int]:
         found = state.get(paths.totals(launch.topology))
         ledger = control_pb2.TotalsLedger.FromString(found[0] if found is not None else b"")
     except (HeronError, DecodeError) as error:
-        log.warning("it is unknown which tasks have run before, so a task that cannot start fails at once: %s", error)
+        log.warning("cannot tell which tasks have run before, so a task that cannot start fails immediately: %s", error)
         return frozenset()
     if ledger.topology_id != launch.topology_id:
         return frozenset()

@@ -2,7 +2,7 @@
 
 `<home>/containers/<topology id>.<container>.<submission>@<host>/` holds everything except the sockets, whose paths must
 be short, and the packages, which all containers of the host share. Each folder has a lock that its first process holds;
-a folder with a free lock has no living owner. Locks have no meaning across hosts, so the names of folders contain a
+a folder with a free lock has no living owner. Locks do not work across hosts, so the names of folders contain a
 digest of their host, and in a home that several hosts reach each host examines only its own folders.
 
 Invariants: every folder is private to this user (0700, no link); nothing is removed while its owner may live.
@@ -41,9 +41,9 @@ _FIX: Final = "set heron.engine.home to a folder that you can write to on every 
 
 
 def home_of(given: str) -> Path:
-    """The folder of this user on this host: the operator's `given`, or one in the folder for temporary files.
+    """This user's folder on this host: the operator's `given`, or one below the folder for temporary files.
 
-    It is created if necessary. ConfigError if another user could replace its content.
+    A missing folder is created. ConfigError if another user could replace the content.
     """
     home = Path(given) if given else Path(tempfile.gettempdir()) / f"heron-{os.getuid()}"
     if not home.is_absolute():
@@ -57,7 +57,7 @@ def home_of(given: str) -> Path:
 
 
 class HostFolder:
-    """The folders of one submission; for other processes it is alive while this object is open."""
+    """The folders of one submission, which other processes treat as alive while this object is open."""
 
     def __init__(self, home: Path, topology_id: str, container: int, submission: int) -> None:
         self._all = home / "containers"
@@ -109,7 +109,7 @@ class HostFolder:
 
     @contextmanager
     def _making(self) -> Iterator[None]:
-        """Hold the lock of this host for making and removing folders."""
+        """Hold this host's lock for making and removing folders."""
         descriptor = open_private(self._all / ".lock", os.O_RDWR)
         deadline = time.monotonic() + LOCK_WAIT_S
         try:
@@ -141,7 +141,7 @@ class HostFolder:
 
 
 def _host() -> str:
-    """Id of this host, which survives a reboot."""
+    """An id of this host that survives a reboot."""
     here = this_host()
     return hashlib.sha256(f"{here.machine or here.boot} {here.name}".encode()).hexdigest()[:8]
 
@@ -168,7 +168,7 @@ def _take_over(folder: Path) -> int | None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder that another process may be removing as well; OSError if it cannot be removed."""
+    """Remove a folder, even if another process is removing it too; OSError if that fails."""
     for left in reversed(range(_REMOVE_TRIES)):
         try:
             shutil.rmtree(folder)

@@ -59,7 +59,7 @@ class MetricsInbox:
         self._socket = LoopSocket(self._sock, self.receive, pause_s=PAUSE_S)
 
     def receive(self, parts: list[bytes]) -> None:
-        """Handle one message: a report or an exception of a process of this container. No content of it raises."""
+        """Handle one message: a report or an exception from a process of this container. Never raises."""
         envelope = parse(parts[0]) if len(parts) == 1 else None
         field, body = body_of(envelope) if envelope is not None else ("", None)
         if body is None or field not in ("metrics_report", "exception_report"):
@@ -103,11 +103,11 @@ class MetricsInbox:
         self._socket.rearm()
 
     def last_exception(self, process: str) -> control_pb2.ExceptionReport | None:
-        """The last exception of the current incarnation."""
+        """The last exception of a process's current incarnation."""
         return self._last_exception.get(process)
 
     def begin(self, process: str) -> None:
-        """Note that a new incarnation starts, so that earlier exceptions do not explain its end."""
+        """Record the start of an incarnation, so that earlier exceptions do not explain its end."""
         self._last_exception.pop(process, None)
 
     def _carry(self, earlier: control_pb2.MetricsReport, later: control_pb2.MetricsReport) -> None:
@@ -123,7 +123,7 @@ class MetricsInbox:
             self._ended.append(self._reports[process])
 
     def forget(self, process: str) -> None:
-        """Drop the data of a process that was removed from the container, except its last report."""
+        """Drop all data of a process that was removed from the container, except its last report."""
         self._keep_last(process)
         self._reports.pop(process, None)
         self._last_exception.pop(process, None)

@@ -4,8 +4,8 @@ It is read-only, and listens on loopback unless the settings name another addres
 loopback names, so that a web site cannot read it through a browser (DNS rebinding).
 
 A request has at most `REQUEST_MAX_BYTES`, and its answer must be read within `REQUEST_MAX_S`. At most `CONNECTIONS_MAX`
-connections are open. One more closes the oldest that has sent no request, so slow clients block no other client. A page
-is built at most every `KEEP_S`.
+connections are open. A further connection closes the oldest one without a request, so slow clients block no other
+client. A page is built at most every `KEEP_S`.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class _Visit(Struct, eq=False):
 
 
 class MetricsPage:
-    """Serves pages; `await start()` first."""
+    """Serves pages after `await start()`."""
 
     def __init__(self, host: str, port: int, pages: Pages, ports: range | None = None) -> None:
         self._host = host
         self._wanted_port = port
-        #: The ports of which a free one is used if no port is wanted; None: any free port.
+        #: The range from which a free port is chosen if no port is configured; None: any port.
         self._ports = ports
         self._pages = pages
         self._server: asyncio.Server | None = None
@@ -147,7 +147,7 @@ class MetricsPage:
         await self._reply(visit.writer, *self.answer(head))
 
     def _evict(self) -> None:
-        """Close the oldest connection whose request is late; without one, the oldest connection."""
+        """Close the oldest connection whose request is late; if there is none, the oldest connection."""
         due = asyncio.get_running_loop().time() - ASK_S
         silent = (visit for visit in self.visits if not visit.asked and visit.since < due)
         oldest = next(silent, next(iter(self.visits)))

@@ -1,4 +1,4 @@
-"""The messages in which the executor reports on its processes. Pure."""
+"""The executor's messages about its processes. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def process_record(
 
 
 def progress(report: control_pb2.MetricsReport) -> tuple[float, bool]:
-    """Seconds since a process made progress, and whether it is a task that is ready."""
+    """Seconds since a process last made progress, and whether it is a task that is ready."""
     # Initialising may take long, for example to load a model; the topology master's start timeout limits it.
     age_s = 0.0 if report.state == control_pb2.TASK_STARTING else report.loop_age_s
     return age_s, report.task_id > 0 and report.state in UP_STATES and not report.not_ready
@@ -88,8 +88,8 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
     """Why a process ended, as an exception of its task (F11).
 
     None after a proper end, or when the process itself has reported an exception that explains it.
-    A MemoryError is such an exception, with its line; other cases of running out of memory are always reported.
-    Without a traceback, it counts as a repetition of the last exception of its kind.
+    A MemoryError is such an exception, with its line; all other cases of running out of memory are reported.
+    The report has no traceback, so it counts as a repetition of the last exception of its kind.
     """
     crashed = event.reason is ExitReason.CRASHED
     kind = "Exited" if crashed and event.left else _TOLD.get(event.reason)
@@ -114,7 +114,7 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
 
 
 def health(records: Iterable[control_pb2.ProcessRecord], registered: bool) -> dict[str, Any]:
-    """The answer of /health: healthy when every process runs or has finished its work."""
+    """The answer for /health: healthy if every process is running or has finished its work."""
     processes = {}
     healthy = True
     for record in records:

@@ -30,7 +30,7 @@ PRESSED = 0.1
 
 
 class Reports:
-    """Measures the processes and describes them. `started_at` maps each to the wall time of its start."""
+    """Measures and describes the processes. `started_at` has the wall time of each process's start."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Reports:
 
     @property
     def calm(self) -> bool:
-        """Whether every process runs, does nothing but report, and has no memory limit."""
+        """Whether every process is running, idle except for its reports, and without a memory limit."""
         views = self._supervisor.views()
         limits = any(view.spec.memory_max_bytes for view in views)
         return self._usage.calm and not limits and all(view.state is ProcessState.RUNNING for view in views)
@@ -77,7 +77,7 @@ class Reports:
         return [Overgrown(view.spec.name, view.number, size, limit) for view, size, limit in used if 0 < limit < size]
 
     def _measure_own(self, views: list[ProcessView]) -> None:
-        """On a busy machine, add the share of CPU that this container and its Spark take."""
+        """On a busy machine, add the CPU use of this container and its Spark."""
         usage, now = self._host.usage, time.monotonic()
         if usage.cpu_pressure < PRESSED:
             self._own.forget()
@@ -105,7 +105,7 @@ class Reports:
         del self._out_of_memory[name]
 
     def registration(self, metrics_host: str, metrics_port: int, file_service: str) -> control_pb2.RegisterExecutor:
-        """Address and port of the metrics page, endpoint of the file service."""
+        """The registration of this executor, with the addresses of its metrics page and file service."""
         return control_pb2.RegisterExecutor(
             container=self._place.container,
             epoch=self._place.epoch,
@@ -141,7 +141,7 @@ class Reports:
         return prometheus.CONTENT_TYPE, self._page.text(self.all())
 
     def all(self) -> list[control_pb2.MetricsReport]:
-        """The newest report of every process of the container, with this process last."""
+        """The newest report of every process of the container; that of the executor is last."""
         return [*self._inbox.reports(), *self._own_reports()]
 
     def health_text(self, registered: bool) -> tuple[str, str]:

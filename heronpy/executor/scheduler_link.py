@@ -1,6 +1,6 @@
 """The requests of a container to its scheduler's control endpoint, at the addresses of its join token, in turn.
 
-A container that ends sends the ends of its logs to the endpoint, and leaves an exit code for its engine.
+A container that ends sends the ends of its logs to the endpoint, and ends with an exit code for its engine.
 
 Invariants: each call has a deadline; join token and session credential appear in no text; if an endpoint does not
 answer, the other addresses are tried.
@@ -56,7 +56,7 @@ LOG_END_MAX_BYTES: Final = 1 << 20
 
 
 class NoEndpointError(DeadlineError):
-    """The endpoint did not admit this container in time."""
+    """No endpoint admitted this container in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ class SchedulerLink:
         on_back: Callable[[], None] | None = None,
         secret: bytes = b"",
     ) -> None:
-        """`on_back` is called when the endpoint answers again; it may belong to a new scheduler without this container.
+        """`on_back` is called when the endpoint answers again, maybe for a new scheduler that lacks this container.
 
-        `secret` is the secret of a submission that was admitted already.
+        `secret` is the secret of a submission that was already admitted.
         """
         self._on_back = on_back
         self._token = token
@@ -127,7 +127,7 @@ class SchedulerLink:
             await asyncio.sleep(min(pauses.next_s(random.random()), max(0.0, deadline - time.monotonic())))
 
     async def renew(self, send: Send, late_s: float) -> Renewed | AnswerLate:
-        """Ask for the lease. The answer is late when it takes `late_s` longer than the wait that the request allows."""
+        """Ask for the lease. An answer is late if it takes `late_s` longer than the request's own waiting time."""
         request = endpoint_pb2.Renew(
             credential=self._credential, number=send.number, epoch=send.epoch, stopped=send.stopped, wait_s=send.wait_s
         )
@@ -148,7 +148,7 @@ class SchedulerLink:
         return await self._say(endpoint_pb2.Leave(credential=self._credential, why=why))
 
     async def read_package(self, package: str, offset: int) -> bytes:
-        """The piece of the package's archive from `offset` on, which is empty at its end."""
+        """The piece of the package's archive from `offset` on; empty at the end of the archive."""
         pauses = Backoff(0.2, 5.0)
         for left in reversed(range(PIECE_TRIES)):
             request = endpoint_pb2.ReadPackage(credential=self._credential, package=package, offset=offset)
@@ -162,7 +162,6 @@ class SchedulerLink:
         raise AssertionError("unreachable")
 
     async def log_end(self, process: str, data: bytes, cut: bool) -> bool:
-        """Send the end of a log."""
         return await self._say(endpoint_pb2.LogEnd(credential=self._credential, process=process, data=data, cut=cut))
 
     async def spans(self, spans: Iterable[endpoint_pb2.StartSpan]) -> bool:
@@ -219,7 +218,7 @@ class SchedulerLink:
 def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]) -> None:
     """Put all logs of a container into the archive, rotated ones last, and add their processes to `archived`.
 
-    The caller may abandon it before it is done. It ends if the store does not answer; the endpoint gets the rest.
+    The caller may abandon the upload. It ends if the store does not answer; the endpoint gets the remaining logs.
     """
     try:
         for name in newest_first(path.name for path in folder.glob("*.log*")):
@@ -262,7 +261,7 @@ def _end_of(path: Path, count: int) -> tuple[bytes, bool]:
 
 
 def code_of(end: End) -> int:
-    """The exit code, negative for the number of a signal; the executor's code, if it ended by itself."""
+    """The container's exit code, negative for a signal's number. An executor that ended by itself determines it."""
     match end.ending:
         case Ending.EXECUTOR:
             return os.waitstatus_to_exitcode(end.status)

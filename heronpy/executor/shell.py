@@ -1,4 +1,4 @@
-"""The executor's shell: joins process host, metrics inbox, metrics page and the connection to the topology master.
+"""The executor's shell: connects process host, metrics inbox, metrics page and the link to the topology master.
 
 Invariants: the container keeps working while the topology master or the state manager is unreachable; when this process
 ends for any reason, all its processes end (the fork server ensures that).
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 2.0
-#: While no process works, processes are measured and heartbeats sent in one of this many rounds.
+#: While all processes are idle, measurements and heartbeats take place in one of this many rounds.
 CALM_ROUNDS = 2
 #: Pause before the next attempt to reach a topology master after an unexpected failure.
 RETRY_S = 1.0
@@ -139,7 +139,7 @@ class Executor:
         self._done = asyncio.Event()
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self.stop, "it was requested to stop")
+            loop.add_signal_handler(signum, self.stop, "it was asked to stop")
         self._host = ProcessHost(self._server, self._supervisor, self)
         try:
             await self._open()
@@ -265,13 +265,13 @@ class Executor:
         log.info("%s stops: %s", self._name, why)
         self._host.handle(StopAsked(why))
 
-    # ---- what should run --------------------------------------------------------------------
+    # ---- desired processes ------------------------------------------------------------------
     def _on_plan(self, plan: plan_pb2.PackingPlan | None) -> None:
         if not self._supervisor.views():
             try:
                 check_files(plan, self._place.container)
             except ConfigError as error:
-                # Users are shown the last line of this log.
+                # Commands show users the last line of this log.
                 self.stop(str(error), exit_codes.STARTUP_FAILURE)
                 return
         if plan is not None and self._has_run is None:
@@ -366,7 +366,7 @@ class Executor:
         self._sinks.offer(time.time(), self._reports.all())
 
     def _export_when_due(self) -> None:
-        """Pass several reports on together, at most twice per export interval.
+        """Pass on several reports together, at most twice per export interval.
 
         Processes report once per interval, so a report does not wait for those of other processes.
         """
@@ -434,7 +434,7 @@ class Executor:
 
 
 def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int, str]:
-    """The number of files of the container's process that opens the most, and its name (pure)."""
+    """The largest number of files that a process of the container opens, and the name of that process (pure)."""
     if plan is None or container == 0:
         return FDS_PER_PROCESS, "tmaster"
     tasks = sum(len(c.instances) for c in plan.containers if c.id == container)
@@ -443,7 +443,7 @@ def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int
 
 
 def check_files(plan: plan_pb2.PackingPlan | None, container: int) -> None:
-    """Raise the soft limit of open files; ConfigError when the hard limit is below what is needed.
+    """Raise the soft limit of open files; ConfigError when the hard limit is too low.
 
     Called before the first process starts, so that too low a limit gives one error instead of a partial start (F26).
     """

@@ -15,7 +15,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def json_lines(topology: str, at: float, reports: Iterable[control_pb2.MetricsReport]) -> bytes:
-    """A line per process: its place, and its metrics by `NAME` or `NAME/LABEL`; a distribution is a sum and a count.
+    """A line per process with its metrics by `NAME` or `NAME/LABEL`; a distribution is a sum and a count.
 
     `at` is in seconds since 1970. Values that are not numbers are null.
     """
@@ -37,7 +37,7 @@ def json_lines(topology: str, at: float, reports: Iterable[control_pb2.MetricsRe
 
 
 def graphite_lines(prefix: str, topology: str, at: float, reports: Iterable[control_pb2.MetricsReport]) -> bytes:
-    """`PREFIX.TOPOLOGY.PROCESS.NAME[.LABEL] VALUE TIME`; a distribution has two, `.sum` and `.count`.
+    """`PREFIX.TOPOLOGY.PROCESS.NAME[.LABEL] VALUE TIME`; a distribution has two lines, `.sum` and `.count`.
 
     Values that are not numbers are left out.
     """

@@ -1,4 +1,4 @@
-"""Destinations of an executor's metrics in addition to the topology master: a file of JSON lines, Graphite.
+"""Destinations of an executor's metrics in addition to the topology master: a file of JSON lines, or Graphite.
 
 Each sink has its own thread, and no other thread waits for it. At most `QUEUE_MAX` snapshots wait for a sink, and each
 has at most `SAMPLES_MAX` samples. Excess or undeliverable samples are dropped and counted. A failing sink leads to one
@@ -39,16 +39,16 @@ Reports = list[control_pb2.MetricsReport]
 
 
 class Writer(Protocol):
-    """Delivers snapshots; OSError when it cannot."""
+    """Delivers snapshots to one destination."""
 
     #: Name of the sink in warnings.
     where: str
 
     def write(self, at: float, reports: Reports) -> None:
-        """Deliver a snapshot, or raise. May block."""
+        """Deliver a snapshot; OSError if that fails. May block."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the destination. Idempotent."""
 
 
 class JsonFile:
@@ -97,7 +97,7 @@ class JsonFile:
 
 
 class GraphiteLink:
-    """Sends over one connection, which is opened again after it broke."""
+    """Sends over one connection, and opens a broken connection again."""
 
     def __init__(self, host: str, port: int, prefix: str, topology: str) -> None:
         self.where = f"{host}:{port}"
@@ -122,7 +122,7 @@ class GraphiteLink:
 
     @staticmethod
     def _has_ended(sock: socket.socket) -> bool:
-        """Whether the peer has closed the connection; a send would still seem to succeed."""
+        """Whether the peer has closed the connection, because a send would still seem to succeed."""
         sock.setblocking(False)
         try:
             return not sock.recv(1024)
@@ -136,7 +136,7 @@ class GraphiteLink:
 
 
 class _Worker:
-    """A sink with its queue and the thread that empties it."""
+    """A sink with a queue, and the thread that empties the queue."""
 
     def __init__(self, name: str, writer: Writer) -> None:
         self.name = name
@@ -215,7 +215,6 @@ class Sinks:
 
     @property
     def names(self) -> list[str]:
-        """Names of the enabled sinks."""
         return [worker.name for worker in self._workers]
 
     @property
@@ -242,7 +241,7 @@ class Sinks:
             worker.offer(at, chosen)
 
     def close(self) -> None:
-        """End all sinks; waiting snapshots get CLOSE_S."""
+        """End all sinks; waiting snapshots are delivered for at most CLOSE_S."""
         for worker in self._workers:
             worker.end()
         deadline = time.monotonic() + CLOSE_S

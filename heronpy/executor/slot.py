@@ -110,7 +110,7 @@ class Slot:
 
     # ---- life -------------------------------------------------------------------------------
     async def run(self) -> int:
-        """Run the executors of the map, until the process is stopped."""
+        """Run the executors that the map requires, until the process is stopped."""
         loop = asyncio.get_running_loop()
         self._dirty, self._say, self._stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
@@ -145,7 +145,7 @@ class Slot:
                 os.write(self._signs_fd, b".")
         self._host.handle(Tick())
 
-    # ---- what should run --------------------------------------------------------------------
+    # ---- desired processes ------------------------------------------------------------------
     async def _follow(self) -> None:
         loop, watched, complaint = asyncio.get_running_loop(), False, ""
 
@@ -252,7 +252,7 @@ class Slot:
             self._preparing.discard(known)
         self._reconcile()
 
-    # ---- what is answered -------------------------------------------------------------------
+    # ---- answers ----------------------------------------------------------------------------
     def _running(self) -> set[Key]:
         views = self._supervisor.views()
         return {self._key(view.spec.name) for view in views if view.state not in _GONE}
@@ -271,7 +271,7 @@ class Slot:
         self._say.set()
 
     def _may_measure(self, name: str) -> bool:
-        """Whether to measure a process. A Spark driver may use its heap at any time, so its reservation counts."""
+        """Whether to measure a process. For a Spark driver the reservation counts: its heap may fill at any time."""
         run = self._runs[name]
         return run.container > 0 or not self._ready[run.spec.topology_id].needs_spark
 
@@ -306,7 +306,7 @@ class Slot:
         record.name = executor_id(self._runs[name].container)
         return record.SerializeToString(deterministic=True)
 
-    # ---- what the host of the processes needs -----------------------------------------------
+    # ---- callbacks of the process host ------------------------------------------------------
     def command_of(self, spec: ProcessSpec, number: int) -> Command:
         run = self._runs[spec.name]
         launch, epoch = self._ready[run.spec.topology_id], run.epoch(number, self._life)
@@ -321,7 +321,7 @@ class Slot:
         return Command(spec.name, "heronpy.executor", argv, cwd=launch.working_dir)
 
     def _limit_of(self, run: Run) -> int:
-        """The memory limit of a container; 0: no limit, or the engine limits its slot."""
+        """The memory limit of a container; 0 if it has none, or if the engine limits the slot."""
         launch = self._ready[run.spec.topology_id]
         limited = self._on_one_host and settings_for(launch, ExecutorSettings).control_groups
         return run.ram_bytes if limited else 0
@@ -365,7 +365,7 @@ class Slot:
 
 
 def _arrive(slot: LaunchSpec, spec: Spec, read: Callable[[str, int], bytes]) -> LaunchSpec:  # called in a thread
-    """Make the folders and files of a topology below those of the slot, and fetch its package."""
+    """Make the folders and files of a topology below the slot's own, and fetch its package."""
     submitted = Submitted.from_bytes(spec.submitted.encode(), f"the specification of '{spec.topology}'")
     name = short_hash(spec.topology_id)
     folder, sockets = Path(slot.working_dir) / "topologies" / name, Path(slot.sockets_dir) / name[:8]
@@ -395,7 +395,7 @@ def _remove(launch: LaunchSpec) -> None:  # called in a thread
 
 
 def beside_state(launch: LaunchSpec) -> LaunchSpec:
-    """The launch of a slot. On the scheduler's own host it accesses the files of the state without the scheduler."""
+    """The launch of a slot; on the scheduler's own host the slot accesses the state's files directly."""
     submitted = launch.submitted
     if not settings_for(launch, EngineSettings).on_one_host or submitted.state_type != "local":
         return launch

@@ -33,7 +33,7 @@ class _Kept(Struct, frozen=True):
 
 
 class SlotDisk:
-    """The folder of a slot in one epoch; its calls block."""
+    """The folder of a slot in one epoch; all calls block."""
 
     def __init__(self, folder: Path, epoch: int) -> None:
         self._folder, self._epoch = folder, epoch
@@ -42,7 +42,7 @@ class SlotDisk:
         self._owed: dict[int, tuple[Spec, ...]] = {}
 
     def read(self) -> tuple[Map, dict[int, tuple[Spec, ...]]] | None:
-        """The last files of this epoch; None if they are missing, damaged, or possibly from another user."""
+        """The last map and specifications of this epoch; None if missing, damaged, or possibly from another user."""
         try:
             kept = unpack(_Kept, read_own(self._folder / MAP, _MAX_BYTES), "the map")
             if kept.epoch != self._epoch:

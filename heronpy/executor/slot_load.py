@@ -1,4 +1,4 @@
-"""The resource use of process trees in a slot: proportional memory size and cores, as a high quantile of ten minutes.
+"""The resource use of process trees in a slot: high quantiles of ten minutes, for proportional memory size and cores.
 
 A measurement walks the page tables of each process, so it is made once a minute, in a thread.
 """
@@ -30,7 +30,6 @@ class TreeLoads:
         self._told_at = float("-inf")
 
     def sample(self, pids: Mapping[str, int], now: float) -> None:
-        """Measure all trees."""
         for name, pid in pids.items():
             cpu_s, pss = 0.0, 0
             for one in (pid, *descendants(pid)):
@@ -48,7 +47,7 @@ class TreeLoads:
                 self._samples.setdefault(name, deque(maxlen=SAMPLES)).append(used)
 
     def known(self, now: float) -> dict[str, Size]:
-        """The loads of the trees that were measured for long enough; they are computed once in ten minutes."""
+        """The loads of all trees with enough measurements; computed once in ten minutes."""
         if now - self._told_at >= SAMPLES * SAMPLE_S:
             full = {name: samples for name, samples in self._samples.items() if len(samples) == SAMPLES}
             self._told = {
@@ -59,7 +58,7 @@ class TreeLoads:
         return {name: load for name, load in self._told.items() if name in self._samples}
 
     def forget(self, name: str) -> None:
-        """Forget a tree that no longer runs here."""
+        """Forget a tree that no longer runs in this slot."""
         self._last.pop(name, None)
         self._samples.pop(name, None)
 

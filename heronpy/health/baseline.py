@@ -1,9 +1,9 @@
 """The usual time of a tuple in each component: the median wall time of a day's healthy minutes. Pure.
 
 A minute is healthy if the component caused no problem: it was not full, the spouts were not held, and none of its tasks
-ended. Code that waits for a long time in each healthy minute has always done so. A dependency that is slower than usual
-is a different problem, which more tasks do not solve. The baseline keeps counts of minutes per hour and duration, so
-its memory is bounded by the components of a day. A successor gets one median of each component.
+ended. A dependency that is slower than usual is a problem that more tasks do not solve. Long waits
+in every healthy minute are usual, and more tasks help. The baseline keeps counts of minutes per hour and duration, so
+its memory is bounded by the number of components. A successor gets one median per component.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BUSY, HELD = 0.8, 0.2
 
 
 class Baseline:
-    """See the module."""
+    """The usual time of a tuple in each component; see the module."""
 
     def __init__(self) -> None:
         #: By hour: minutes by component and duration.
@@ -34,7 +34,7 @@ class Baseline:
         self.usual_s: dict[str, float] = {}
 
     def add(self, number: int, rows: Mapping[str, Mapping[str, float | None]]) -> None:
-        """Take a minute: the series of each component, and of the topology, whose component is ""."""
+        """Add a minute: the series by component; "" is the topology."""
         if (rows.get("", {}).get("held") or 0.0) >= HELD:
             return
         for component, row in rows.items():

@@ -19,9 +19,9 @@ from heronpy.health.stopped import STOPPED_BY, stopped
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM, Finding, Verdict
 
-#: Number of waiting Spark batches that by itself shows that batches are late.
+#: Number of waiting Spark batches that alone shows that batches are late.
 SPARK_WAITING = 3
-#: A component has become worse if it does this share less per busy second than before an update.
+#: A component has become worse if its work per busy second is lower by this share than before an update.
 WORSE = 0.3
 #: Tasks are spare if fewer than this share of the current ones suffice.
 SPARE = 0.9

@@ -1,4 +1,4 @@
-"""Tasks that use too much: memory, child processes, threads, descriptors, log lines; disks without room. Pure."""
+"""Tasks that use too much: memory, child processes, threads, descriptors, log lines; full disks. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heronpy.health import trends
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.views.findings import Finding, Verdict
 
-#: Processes below a task, their share of the machine's memory, and threads of a task; more counts as a leak.
+#: Descendant processes of a task, their share of the machine's memory, and threads of a task; more counts as a leak.
 PROCESSES_MANY, MEMORY_MUCH, THREADS_MANY = 200, 0.5, 1000
 #: Share of the descriptors that a task may open.
 DESCRIPTORS_NEAR = 0.8
@@ -48,7 +48,7 @@ def memory(signals: Signals) -> Iterator[Finding]:
 
 
 def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
-    """How the memory of a task grew before its last process ended, or grows in its current process."""
+    """The memory growth of a task in its current process, or before its last process ended."""
     hot = signals.hot_spots.get(name)
     if hot is None:
         return None
@@ -62,10 +62,10 @@ def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, fl
 
 
 def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The task that would reach its limit first at its growth of the last seconds. It must reach the limit within the
-    time for which its growth has been steady.
+    """The task that would reach its limit first at its growth of the last seconds.
 
-    Growth that slows down but still counts as steady can reach the limit, too. Example: memory approaches a final size
+    The task must reach the limit within the time for which its growth has been steady. Growth that slows
+    down but still counts as steady can reach the limit, too. Example: memory approaches a final size
     exponentially, and the growth in the last third of a time t is at least 0.75 of the growth in its first third. Such
     memory will still grow by as much as in 2.3 t at its current rate.
     """

@@ -41,7 +41,7 @@ _ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 
 
 def window_of(window_s: float, age_s: float, events: Iterable[Event] | None, now: float, times: Times = TIMES) -> float:
-    """The window to use: no figure is older than the topology, or older than a change that has settled."""
+    """The window to use, in seconds: it begins after the start of the topology and after the last settled change."""
     found = max(1.0, min(window_s, age_s))
     for event in events or ():
         age_s = now - event.at
@@ -278,7 +278,7 @@ def _add_units(found: Signals, metrics: control_pb2.MetricsReply) -> None:
             published[sample.label] += sample.value / found.window_s
     found.units_published = sum(published.values())
     found.units_backlog = sum(backlog.values()) if backlog else None
-    # The name that heronpy.ingest.spec gives to the component that processes the units.
+    # heronpy.ingest.spec uses this name for the component that processes the units.
     found.backlogs |= {f"{name}-worker": (size, published[name]) for name, size in backlog.items()}
 
 

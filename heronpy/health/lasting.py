@@ -14,7 +14,7 @@ from heronpy.views.findings import Finding, Verdict
 
 #: The causes that are repeated.
 CAUSES = frozenset({Verdict.DEPENDENCY, Verdict.SKEW, Verdict.SLOW_TASK})
-#: Findings that take the place of a component's cause when the cause is no longer known.
+#: Findings that replace a component's cause when the cause is no longer known.
 _INSTEAD = CAUSES | {Verdict.SLOW_HOST, Verdict.UNDER_PROVISIONED}
 #: Limits at which a cause is gone: the busy share of the task is below the first; its work per busy second is above the
 #: second, as a share of its siblings' work; its tuples are below the third, as a multiple of the mean; it computes for
@@ -24,7 +24,7 @@ BUSY_GONE, SLOW_GONE, SKEWED_GONE, WAITS_GONE, SLOWED_GONE = 0.6, 0.75, 1.2, 0.6
 
 
 def kept(found: Sequence[Finding], before: Sequence[Finding], signals: Signals) -> list[Finding]:
-    """Return the findings. A cause in `before` that is not gone replaces other findings of the same component."""
+    """The findings; a cause in `before` that is not gone replaces other findings of the same component."""
     result = list(found)
     for old in before:
         # All tasks of a host are found to be slow by comparison, so a single task that was found first is not the

@@ -24,7 +24,7 @@ SATURATED, BUSY, IDLE = sizing.SATURATED, sizing.BUSY, 0.6
 HELD = 0.2
 SKEWED = 1.5
 SLOW = 0.5
-#: A task below this share of the others' rate is the cause itself, even if its component waits for something.
+#: A task below this share of the others' rate is the cause, even if its component waits for something.
 ILL = 0.25
 #: A full task has just become slow if it does less than this share of its usual rate in the newest seconds.
 LATELY = 0.35
@@ -113,7 +113,7 @@ def drains_s(signals: Signals, component: str) -> float | None:
 
 
 def held_share(signals: Signals) -> float:
-    """The share of the window in which spouts were held; 0 if the holding ended together with the input of a spout."""
+    """The share of the window in which spouts were held; 0 if they are free since the input of a spout has ended."""
     over = signals.held_now == 0.0 and not signals.culprits and any(task.ended for task in signals.tasks)
     return 0.0 if over else signals.held
 
@@ -287,7 +287,7 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
     """The finding that a task does less than half as much per busy second as the others, and is busy or holds
     others up.
 
-    In the first minute the mean of its busy share still includes the start, although its queue is full already.
+    In the first minute the mean busy share still includes the start, although the queue is full already.
     """
     rates = [(rate, task) for task in map(_of_late, tasks) if (rate := task.per_busy_s) is not None]
     if len(rates) < 2:
@@ -316,7 +316,7 @@ def _with_others(finding: Finding, tasks: list[TaskSignals], signals: Signals) -
 
 
 def _of_late(task: TaskSignals) -> TaskSignals:
-    """The task with its latest figures, if they are far below the window's because it has just become slow."""
+    """The task with its latest figures, if it has just become slow and they are far below those of the window."""
     working = task.working or task.busy
     if not task.pace or not working or task.pace >= LATELY * task.executed / working:
         return task

@@ -12,7 +12,7 @@ from heronpy.health.times import TIMES, Times
 from heronpy.proto import control_pb2
 from heronpy.views.load import Load
 
-#: Minimum tuples per task that show how evenly they are shared.
+#: Minimum tuples per task for a comparison of the tasks.
 SHARED_MIN = 20
 
 #: By component ("": the topology) and series: values by minute, oldest first, None if unknown.
@@ -20,7 +20,7 @@ History = dict[str, dict[str, list[float | None]]]
 
 
 class TaskSignals(Struct):
-    """One task."""
+    """The figures of one task."""
 
     name: str
     component: str
@@ -31,7 +31,7 @@ class TaskSignals(Struct):
     emitted: float = 0.0
     #: Tuples acked and failed per second; None: unknown.
     acked: float | None = None
-    #: Tuples per second that were sent to it, processed or not; None: its stream manager does not report them.
+    #: Tuples per second that were sent to the task, processed or not; None: the stream manager does not report them.
     sent: float | None = None
     #: Shares of the window spent in user code, and waiting for room to emit. If `blocked` is None, `busy` includes it.
     busy: float | None = None
@@ -44,27 +44,26 @@ class TaskSignals(Struct):
     working: float | None = None
     #: CPU seconds per second.
     cpu: float | None = None
-    #: Seconds per second in which its thread was runnable but got no CPU.
+    #: Seconds per second in which the task's thread was runnable but got no CPU.
     cpu_wait: float | None = None
     queue_bytes: int = 0
-    #: Seconds to process the queue at the rate of its busy time; None when nothing arrives and nothing is processed.
+    #: Seconds to process the queue at the rate of the busy time; None when nothing arrives and nothing is processed.
     lag_s: float | None = None
     pending: int = 0
     #: Tuples per second of the time with work, in the newest seconds. None: unknown, or the task is not full, or it
     #: waits for a full task downstream.
     pace: float | None = None
-    #: Time since its loop last made a turn.
+    #: Seconds since the last turn of the task's loop.
     silent_s: float = 0.0
     memory_bytes: int | None = None
     host: str = ""
-    #: Why it is not up, as reported by the task or its stream manager.
+    #: Why the task is not up, as reported by the task or its stream manager.
     error: str = ""
-    #: Whether it has output streams. A spout without them emits nothing, such as a worker of work units that writes a
-    #: table.
+    #: Whether the task has output streams. A worker of work units that writes a table has none, and emits nothing.
     emits: bool = True
-    #: Whether it is a spout whose input has ended.
+    #: Whether the task belongs to a spout whose input has ended.
     ended: bool = False
-    #: Number of its descendant processes, and their memory; its open descriptors, and their limit; 0: unknown.
+    #: Number and memory of the descendant processes; open descriptors and their limit; 0: unknown.
     descendants: int = 0
     descendant_bytes: int = 0
     descriptors: int = 0
@@ -90,7 +89,7 @@ class TaskSignals(Struct):
 
 
 class HostSignals(Struct):
-    """One machine."""
+    """The figures of one machine."""
 
     name: str
     cores: int
@@ -112,17 +111,17 @@ class HotSpots(Struct):
     keyed: int = 0
     line: str = ""
     at_line: float = 0.0
-    #: The most frequent values of its grouping's fields.
+    #: The most frequent values of the grouping's fields.
     key: str = ""
     of_key: float = 0.0
-    #: The line that raised its last exception.
+    #: The line that raised the task's last exception.
     raised: str = ""
-    #: Its type with the common text of most exceptions of that type and line; how many have the text, and how many
-    #: there are.
+    #: The exception's type with the common text of most exceptions of this type and line, the number of exceptions
+    #: with this text, and the number of all exceptions of this type and line.
     alike: str = ""
     alike_times: int = 0
     raised_times: int = 0
-    #: Seconds before now, and bytes: the recent memory of its process, oldest first, and of its previous process.
+    #: Seconds before now, and bytes: the recent memory of the task's process and of its previous one, oldest first.
     memory: list[tuple[float, float]] = field(default_factory=list)
     memory_before: list[tuple[float, float]] = field(default_factory=list)
 
@@ -131,8 +130,7 @@ class HotSpots(Struct):
         return not self.alike or _type_of(words) == _type_of(self.alike)
 
     def in_common(self, words: str) -> str:
-        """The common text of most exceptions of the task, if this last message is one of several exceptions; otherwise
-        "".
+        """The common text of most of the task's exceptions, if this last message is one of several; otherwise "".
 
         The last message names one tuple; the common text is closer to the cause.
         """
@@ -162,7 +160,7 @@ class Signals(Struct):
     #: Share of the window in which spouts were held, and the tasks or links that hold them now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
-    #: Tasks or links that held them for a part of the window.
+    #: Tasks or links that held spouts for a part of the window.
     held_by: list[str] = field(default_factory=list)
     #: Full tasks that senders avoid, or whose tuples are discarded.
     avoided: list[str] = field(default_factory=list)
@@ -172,11 +170,11 @@ class Signals(Struct):
     still_s: dict[str, float] = field(default_factory=dict)
     #: The requested window, which a young topology has not reached yet. None: unknown.
     asked_s: float | None = None
-    #: Time since its figures began; None: unknown.
+    #: Time since the topology's figures began; None: unknown.
     age_s: float | None = None
     #: Time since the change by a user, or the restore, whose figures settle last; None if there is none.
     changed_s: float | None = None
-    #: Whether this was a restore.
+    #: Whether the change was a restore.
     restored: bool = False
     change: str = ""
     #: Time since the last update or change of settings, without restores.
@@ -198,18 +196,18 @@ class Signals(Struct):
     arrivals: dict[str, float] = field(default_factory=dict)
     #: Components with a grouping that may give one task more tuples than another; None: unknown.
     keyed: list[str] | None = None
-    #: Tuples per second that were discarded because its tasks were full, by component.
+    #: Tuples per second that were discarded because tasks were full, by component.
     dropped: dict[str, float] = field(default_factory=dict)
     #: Components with a task that is full now, and for which tuples are discarded.
     dropping: list[str] = field(default_factory=list)
     lost: float = 0.0
-    #: Whether some losses since the topology began were never counted, as its totals say.
+    #: Whether some losses since the topology began were never counted, according to its totals.
     lost_unknown: bool = False
-    #: Whether lost tuples are sent again: at least and effectively once.
+    #: Whether lost tuples are sent again: in at-least-once and effectively-once mode.
     sends_again: bool = False
     max_pending: int | None = None
     acking: bool = False
-    #: Effectively once: age of the newest checkpoint, and why the last incomplete one failed.
+    #: In effectively-once mode: age of the newest checkpoint, and why the last incomplete one failed.
     checkpoint_age_s: float | None = None
     checkpoint_every_s: float | None = None
     checkpoint_failure: str = ""
@@ -250,11 +248,10 @@ class Signals(Struct):
     load: Load | None = None
 
     def of(self, component: str) -> list[TaskSignals]:
-        """The tasks of a component."""
         return [task for task in self.tasks if task.component == component]
 
     def gets(self, component: str) -> dict[str, float] | None:
-        """Tuples per second that were sent to each task of a component; None: too few for a comparison of the tasks.
+        """Tuples per second that were sent to each task of a component; None if too few for a comparison of the tasks.
 
         If the stream managers are of an earlier release and do not report sent tuples, the executed tuples are used.
         """

@@ -1,7 +1,7 @@
 """The number of tasks that would suffice, for the doctor and the scaler. Pure.
 
 The capacity of one task is its rate per busy second. For an asynchronous bolt it is the rate at its full concurrency,
-because the bolt counts as fully busy when all of it is in use.
+because a bolt at full concurrency counts as fully busy.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _quoted(f: Finding) -> str:
 def _dependency(f: Finding, topology: str) -> str:
     n = f.figures
     if "tuple_s" not in n:
-        none = f"no tuple has passed in the last {format_duration(round(n['window_s']))}"
+        none = f"no tuple was processed in the last {format_duration(round(n['window_s']))}"
         return f"{f.component} is waiting, not computing: {none}{_in_line(f)}{_lasting(f)}"
     wall, cpu = format_duration(n["tuple_s"]), format_duration(n["cpu_s"])
     usual = f" (usually {format_duration(n['usual_s'])})" if "usual_s" in n else ""
@@ -174,7 +174,7 @@ def _bad_update(f: Finding, topology: str) -> str:
     plan = f" to physical plan {n['plan']:.0f}" if "plan" in n else ""
     return (
         f"{f.component} processes {_percent(n['less'])} less per busy second since the update{plan}"
-        f" {format_duration(round(n['ago_s']))} ago{what}: {_rate(n['after'])} per task, before {_rate(n['before'])}"
+        f" {format_duration(round(n['ago_s']))} ago{what}: {_rate(n['after'])} per task instead of {_rate(n['before'])}"
     )
 
 
@@ -345,7 +345,7 @@ def _losses(f: Finding, topology: str) -> str:
 
 def _stopped(f: Finding, topology: str) -> str:
     n = f.figures
-    before = f", before {_rate(n['before'])}" if "before" in n else ""
+    before = f" ({_rate(n['before'])} before)" if "before" in n else ""
     says = f"{f.component} has stopped: it has emitted nothing for {format_duration(round(n['still_s']))}{before}"
     if "hung" in n:
         return f"{says}; its user code does not return from a call"
@@ -387,8 +387,8 @@ def _processes(f: Finding, topology: str) -> str:
     n = f.figures
     if "threads" in n:
         return f"{f.task} has {n['threads']:,.0f} threads"
-    below = "1 process" if n["processes"] == 1 else f"{n['processes']:,.0f} processes"
-    return f"{f.task} has {below} below it, with about {format_bytes(int(n['bytes']))} of memory"
+    below = "1 descendant process" if n["processes"] == 1 else f"{n['processes']:,.0f} descendant processes"
+    return f"{f.task} has {below} with about {format_bytes(int(n['bytes']))} of memory"
 
 
 def _fewer_processes(f: Finding, where: str) -> str:
@@ -514,7 +514,7 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         f"close the files and sockets that {f.component} opens, or submit with a higher limit (ulimit -n)"
     ),
     Verdict.LOGGING: lambda f, where: (
-        f"log less in {f.component}, or at level DEBUG: only its last files are kept (heron.logging.files_max of"
+        f"log less in {f.component}, or at level DEBUG: only its newest files are kept (heron.logging.files_max of"
         " heron.logging.file_max_bytes)"
     ),
     Verdict.DISK: lambda f, where: (

@@ -10,7 +10,7 @@ DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds."""
+    """The time constants, in seconds."""
 
     window_s: float = 300.0  # the requested window of a diagnosis
     settle_s: float = 180.0  # figures mix two configurations until this time after a change
@@ -31,7 +31,7 @@ class Times:
     checkpoint_waits_s: float = 5.0  # a checkpoint in progress for this time waits for a task
     spark_late_s: float = 30.0  # a batch is late if it has waited for this time, and for longer than two batches take
     full_s: float = 3600.0  # memory that continues to grow at its rate reaches its limit within this time
-    # or its machine's limit, if only growth of gigabytes per hour reaches it so soon
+    # the same for the machine's limit, which only a growth of gigabytes per hour reaches within this time
     machine_full_s: float = 6 * 3600.0
     warm_s: float = 3.5  # left out at the start of a process's memory trail
     seen_s: float = 30.0  # minimum time that a memory trail must cover

@@ -87,9 +87,9 @@ def before_update(signals: Signals) -> Before | None:
 
 
 class Latency(Struct, frozen=True):
-    """Recent and earlier 99th percentile of the time from a tuple's emit to its end, in seconds.
+    """Recent and usual 99th percentile of the time from emit to the sink `component`, in seconds.
 
-    The end is at the sink `component`. With `acked` it is the full ack at the spout `component`.
+    With `acked`, the time from emit to the full ack at the spout `component`.
     """
 
     component: str

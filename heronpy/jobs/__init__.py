@@ -1,1 +1,1 @@
-"""Jobs: the desired state of topologies. Several writers describe it in layers, and the syncer makes it true."""
+"""Jobs: the desired state of topologies, which several writers describe in layers and the syncer establishes."""

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -114,7 +113,7 @@ def _text(path: Path, value: object) -> str:
 
 
 def _more_room(why: str, view: View) -> str:
-    """What gives a job more room, if it lacks room for this reason."""
+    """Return the action that gives a job more room, if the job lacks room for this reason."""
     role = view.document.role
     is_quota = role and f"jobs of role {role} may have" in why
     return f"raise the quota of role '{role}' in {JOBS_FILE} of the cluster" if is_quota else "add slots to the pool"
@@ -240,7 +239,7 @@ class Allotting:
         whole: Collection[str] = (),
         claims: dict[str, Claim] | None = None,
     ) -> str:
-        """Return why a job does not fit beside the others of its pool, with all tasks of `whole`; "" if it does."""
+        """Return why a job with all tasks of `whole` does not fit into its pool with the other jobs; "" if it fits."""
         size = read_pool(self._state, pool)
         if size is None:
             return ""
@@ -273,7 +272,7 @@ class Allotting:
                 raise RequestError(f"job '{job}' would not run in pool '{pool}': {why}; {fits}")
         if why:
             raise RequestError(
-                f"job '{job}' would not run in pool '{pool}': {why}; change less, or {_more_room(why, view)}"
+                f"job '{job}' would not run in pool '{pool}': {why}; make a smaller change, or {_more_room(why, view)}"
             )
 
     def stopped_by(self, pool: str, smaller: Pool) -> list[str]:
@@ -338,14 +337,22 @@ def jobs_of(store: Store, pool: str) -> list[str]:
     return found
 
 
-def check_maximum(job: str, before: View | None, after: View, own: Mapping[str, int] = MappingProxyType({})) -> None:
+def check_maximum(
+    job: str,
+    before: View | None,
+    after: View,
+    own: Mapping[str, int] | None = None,
+    had: Mapping[str, int] | None = None,
+) -> None:
     """Raise RequestError if a change gives a component more tasks than its maximum, or a minimum without a maximum.
 
-    `own` has the tasks of the program's components.
+    `own` has the tasks of the program's components. `had` has those of the program before the change, if it differs.
     """
+    own = own or {}
+    had = own if had is None else had
 
-    def counts(view: View, one: str) -> tuple[int, int | None]:
-        return view.document.parallelism.get(one, own.get(one, 0)), view.document.scale.max.get(one)
+    def counts(view: View, one: str, tasks: Mapping[str, int]) -> tuple[int, int | None]:
+        return view.document.parallelism.get(one, tasks.get(one, 0)), view.document.scale.max.get(one)
 
     for one, least in after.document.scale.min.items():
         if one not in after.document.scale.max and (before is None or before.document.scale.min.get(one) != least):
@@ -354,18 +361,19 @@ def check_maximum(job: str, before: View | None, after: View, own: Mapping[str, 
                 f" scale.max.{one} too"
             )
     for one in after.document.scale.max:
-        count, most = counts(after, one)
-        is_own = one not in after.document.parallelism
-        if most is not None and count > most and is_own and (before is None or counts(before, one) != (count, most)):
+        count, most = counts(after, one, own)
+        is_kept = before is not None and counts(before, one, had) == (count, most)
+        if most is None or count <= most or is_kept:
+            continue
+        if one not in after.document.parallelism:
             raise RequestError(
                 f"job '{job}' would have scale.max.{one}={most}, but the program has {counted(count, 'task')} of {one};"
                 f" set at least scale.max.{one}={count}, or parallelism.{one}={most} too"
             )
-        if most is not None and count > most and (before is None or counts(before, one) != (count, most)):
-            raise RequestError(
-                f"job '{job}' would have parallelism.{one}={count}, but scale.max.{one} is {most}; set at most {most}"
-                f" tasks, or scale.max.{one} too"
-            )
+        raise RequestError(
+            f"job '{job}' would have parallelism.{one}={count}, but scale.max.{one} is {most}; set at most {most}"
+            f" tasks, or scale.max.{one} too"
+        )
 
 
 def _program(store: Store, view: View) -> LogicalPlan:
@@ -375,8 +383,7 @@ def _program(store: Store, view: View) -> LogicalPlan:
 def check_fixed(store: Store, job: str, before: View | None, after: View) -> None:
     """Raise RequestError if a change, or a new job (without `before`), rescales a component that cannot be rescaled.
 
-    A maximum for such a component is refused as well. The scaler has seen which components these are, or their class
-    keeps a plain State.
+    A maximum for such a component is refused as well. Such components were found by the scaler, or keep a plain State.
     """
     document, ran = after.document, dict((store.running(job)[0] or Running("")).leaves)
     for one, tasks, why, seen in _fixed(store, job, after):
@@ -392,7 +399,7 @@ def check_fixed(store: Store, job: str, before: View | None, after: View) -> Non
 
 
 def _fixed(store: Store, job: str, view: View) -> Iterator[tuple[str, int, str, bool]]:
-    """Yield each component that cannot be rescaled: its tasks, the reason, and whether the scaler has seen it."""
+    """Yield each component that cannot be rescaled: name, tasks, reason, and whether the scaler has found this."""
     digest = view.document.definition
     look = None
     with suppress(NoNodeError):  # a new job
@@ -420,9 +427,13 @@ def allotting_of(session: Session, store: Store) -> Allotting:
 def store_of(session: Session) -> Store:
     """Return the store for changes by people: a change raises RequestError if the job's pool has no room for it."""
 
+    def program_tasks(view: View) -> dict[str, int]:
+        return {one.name: one.parallelism for one in _program(store, view).definitions}
+
     def check(job: str, before: View | None, after: View) -> None:
-        own = {one.name: one.parallelism for one in _program(store, after).definitions}
-        check_maximum(job, before, after, own)
+        old = before.document.definition if before is not None else ""
+        had = program_tasks(before) if before is not None and old != after.document.definition else None
+        check_maximum(job, before, after, program_tasks(after), had)
         check_fixed(store, job, before, after)
         if after.document.place.pool:
             allotting_of(session, store).check_change(job, before, after)

@@ -52,7 +52,7 @@ def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base
 
 
 def _command_of(given: object) -> str:
-    """Split a command as a shell does. Raises ConfigError if it is not the text of a command."""
+    """Split a command as a shell does. Raises ConfigError if it is not a command line."""
     if isinstance(given, str):
         with suppress(ValueError):
             shlex.split(given)

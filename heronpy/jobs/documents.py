@@ -68,7 +68,7 @@ Plain = Annotated[
 
 
 class Resources(Struct, frozen=True, forbid_unknown_fields=True):
-    """What each task of a component may use; 0 means the program's value."""
+    """The resources that each task of a component may use; 0 means the program's value."""
 
     ram: Annotated[Bytes, Meta(title="memory of each task of the component")] = 0
     cpu: Annotated[Cores, Meta(title="cores of each task of the component")] = 0.0
@@ -86,8 +86,8 @@ class Scale(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Annotated[Mode, Meta(title="whether the scaler acts, only advises, or is off")] = "act"
     max: dict[str, Annotated[Count, Meta(title="maximum number of tasks that the scaler gives the component")]] = {}
     min: dict[str, Annotated[Count, Meta(title="minimum number of tasks that the scaler gives the component")]] = {}
-    drain_s: Annotated[Seconds, Meta(title="the time in which the scaler plans to work off a backlog")] = 1800.0
-    day_s: Annotated[Seconds, Meta(title="the length of a day in the load; all times of the scaler scale with it")] = (
+    drain_s: Annotated[Seconds, Meta(title="the time within which the scaler plans to clear a backlog")] = 1800.0
+    day_s: Annotated[Seconds, Meta(title="the length of the load's daily cycle, which scales the scaler's times")] = (
         86_400.0
     )
 
@@ -106,8 +106,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     restore: Annotated[
         Restore,
         Meta(
-            title="the state from which the topology starts: of its latest checkpoint, of that without components that"
-            " are gone, or none"
+            title="the initial state: the latest checkpoint, the latest checkpoint without removed components, or empty"
         ),
     ] = "latest"
     parallelism: dict[str, Annotated[Count, Meta(title="number of tasks of the component")]] = {}
@@ -146,7 +145,6 @@ def component_of(path: Path) -> str | None:
 
 
 def check_layer(layer: str) -> None:
-    """Raise ConfigError if the layer is unknown."""
     if layer not in LAYERS:
         raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, LAYERS)}; layers are {', '.join(LAYERS)}")
 

@@ -1,6 +1,6 @@
-"""The actions of a syncer's process: it observes a topology and performs the steps of plans; see `syncer.Driver`.
+"""Observes topologies and performs the steps of plans in a syncer's process; see `syncer.Driver`.
 
-It starts topologies from stored definitions, so it runs no user code; only `Check` runs some, in a child.
+Topologies start from stored definitions, so this process runs no user code; only `Check` runs user code, in a child.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class TopologyDriver:
             calm.since = now
             failed = session.failed_container(name)
             return 0.0, f"{failed.name} failed: {failed.exit_detail}" if failed is not None else ""
-        # A topology master that has just started, as after a move, has not heard of all tasks.
+        # A topology master that has just started, as after a move, has not received reports of all tasks.
         known = [task for task in status.tasks if task.epoch]
         again = [task for task in known if task.epoch != calm.epochs.setdefault(task.task_id, task.epoch)]
         for task in again:
@@ -304,11 +304,12 @@ class TopologyDriver:
         session, planned, kept = self.prepared(job, dict(step.leaves), "")
         if planned.pool:
             in_pool.check(session, planned, submission.requests(planned))
-        importing.check(submission.submitted_of(session, planned, submission.kept_here(kept)), planned.topology)
+        submitted = submission.submitted_of(session, planned, submission.kept_here(kept))
         record, restore = session.record(job), str(dict(step.leaves).get(("restore",), LATEST))
-        if record is None:
+        if record is None:  # nothing is stopped for it, and its tasks report what they cannot import
             _chosen(planned, restore)
         else:  # it is stopped with a savepoint
+            importing.check(submitted, planned.topology)
             _chosen(planned, restore, record.topology_id, _counts(session.packing_plan(job)))
 
     def _start(self, job: str, step: plans.Start) -> None:
@@ -465,7 +466,7 @@ class TopologyDriver:
         return session, planned, kept
 
 
-#: Ends that the task itself did not cause.
+#: Reasons of the end of a task that the task did not cause.
 _NO_FAULT: Final = frozenset(
     {
         control_pb2.EXIT_NONE,
@@ -480,9 +481,9 @@ _NO_FAULT: Final = frozenset(
 
 
 def ended_text(status: control_pb2.StatusReply, raised: Collection[control_pb2.ExceptionReport]) -> str:
-    """Return which task has failed, and why; "" if none is known to have failed.
+    """Return which task has failed, and why; "" if no task is known to have failed.
 
-    A restore ends all tasks of a topology, so the number of starts does not tell which of them has failed.
+    A restore ends all tasks of a topology, so the numbers of starts do not identify the failed task.
     """
     ended = [
         process
@@ -532,7 +533,7 @@ def too_large(
     sizes: Sequence[NodeSize],
     settings: PackingSettings,
 ) -> str:
-    """Say which task is larger than a slot even if it is alone in its container, with the largest value that fits."""
+    """Describe the task that does not fit into a slot even alone in its container, with the largest value that fits."""
     factor = 1 + padding_of(config_of(planned.topology), settings)[0] / 100
     for container in planned.packing_plan.containers:
         (task, *others), asked = container.instances, requests[container.id]

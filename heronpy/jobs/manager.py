@@ -1,8 +1,8 @@
 """The manager of a cluster's jobs: it calls the syncer of each job, in rounds and after a change of the job.
 
-It has two processes: the syncer, and the scaler, which the syncer starts when a job needs it. If there are
-several of one kind, the owner of the ephemeral node is active and the others stand by. Topologies do not need the
-manager to keep running. Unfinished work is in the state manager, so another process continues it.
+A manager has two processes: the syncer, and the scaler, which the syncer starts when a job needs scaling. If there are
+several processes of one kind, the owner of the ephemeral node is active and the others stand by. Topologies run without
+the manager, too. Plans are in the state manager, so another process can continue them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Guardian(NamedTuple):
 
 
 def guardians_of(session: Session) -> list[Guardian]:
-    """Return the guardians of all parts of the cluster's manager on this host, also of those that stand by."""
+    """Return the guardians of all parts of the cluster's manager on this host, including standbys."""
     import psutil  # imported here, because only a stop needs it
 
     found: dict[int, tuple[int, str]] = {}
@@ -255,7 +255,7 @@ class Syncing:
             return False
         self._based[job] = base, version
         try:
-            view, change = self._store.apply(job, "base", nested(base), version, "manager", f"as {JOBS_FILE} says")
+            view, change = self._store.apply(job, "base", nested(base), version, "manager", f"from {JOBS_FILE}")
         except ConfigError as error:
             log.warning("job %s: layer base stays as it was: %s", job, error)
             return False
@@ -294,7 +294,7 @@ class Process:
         self._woken, self._ends = threading.Event(), False
 
     def end(self) -> None:
-        """Stop beginning new steps; called by a signal handler."""
+        """Begin no new steps; called by a signal handler."""
         self._ends = True
         self._woken.set()
 

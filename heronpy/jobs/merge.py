@@ -40,7 +40,7 @@ class ConflictError(HeronError):
 
 
 class Stamp(Struct, frozen=True):
-    """Author, reason and time of a change, and its end; None if it has no end. Times are seconds since 1970."""
+    """Author, reason and time of a change, and the time at which it ends (None: never), in seconds since 1970."""
 
     who: str
     why: str
@@ -57,7 +57,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     stamp: Stamp
 
     def holds(self, now: float) -> bool:
-        """Whether the entry is still in force at this time."""
+        """Whether the entry is still in effect at this time."""
         return self.stamp.until is None or self.stamp.until > now
 
 
@@ -70,7 +70,6 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def by_path(self) -> dict[Path, Entry]:
-        """Return the entries by path."""
         return {entry.path: entry for entry in self.entries}
 
 
@@ -123,7 +122,9 @@ def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
 
 
 def pins_of(found: Mapping[Path, Found]) -> dict[str, str]:
-    """Return the components that the scaler leaves alone because layer oncall sets a value of them, with a sentence."""
+    """Return the components that the scaler leaves alone because layer oncall sets one of their values, with the reason
+    as a sentence.
+    """
     pins: dict[str, list[str]] = {}
     for path, one in found.items():
         if path[0] in SCALER_KEYS and one.layer == "oncall":
@@ -196,7 +197,7 @@ def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
 
 
 def ends_of(layers: Mapping[str, Layer], now: float) -> dict[float, list[str]]:
-    """Return the next times at which entries end, at most ENDS_MAX, with their names."""
+    """Return the next ENDS_MAX times at which entries end, with the names of the entries."""
     ends: dict[float, list[str]] = {}
     for layer in layers.values():
         for entry in layer.entries:
@@ -206,7 +207,7 @@ def ends_of(layers: Mapping[str, Layer], now: float) -> dict[float, list[str]]:
 
 
 def left_at(change: Change, at: float) -> Change:
-    """Return what is left of a change at a time: entries that have ended by then count as removed."""
+    """Return a change as of a time, when entries that have ended by then count as removed."""
     left = tuple(entry for entry in change.after if entry.holds(at))
     paths = {entry.path for entry in left}
     gone = {entry.path: entry for entry in (*change.before, *change.after) if entry.path not in paths}
@@ -214,7 +215,9 @@ def left_at(change: Change, at: float) -> Change:
 
 
 def followed(scaler: Layer, change: Change, scale: Scale, stamp: Stamp) -> Layer:
-    """Return layer scaler with the numbers of tasks that a change of layer oncall unsets, from which it continues."""
+    """Return layer scaler with the numbers of tasks that a change unsets in layer oncall, so that scaling continues
+    from them.
+    """
     kept = {entry.path for entry in change.after}
     numbers: Leaves = {
         entry.path: max(scale.min.get(entry.path[1], 1), min(cast(int, entry.value), scale.max[entry.path[1]]))

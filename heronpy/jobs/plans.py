@@ -54,7 +54,10 @@ class _Step(Struct, frozen=True):
 
 
 class Check(_Step, frozen=True, tag=True):
-    """Unpack the program, import its classes in a child, pack it, and check that the newest checkpoint fits it."""
+    """Pack the program, and check that the newest checkpoint fits it.
+
+    If a topology runs, a child process also unpacks the program and imports its classes.
+    """
 
     leaves: Pairs
 

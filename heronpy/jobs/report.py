@@ -43,7 +43,7 @@ def state_of(running: Running) -> str:
 
 
 def why_less(running: Running) -> str:
-    """Explain with numbers why a job has less room in its pool than it wants; "" if it has all."""
+    """Explain with numbers why a job has less room in its pool than desired; "" if it has all desired room."""
     allotted = running.allotted
     if allotted is None or allotted.fits_since is None:
         return allotted.why if allotted is not None else ""
@@ -90,7 +90,7 @@ def row(store: Store, name: str) -> dict[str, Any]:
 
 
 def shown(store: Store, job: str) -> dict[str, Any]:
-    """Return everything that is known about a job."""
+    """Return the full description of a job."""
     view, log = store.get(job), store.log(job)
     running = store.running(job)[0] or Running("")
     desired, _ = desired_of(store, job, running)
@@ -133,7 +133,7 @@ def _starts(running: Running) -> bool:
 
 
 def look_of(scaled: Scaled, running: Running | None) -> Observation | None:
-    """The last figures of the topology that runs; None if the scaler has not looked at it since its start."""
+    """Return the last figures of the running topology; None if the scaler has no figures since its start."""
     look = scaled.look
     return look if look is not None and (running is None or look.at >= running.started_at) else None
 

@@ -29,9 +29,10 @@ from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
 from heronpy.scaling.decisions import Alerted, Changed, Decision
 from heronpy.scaling.figures import Observation, Past, Times
 from heronpy.scaling.history import History, remove_history
-from heronpy.scaling.plan import Outcome, decide, withdrawn
+from heronpy.scaling.plan import Outcome, decide
 from heronpy.scaling.reading import observation_of
 from heronpy.scaling.replaying import Minute
+from heronpy.scaling.state import withdrawn
 from heronpy.scheduler.guardian import START_OVER
 
 log = logging.getLogger("heronpy.jobs.scaler")

@@ -37,7 +37,7 @@ from heronpy.jobs.merge import Change, Found, Layer, Stamp
 from heronpy.jobs.syncer import Running, released
 from heronpy.proto import components_of, topology_pb2
 from heronpy.scaling.figures import Observation
-from heronpy.scaling.plan import State
+from heronpy.scaling.state import State
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
@@ -50,7 +50,7 @@ DECISIONS_MAX: Final = 100
 NEWS_MAX: Final = 256
 #: Size limit of a log; beyond it, the older half of the changes is dropped.
 LOG_BYTES_MAX: Final = 512 << 10
-#: Limit of attempts. A compare-and-set fails only if another one succeeds, so writers need far fewer.
+#: Limit of attempts. A compare-and-set fails only if another one succeeds, so writers need far fewer attempts.
 TRIES_MAX: Final = 1000
 WHO_CHARS_MAX: Final = 100
 WHY_CHARS_MAX: Final = 500
@@ -65,7 +65,7 @@ PLAIN: Final = "plain"
 
 
 class Definition(Struct, frozen=True):
-    """A deployed program; its digest is its name."""
+    """A deployed program, named by its digest."""
 
     topology: bytes
     """The encoded proto Topology, without an id."""
@@ -300,7 +300,7 @@ class Store:
             self._state.delete(paths.running_job(name))
 
     def release(self, name: str) -> bool:
-        """Retry a failed or waiting job at once; returns False if the job has not failed and does not wait."""
+        """Retry a failed or waiting job immediately; returns False if the job has not failed and does not wait."""
         job = self._read(name)
 
         def freed(running: Running | None) -> Running:
@@ -311,7 +311,7 @@ class Store:
         return found
 
     def wake(self, name: str) -> None:
-        """Let the syncer look at a job at once."""
+        """Let the syncer look at a job immediately."""
         self._tell(name)
 
     def news(self, since: int) -> tuple[int, list[str] | None]:
@@ -373,7 +373,7 @@ class Store:
             views.append(self._view(name, after, stamp.at, after.last))
             if layer == "oncall":
                 scaler, scale = job.layers.get("scaler", Layer("scaler")), views[-1].document.scale
-                follows = replace(stamp, why="continues from what runs", until=None)
+                follows = replace(stamp, why="continues from the running topology", until=None)
                 follower = merge.followed(scaler, after.last[0], scale, follows)
                 if follower is not scaler:
                     last = (*after.last, merge.change_of(scaler, follower, follows))

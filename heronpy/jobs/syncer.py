@@ -157,8 +157,8 @@ def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Run
 def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
     """Return the job after the running step has failed: completed steps are undone, and a failed undo is retried.
 
-    A version that has failed after its start, and for which another was stopped, is given up: each retry would stop the
-    other version again.
+    A version that fails after its start is given up if another version was stopped for it, because each retry would
+    stop the other version again.
     """
     plan = running.plan
     assert plan is not None
@@ -190,7 +190,7 @@ def released(running: Running) -> Running:
 
 
 #: In the failure of a job, before the failure of the version that ran before.
-_NOT_EITHER: Final = "; the version before does not start either: "
+_NOT_EITHER: Final = "; the previous version does not start either: "
 
 
 def _begun(
@@ -217,7 +217,7 @@ def _begun(
 
 
 def _kept_up(running: Running, seen: Seen, now: float, fresh_id: str) -> Running:
-    """Return a job that is given up: the version that ran before is started again if it has ended."""
+    """Return a job whose new version is given up: the previous version is started again if it has ended."""
     before = dict(running.leaves)
     runs = all(leaves.get(("run",), "stopped") != "stopped" for leaves in (before, dict(running.tried)))
     if not runs or seen.alive or seen.finished:
@@ -266,7 +266,7 @@ def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
 
 
 def _unproven(running: Running, plan: Plan, seen: Seen) -> Running:
-    """Return the job with the topology that the plan has started, without the rest of its proof."""
+    """Return the job without its plan, although the topology that the plan has started is not proved yet."""
     return replace(running, plan=None, topology_id=seen.topology_id, leaves=plan.target, versions=plan.versions)
 
 

@@ -51,10 +51,10 @@ def refuse_other_input(
     stages: Sequence[Stage],
     resume: bool,
 ) -> None:
-    """BatchRefusedError if a command that would continue an unfinished run gives a spout other input.
+    """Raise BatchRefusedError if a command that would continue an unfinished run gives a spout other input.
 
     `before`: the topology of the run. `resume`: whether the user keeps the units of another program, and so the
-    splits that it listed.
+    splits that the other program has listed.
     """
     known = {(stage.spout, stage.source) for stage in divide(before)}
     for stage in stages:
@@ -79,7 +79,7 @@ def refuse_other_input(
 def refuse_other_paths(
     like: str, before: topology_pb2.Topology, topology: topology_pb2.Topology, stages: Sequence[Stage]
 ) -> None:
-    """BatchRefusedError if a spout names other files than the run `like`, whose input it takes.
+    """Raise BatchRefusedError if a spout names other files than the run `like`, whose input this run takes.
 
     The run would look for the files of `like` at these paths. `before`: the topology of `like`.
     """
@@ -95,7 +95,7 @@ def refuse_other_paths(
 
 
 def refuse_again(runs: Runs, topology: topology_pb2.Topology, argv: tuple[str, ...]) -> None:
-    """BatchRefusedError if a finished run has published rows of the same input to a sink of this topology."""
+    """Raise BatchRefusedError if a finished run has published rows of the same input to a sink of this topology."""
     for run in map(runs.of, reversed(runs.numbers())):
         with suppress(BatchRunError):
             record = run.record
@@ -158,7 +158,7 @@ def _plain(part: topology_pb2.Spout | topology_pb2.Bolt) -> dict[str, Any]:
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, str]:
-    """The parts of two configurations that differ, as texts."""
+    """The differing parts of two configurations, as texts."""
     keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
     both = (", ".join(f"{key}={redacted(one.get(key), key)!r}" for key in keys) for one in (old, new))
     return next(both), next(both)

@@ -38,7 +38,7 @@ def check(submitted: Submitted, topology: topology_pb2.Topology) -> None:
             ) from None
         if done.returncode:
             said = Path(folder) / SENTENCE_FILE
-            why = said.read_text() if said.exists() else f"importing it ended with code {done.returncode}"
+            why = said.read_text() if said.exists() else f"the import ended with code {done.returncode}"
             raise PackageError(f"the program cannot be imported: {why}")
 
 

@@ -1,4 +1,4 @@
-"""A topology in the slots of a pool, and a pool itself: their settings, their checks, and their start."""
+"""Settings, checks and start of a pool, and of a topology in the slots of a pool."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
     """Refuse a topology that the slots of its pool cannot run. The check changes nothing."""
     name, mode = planned.pool, reliability_mode(planned.topology)
     pool, record = pools.find(session, name), pools.record_of(session, name)
-    session.check_here(record, "its scheduler is, which hands out the packages of its topologies")
+    session.check_here(record, "its scheduler serves the packages of its topologies")
     pools.check_runs(session, name)
     submitted = session.submitted(name)
     if submitted is None:

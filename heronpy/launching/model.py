@@ -85,7 +85,6 @@ class Planned(Struct):
 
     @property
     def tasks(self) -> int:
-        """Number of tasks."""
         return sum(len(container.instances) for container in self.packing_plan.containers)
 
 

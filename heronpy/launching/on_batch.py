@@ -53,7 +53,7 @@ from heronpy.storage.stores import store_roots
 
 
 class Flags(Struct, frozen=True):
-    """The flags of a submit about modes."""
+    """The flags of `heron submit` that concern the mode and the run."""
 
     mode: str
     like: str = ""
@@ -169,7 +169,7 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
 
 
 def remove_dead(session: Session, name: str, warn: Warn) -> None:
-    """Remove what is left of a batch topology whose processes are all dead, so that its command can be repeated.
+    """Remove the remains of a batch topology whose processes are all dead, so that its command can be repeated.
 
     A topology stays if one of its processes may still run, on an engine, on another host or here, or if another user
     has submitted it.
@@ -187,7 +187,7 @@ def remove_dead(session: Session, name: str, warn: Warn) -> None:
     with suppress(HeronError):  # then `refuse_taken` says what the user can do
         if run_folder(session.topology(name)):
             killing.remove(session, name, topology_id=record.topology_id)
-            warn(f"no process of topology '{name}' was running; what was left of it is removed")
+            warn(f"no process of topology '{name}' was running; its remains were removed")
 
 
 def _sinks_problem(topology: topology_pb2.Topology) -> str:
@@ -212,7 +212,7 @@ def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool)
 
 
 def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resolved:
-    """Return the settings of a valid topology, as for a stream."""
+    """Return the settings of a topology that has passed the checks of a stream."""
     add_our_names(topology)
     validate(LogicalPlan.from_topology(topology))
     configs = {name: config_of(part) for name, part in components_of(topology).items()}
@@ -268,7 +268,6 @@ def check_like(like: Run, stages: Sequence[Stage]) -> None:
 def _continue(
     run: Run, record: RunRecord, code: str, topology: topology_pb2.Topology, stages: tuple[Stage, ...]
 ) -> None:
-    """Prepare an unfinished run for the topology that continues it."""
     if divide(run.topology) != stages:
         raise BatchRefusedError(
             f"run {record.run} has not finished, and the stages of the program have changed since; give --fresh to"

@@ -1,7 +1,7 @@
 """The settings and checks of a submit to a cluster with an engine, before anything is made or submitted.
 
-The rules apply because there are several hosts: processes reach each other only over TCP, and a file exists on one host
-only, unless the settings declare its folder as shared.
+The rules follow from several hosts: processes reach each other only over TCP, and a file exists on one host only,
+unless the settings declare its folder as shared.
 """
 
 from __future__ import annotations
@@ -20,15 +20,11 @@ from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.folders import heron_home
 from heronpy.common.setting_types import CheckpointSettings, LoggingSettings, SparkSettings
 from heronpy.common.settings import Resolved, settings_for
-from heronpy.connectors.files import options as file_sink
 from heronpy.connectors.spark import needs_spark
-from heronpy.connectors.spark.options import sink_options
 from heronpy.connectors.spark.requirements import check_master, check_packages
-from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 from heronpy.engines.contract import EngineError
 from heronpy.engines.open import open_engine
 from heronpy.ingest.keys import LEDGER_KEY, LOGS_KEY, REPLICAS_KEY, TABLE_KEY
-from heronpy.ingest.ledger.reaching import urls_of
 from heronpy.net.addresses import told_at
 from heronpy.packing.demand import ResourceRequest
 from heronpy.plan.component_config import SerializedValue, config_of, reliability_mode
@@ -39,14 +35,6 @@ from heronpy.storage.objects.url import Url, place_of
 from heronpy.storage.stores import choose_once, replica_of
 
 _GLOB = frozenset("*?[")
-#: Keys of configurations that name files, and how a component uses the files.
-_FILES = (
-    (file_sink.FOLDER, "writes"),
-    (TextFileSpout.PATHS, "reads"),
-    (TABLE_KEY, "writes"),
-    (LOGS_KEY, "reads"),
-    (REPLICAS_KEY, "writes"),
-)
 #: The end of a sentence that begins with the owner of the ledger.
 SQLITE = (
     "keeps its ledger in SQLite, which works on one host only; set heron.ingest.ledger to postgresql://..., or run the"
@@ -140,15 +128,29 @@ def store_problems(resolved: Resolved) -> Iterator[str]:
 def _replica_problems(resolved: Resolved) -> Iterator[str]:
     replica = replica_of(settings_for(resolved, CheckpointSettings))
     if replica is not None and not isinstance(replica, Url) and not is_shared(replica, shared_folders(resolved)):
-        yield f"heron.checkpoint.replica is {replica}, a folder of this host; set it to a URL or below engine.shared"
+        yield (
+            f"heron.checkpoint.replica is {replica}, a folder of this host; set it to a URL or to a folder below"
+            " heron.engine.shared"
+        )
 
 
 def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[str]:
     """Return a problem for each component that uses files of one host, as far as configurations show. Pure."""
+    from heronpy.connectors.files import options as file_sink
+    from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+    from heronpy.ingest.ledger.reaching import urls_of
+
+    uses = (
+        (file_sink.FOLDER, "writes"),
+        (TextFileSpout.PATHS, "reads"),
+        (TABLE_KEY, "writes"),
+        (LOGS_KEY, "reads"),
+        (REPLICAS_KEY, "writes"),
+    )
     found = []
     for name, part in components_of(topology).items():
         config = config_of(part)
-        for key, what in _FILES:
+        for key, what in uses:
             found += [
                 f"component '{name}' {what} {path}, which other hosts may not have; {_FIX}"
                 for path in _paths(config, key)
@@ -161,6 +163,8 @@ def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[s
 
 def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iterator[str]:
     """Return why Spark sinks on several hosts could not hand over their batches or reach Spark."""
+    from heronpy.connectors.spark.options import sink_options
+
     settings, shared = settings_for(resolved, SparkSettings), shared_folders(resolved)
     if not settings.handover:
         yield (

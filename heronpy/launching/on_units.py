@@ -125,14 +125,14 @@ def _circles(configs: Iterable[Mapping[str, Any]], warn: Warn) -> Iterator[str]:
         try:
             known = afters_of(ledger)
         except LedgerAwayError as error:
-            warn(f"cannot check before the start whether pipelines wait for each other in a circle: {error}")
+            warn(f"cannot check before the start whether pipelines wait for each other in a cycle: {error}")
             known = {}
         except LedgerError:
             known = {}  # the ledger does not exist yet
         for name in pipelines:
             circle = circle_of(name, {**known, **pipelines})
             if circle:
-                yield f"pipelines wait for each other in a circle: {' after '.join(circle)}; leave one `after` out"
+                yield f"pipelines wait for each other in a cycle: {' after '.join(circle)}; leave one `after` out"
 
 
 def circle_of(name: str, afters: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

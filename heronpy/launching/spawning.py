@@ -20,7 +20,7 @@ from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import plan_pb2
 
-#: Time limit for a scheduler that hangs, long enough for a very busy machine. A scheduler that ends is noticed at once.
+#: Time limit of the wait for a scheduler, long enough for a very busy machine; the end of the scheduler also ends it.
 SCHEDULER_START_S = 60.0
 LOG_TAIL_LINES = 30
 

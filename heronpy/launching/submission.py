@@ -119,7 +119,7 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
 def linger_for_spark(topology: topology_pb2.Topology, logical: LogicalPlan, resolved: Resolved) -> None:
     """Make the components whose tuples go only to Spark send less often, unless a user has set this.
 
-    A frame costs the same whether it has one tuple or hundreds, and its tuples wait for a batch of Spark anyway.
+    A frame costs the same whether it has one tuple or hundreds, and the tuples wait for a Spark batch anyway.
     """
     for component in sorted(only_for(logical, spark_sinks(topology))):
         prefer(resolved, component, "thrift", "linger_max_us", "every tuple waits for a Spark batch")
@@ -257,7 +257,7 @@ def _made(
         submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else kept_here(loaded))
         record = _execution_state(submitted)
         record.begun_at = begun_at
-        # Used only for steps on this host before the scheduler runs; the scheduler creates another one.
+        # Only for steps on this host before the scheduler starts, which creates its own specification.
         spec = LaunchSpec(submitted, make_here(submitted, record.launch_file))
         try:
             state.create(paths.execution_state(topology.name), record.SerializeToString())
@@ -298,7 +298,7 @@ def _made(
 @contextmanager
 def _marked(session: Session, name: str) -> Iterator[None]:
     """Publish that a submit is in progress, if its name is free: without a scheduler the topology would look dead."""
-    # Under the lock nothing else submits or kills it, so what is found here is final.
+    # Under the lock, no other command submits or kills the topology, so this result is final.
     refuse_taken(session, name)
     with closing(session.open_state()) as state:  # its ephemerals end with it
         state.create(paths.submission(name), b"", ephemeral=True)
@@ -347,7 +347,7 @@ class _Undone:
 
 
 def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP, warn: Warn = unheard) -> list[str]:
-    """Remove a topology that was started here, unless another topology has its name. Returns its remains."""
+    """Remove a topology that was started here, unless another topology has its name. Returns the parts that remain."""
     name = started.record.topology
     record = session.record(name)
     if record is not None and record.topology_id != started.record.topology_id:

@@ -81,7 +81,7 @@ class _Steps:
             del self.values[:first]
 
     def raise_by(self, total: float) -> None:
-        """Add a total to all past values, so that it does not count as growth."""
+        """Add a total to all past values, so that the total does not count as growth."""
         self.base += total
         self.origin += total
         self.values = array("d", (value + total for value in self.values))
@@ -92,7 +92,7 @@ class _Steps:
         return self.values[index] if index >= 0 else self.origin
 
     def time_at(self, moment: float) -> float:
-        """Return the time at which that value was recorded; the moment itself if the value has not changed since."""
+        """Return when the value of `at` was recorded; the moment itself if the value has not changed since."""
         index = bisect_right(self.times, moment) - 1
         return self.times[index] if 0 <= index < len(self.times) - 1 else moment
 
@@ -130,7 +130,7 @@ class MetricsCache:
         self._lacking = resumed
         #: Number of samples of series beyond the limit.
         self.discarded = 0
-        #: Number of changes of counts of replaced or removed processes, which a successor cannot learn elsewhere.
+        #: Number of changes of counts of replaced or removed processes, which a successor cannot get elsewhere.
         self.changes = 0
         #: Counters that grow when a task has worked, and when a task has worked on units.
         self.growth = self.units = 0
@@ -139,7 +139,7 @@ class MetricsCache:
         return self._count
 
     def add(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take a report; reports of an incarnation older than the last one are ignored."""
+        """Add a report; a report of an older incarnation than the newest incarnation is ignored."""
         if self._began is None:
             self._began = now
         process = self._processes.get(report.process)
@@ -377,7 +377,6 @@ def _wanted(names: set[str], name: str, label: str) -> bool:
 
 
 def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
-    """Return the report without its samples."""
     return control_pb2.MetricsReport(
         process=report.process,
         task_id=report.task_id,

@@ -137,7 +137,7 @@ ALERTS = (
             _grown(COMPONENT, of_task("__dead-letters")),
             _grown(COMPONENT, of_sum("heron_component_dead_letters_total")),
         ),
-        "0m", "warning", f"{_T} {_C} gives up tuples.", f"heron dead-letters {_WHERE}",
+        "0m", "warning", f"{_T} {_C} is giving up tuples.", f"heron dead-letters {_WHERE}",
     ),
     Alert(
         "HeronBackpressure",
@@ -162,7 +162,7 @@ ALERTS = (
             + by(f"{TOPOLOGY}, le", "sum", f"rate({of_task('__end-to-end-latency')}[5m])") + ") > 10",
             by(TOPOLOGY, "max", of_sum("heron_topology_latency_p99_seconds")) + " > 10",
         ),
-        "10m", "warning", f"One tuple in a hundred takes more than 10 s through {_T}.", _DOCTOR,
+        "10m", "warning", f"1 % of the tuples of {_T} take more than 10 s from spout to sink.", _DOCTOR,
     ),
     Alert(
         "HeronFailing",
@@ -170,7 +170,7 @@ ALERTS = (
             f"{_rate(of_task('__fail-count'))} / {_rate(of_task('__ack-count'))} > 0.01",
             f"{_rate(of_sum('heron_topology_failed_total'))} / {_rate(of_sum('heron_topology_acked_total'))} > 0.01",
         ),
-        "5m", "warning", f"More than one tuple in a hundred of {_T} fails.", f"heron exceptions {_WHERE}",
+        "5m", "warning", f"More than 1 % of the tuples of {_T} fail.", f"heron exceptions {_WHERE}",
     ),
     Alert(
         "HeronSparkBehind",
@@ -197,7 +197,7 @@ ALERTS = (
     Alert(
         "HeronFinding",
         f"{of_sum('heron_topology_finding')} == 1", "10m", "warning",
-        f"The doctor says of {_T} {_C}: {{{{ $labels.verdict }}}}.", _DOCTOR,
+        f"heron doctor reports for {_T} {_C}: {{{{ $labels.verdict }}}}.", _DOCTOR,
     ),
 )  # fmt: skip
 
@@ -262,14 +262,14 @@ PANELS = (
         ),),
     ),
     Panel(
-        "Latency end to end, 99 %", "s",
+        "End-to-end latency, 99th percentile", "s",
         ((
             either(_quantile("__end-to-end-latency", "component"), _sum("heron_component_end_to_end_p99_seconds")),
             _NAMED,
         ),),
     ),
     Panel(
-        "Latency of one call of process, 99 %", "s",
+        "Latency of process calls, 99th percentile", "s",
         ((either(_quantile("__execute-latency", "component"), _sum("heron_component_execute_p99_seconds")), _NAMED),),
     ),
     Panel(

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class Kind(Enum):
-    """How the values of a metric combine."""
+    """The type of a metric, which determines how its values combine."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -20,8 +20,6 @@ class Kind(Enum):
 
 
 class Metric(Struct, frozen=True):
-    """One metric of heronpy."""
-
     name: str
     kind: Kind
     #: "" for plain counts.
@@ -71,7 +69,7 @@ _INSTANCE = (
         "ns",
         "source",
         "Time spent in one call of process, without waiting for room in the outgoing queue. Calls that take longer"
-        " than 0.1 ms on average are timed one by one, quicker ones together.",
+        " than 0.1 ms on average are timed one by one; quicker calls are timed together.",
     ),
     Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process, without waiting for room."),
     Metric("__execute-max-ns", _G, "ns", "source", "Slowest call of process in the last minute.", largest=True),
@@ -81,7 +79,7 @@ _INSTANCE = (
         _H,
         "ns",
         "source",
-        "Time from the emit of a tuple at its spout to the end of the last call of process for it, for a sample of"
+        "Time from the emit of a spout's tuple to the end of the last process call for its tree, for a sample of"
         " tuples (heron.trace.per_s).",
     ),
     Metric(
@@ -89,19 +87,19 @@ _INSTANCE = (
         _C,
         "ns",
         "",
-        "Time the task worked: user code, and the runtime for its tuples. Busy, blocked and idle time add up to the"
-        " time since its process started.",
+        "Time in which the task ran user code or the runtime's code for its tuples. Busy, blocked and idle time add up"
+        " to the time since the task's process started.",
     ),
     Metric(
         "__blocked-time-ns",
         _C,
         "ns",
         "",
-        "Time the task could not work: no room in the outgoing queue, and for a spout also backpressure,"
-        " topology.max.spout.pending, or a sink that is not ready.",
+        "Time in which the task could not work because the outgoing queue had no room. For a spout, also because of"
+        " backpressure, topology.max.spout.pending, or a sink that is not ready.",
     ),
-    Metric("__idle-time-ns", _C, "ns", "", "Time the task was idle or paused."),
-    Metric("__out-queue-full-count", _C, "", "", "Times the task paused because its outgoing queue was full."),
+    Metric("__idle-time-ns", _C, "ns", "", "Time in which the task was idle or paused."),
+    Metric("__out-queue-full-count", _C, "", "", "Pauses of the task because its outgoing queue was full."),
     Metric("__gateway-received-packets-count", _C, "", "", "Frames received from the stream manager."),
     Metric("__gateway-received-packets-size", _C, "bytes", "", "Bytes received from the stream manager."),
     Metric("__gateway-sent-packets-count", _C, "", "", "Frames sent to the stream manager."),
@@ -119,24 +117,24 @@ _INSTANCE = (
     Metric("__gateway-out-stream-queue-size", _G, "", "", "Tuples in the outgoing queue."),
     Metric("__gateway-in-stream-queue-expected-capacity", _G, "", "", "Current capacity of the incoming queue."),
     Metric("__gateway-out-stream-queue-expected-capacity", _G, "", "", "Current capacity of the outgoing queue."),
-    Metric("__gateway-link-gaps", _C, "", "", "Gaps in the numbering of received frames: frames were lost."),
+    Metric("__gateway-link-gaps", _C, "", "", "Gaps in the sequence numbers of received frames: frames were lost."),
     Metric("__gateway-lost-tuples", _C, "", "reason", "Tuples lost with frames that never arrived or were given up."),
     Metric("__gateway-stale-frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
-    Metric("__malformed-tuples", _C, "", "", "Tuples that could not be decoded; they were given up."),
-    Metric("__malformed-frames", _C, "", "", "Frames whose counts and arrays do not fit each other; refused."),
-    Metric("__discarded-spans", _C, "", "", "Calls for traced tuples that were not reported: too many at once."),
+    Metric("__malformed-tuples", _C, "", "", "Tuples given up because they could not be decoded."),
+    Metric("__malformed-frames", _C, "", "", "Frames refused because their counts and arrays do not match."),
+    Metric("__discarded-spans", _C, "", "", "Calls for traced tuples that were too many to report."),
     Metric("__dead-letters", _C, "", "source", "Tuples that were given up and kept as dead letters."),
-    Metric("__cancelled-tuples", _C, "", "", "Tuples in progress in an asynchronous bolt when it ended; they failed."),
-    Metric("__stateful_sync_time", _H, "ns", "", "Time a task was paused by the cut of a checkpoint."),
-    Metric("__stateful_align_time", _H, "ns", "", "Time from the first barrier of a checkpoint at a task to its cut."),
+    Metric("__cancelled-tuples", _C, "", "", "Tuples that failed because their asynchronous bolt ended first."),
+    Metric("__stateful_sync_time", _H, "ns", "", "Time a task was paused to capture its state for a checkpoint."),
+    Metric("__stateful_align_time", _H, "ns", "", "Time from a checkpoint's first barrier at a task to the snapshot."),
     Metric("__stateful_async_time", _H, "ns", "", "Time to write a task's state in the background."),
     Metric("__stateful_state_size", _G, "bytes", "", "Size of the state in the task's last snapshot."),
-    Metric("__stateful_stale_tuples", _C, "", "", "Tuples of another attempt, dropped; the restore replays them."),
+    Metric("__stateful_stale_tuples", _C, "", "", "Tuples of another attempt, dropped because a restore replays them."),
 )
 _PYTHON = (
     Metric("__py-sys-cpu-time-secs", _C, "seconds", "", "System CPU time of the process."),
     Metric("__py-user-cpu-time-secs", _C, "seconds", "", "User CPU time of the process."),
-    Metric("__py-cpu-wait-time-secs", _C, "seconds", "", "Time in which the task's thread could run and got no CPU."),
+    Metric("__py-cpu-wait-time-secs", _C, "seconds", "", "Time in which the task's thread could run but got no CPU."),
     Metric("__py-physical-memory-byte", _G, "bytes", "", "Resident memory of the process."),
     Metric("__py-virtual-memory-byte", _G, "bytes", "", "Virtual memory of the process."),
     Metric("__py-file-descriptors-count", _G, "", "", "Open file descriptors of the process."),
@@ -144,13 +142,13 @@ _PYTHON = (
         metric
         for generation in (1, 2, 3)
         for metric in (
-            Metric(f"__py-generation-{generation}-count", _C, "", "", "Collections of the generation."),
+            Metric(f"__py-generation-{generation}-count", _C, "", "", "Garbage collections of the generation."),
             Metric(
                 f"__py-generation-{generation}-collection-threshold",
                 _G,
                 "",
                 "",
-                "Number of objects that triggers a collection.",
+                "Number of objects that triggers a garbage collection.",
             ),
         )
     ),
@@ -173,39 +171,47 @@ _STMGR = (
         _C,
         "",
         "",
-        "Acks that could not be delivered because a stream manager was lost; their tuples time out.",
+        "Acks that could not be delivered because a stream manager was lost; the acked tuples time out.",
     ),
     Metric("__instance_dropped_tuples", _C, "", "reason", "Tuples given up, such as those of a task that died."),
     Metric(
-        "__stmgr_rewound_tuples", _C, "", "reason", "Tuples of an earlier attempt, dropped; the restore replays them."
+        "__stmgr_rewound_tuples",
+        _C,
+        "",
+        "reason",
+        "Tuples of an earlier attempt that were dropped; a restore replays them.",
     ),
     Metric("__tuples_consumed_by_workers", _C, "", "", "Tuples that local tasks have processed."),
     Metric("__tuples_queued", _G, "", "", "Tuples waiting in this stream manager."),
-    Metric("__tuples_in_flight", _G, "", "", "Tuples sent to tasks or stream managers and not confirmed yet."),
-    Metric("__time_spent_back_pressure_aggr", _C, "ms", "", "Time the spouts of this container were held back."),
-    Metric("__time_spent_back_pressure_by_compid", _C, "ms", "peer", "Time a task caused backpressure."),
+    Metric("__tuples_in_flight", _G, "", "", "Tuples sent to tasks or stream managers but not confirmed yet."),
+    Metric("__time_spent_back_pressure_aggr", _C, "ms", "", "Time in which this container's spouts were held back."),
+    Metric("__time_spent_back_pressure_by_compid", _C, "ms", "peer", "Time in which a task caused backpressure."),
     Metric(
-        "__time_spent_avoiding_by_compid", _C, "ms", "peer", "Time a task was full and other tasks took over its share."
+        "__time_spent_avoiding_by_compid",
+        _C,
+        "ms",
+        "peer",
+        "Time in which a task was full and other tasks took over its share.",
     ),
     Metric("__tuples_dropped_by_compid", _C, "", "peer", "Tuples for a full task that were discarded on purpose."),
     Metric("__tuples_by_instanceid", _C, "", "peer", "Tuples received for a local task, including waiting tuples."),
     Metric("__connection_buffer_by_instanceid", _G, "bytes", "peer", "Bytes waiting for a local task."),
     Metric("__connection_buffer_length_by_instanceid", _G, "", "peer", "Frames waiting for a local task."),
-    Metric("__stmgr_link_gaps", _C, "", "", "Gaps in the numbering of received frames: frames were lost."),
+    Metric("__stmgr_link_gaps", _C, "", "", "Gaps in the sequence numbers of received frames: frames were lost."),
     Metric("__stmgr_stale_frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
     Metric("__stmgr_garbage", _C, "", "", "Messages that were not frames."),
-    Metric("__stmgr_malformed_frames", _C, "", "", "Frames whose counts and arrays do not fit each other; refused."),
+    Metric("__stmgr_malformed_frames", _C, "", "", "Frames refused because their counts and arrays do not match."),
     Metric("__stmgr_damaged_links", _C, "", "", "Links reopened because a frame was damaged in transit."),
     Metric("__stmgr_refused_connections", _C, "", "", "Connections refused because they lack the topology's key."),
     Metric("__stmgr_refused_links", _C, "", "", "Link messages whose sender is not a stream manager of the plan."),
     Metric("__stmgr_fenced_links", _C, "", "", "Connections refused because a newer incarnation exists."),
     Metric("__stmgr_lost_links", _C, "", "", "Links to other stream managers that broke."),
-    Metric("__stmgr_refused_tasks", _C, "", "", "Registrations refused because their task does not belong here."),
+    Metric("__stmgr_refused_tasks", _C, "", "", "Refused registrations of tasks of other containers."),
     Metric("__stmgr_fenced_tasks", _C, "", "", "Tasks refused because a newer incarnation exists."),
-    Metric("__stmgr_unacked_roots", _G, "", "", "Spout tuples whose tree of acks is not complete."),
+    Metric("__stmgr_unacked_roots", _G, "", "", "Spout tuples whose tuple tree is not complete."),
     Metric("__state-keys", _G, "", "", "Keys in the keyed state of a task."),
     Metric("__stateful_gateway_size", _G, "bytes", "", "Bytes held back by checkpoint barriers."),
-    Metric("__stateful_restore_count", _C, "", "", "Restores of a checkpoint."),
+    Metric("__stateful_restore_count", _C, "", "", "Restores from a checkpoint."),
     Metric("__stateful_restore_time", _C, "ms", "", "Time spent restoring checkpoints."),
 )
 _DAEMON = (
@@ -215,22 +221,20 @@ _DAEMON = (
     Metric("__process/__uptime_sec", _G, "seconds", "", "Time since the process started."),
     Metric("__process/__up", _G, "", "", "1 while the process runs."),
     Metric("__process/__restarts", _C, "", "", "Restarts of the process by its executor."),
-    Metric("__process/__out_of_memory", _C, "", "", "Times that the process ran out of memory."),
-    Metric(
-        "__process/__peak_resident_bytes", _G, "bytes", "", "Largest resident memory of the last process that ended."
-    ),
+    Metric("__process/__out_of_memory", _C, "", "", "Ends of the process because it ran out of memory."),
+    Metric("__process/__peak_resident_bytes", _G, "bytes", "", "Peak resident memory of the previous incarnation."),
     Metric("__process/__cpu_seconds", _C, "seconds", "", "CPU time of the process, measured by its executor."),
-    Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory, measured by the executor."),
-    Metric("__process/__unshared_bytes", _G, "bytes", "", "Memory that no other process shares."),
+    Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory of the process, measured by its executor."),
+    Metric("__process/__unshared_bytes", _G, "bytes", "", "Memory of the process that no other process shares."),
     Metric("__replica/__checkpoints_copied", _C, "", "", "Checkpoints copied to the replica."),
     Metric("__replica/__checkpoints_failed", _C, "", "", "Checkpoints that could not be copied to the replica."),
     Metric("__replica/__files_copied", _C, "", "", "Files of checkpoints copied to the replica."),
     Metric("__replica/__bytes_copied", _C, "bytes", "", "Bytes of checkpoints copied to the replica."),
     Metric("__replica/__files_removed", _C, "", "", "Files removed from the replica because no checkpoint needs them."),
-    Metric("__replica/__removals_failed", _C, "", "", "Removals from the replica that failed and are retried."),
+    Metric("__replica/__removals_failed", _C, "", "", "Failed removals from the replica, which are retried."),
     Metric("__replica/__newest", _G, "", "", "Id of the newest complete checkpoint in the replica."),
     Metric("__executor/__exceptions_discarded", _C, "", "", "Exceptions dropped while the master was unreachable."),
-    Metric("__executor/__spans_discarded", _C, "", "", "Calls for traced tuples that the master did not get in time."),
+    Metric("__executor/__spans_discarded", _C, "", "", "Calls for traced tuples that the executor had to drop."),
     Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were not reports."),
     Metric("__executor/__sink_samples_written", _C, "", "sink", "Samples that a metrics sink has accepted."),
     Metric(
@@ -249,24 +253,24 @@ _TMASTER = (
         _G,
         "bytes",
         "",
-        "Memory of the minutes that the topology master keeps; only in `heron metrics`.",
+        "Memory of the history by minute in the topology master; only in `heron metrics`.",
     ),
 )
 _SPARK = (
     Metric("spark-batches-committed", _C, "", "component", "Micro-batches of a Spark sink that were committed."),
     Metric("spark-rows-committed", _C, "", "component", "Rows of the committed micro-batches."),
     Metric("spark-batches-failed", _C, "", "component", "Micro-batches that were given up."),
-    Metric("spark-attempts-failed", _C, "", "component", "Attempts at a micro-batch that raised and are repeated."),
+    Metric("spark-attempts-failed", _C, "", "component", "Attempts at a micro-batch that raised an exception."),
     Metric("spark-seconds", _C, "seconds", "component", "Time that Spark worked on micro-batches with an outcome."),
-    Metric("spark-wait-seconds", _H, "seconds", "component", "Time a micro-batch waited for Spark, once written."),
+    Metric("spark-wait-seconds", _H, "seconds", "component", "Time in which a written micro-batch waited for Spark."),
     Metric("spark-run-seconds", _H, "seconds", "component", "Time in the function of the sink, over all attempts."),
     Metric("spark-publish-seconds", _H, "seconds", "component", "Time to make the output of a micro-batch visible."),
-    Metric("spark-lag-seconds", _G, "seconds", "component", "Age of the oldest micro-batch without outcome."),
-    Metric("spark-batches-running", _G, "", "component", "Micro-batches that Spark works on now."),
-    Metric("spark-batches-waiting", _G, "", "", "Micro-batches without outcome."),
+    Metric("spark-lag-seconds", _G, "seconds", "component", "Age of the oldest micro-batch without an outcome."),
+    Metric("spark-batches-running", _G, "", "component", "Micro-batches that Spark is processing."),
+    Metric("spark-batches-waiting", _G, "", "", "Micro-batches without an outcome."),
     Metric("spark-batches-refused", _C, "", "", "Micro-batches of replaced processes that were refused."),
-    Metric("spark-messages-refused", _C, "", "", "Messages and connections to the gateway that no sink has sent."),
-    Metric("spark-ui-port", _G, "", "", "Port of Spark's own pages; 0 when they are off."),
+    Metric("spark-messages-refused", _C, "", "", "Messages and connections that do not come from a sink."),
+    Metric("spark-ui-port", _G, "", "", "Port of Spark's own web pages; 0 if they are off."),
 )
 
 _PIPELINE = "pipeline"
@@ -277,13 +281,13 @@ _UNITS = (
         for name, unit, text in (
             ("units-backlog-bytes", "bytes", "Bytes of log files that are not published yet."),
             ("units-waiting-bytes", "bytes", "Bytes of log files that belong to no unit yet."),
-            ("units-oldest-seconds", "seconds", "Age of the oldest byte that is not published; 0 when all are."),
+            ("units-oldest-seconds", "seconds", "Age of the oldest byte that is not published; 0 if all are."),
             ("units-unfinished-bytes", "bytes", "Bytes of unfinished last lines."),
             ("units-ready", "", "Units that wait for a worker."),
-            ("units-leased", "", "Units that a worker processes."),
+            ("units-leased", "", "Units that workers are processing."),
             ("units-committed", "", "Units whose rows are complete but not published yet."),
-            ("units-failed", "", "Units that wait for a user: heron units retry."),
-            ("units-bad-bytes", "bytes", "Bytes that could not be processed: heron units bad."),
+            ("units-failed", "", "Units that were given up; `heron units retry` retries them."),
+            ("units-bad-bytes", "bytes", "Bytes that could not be processed; `heron units bad` lists them."),
             ("units-bad-ranges", "", "Ranges of bytes that could not be processed."),
         )
     ),
@@ -291,9 +295,9 @@ _UNITS = (
         Metric(name, _G, unit, "site", text, largest=True)
         for name, unit, text in (
             ("units-site-bytes", "bytes", "Bytes of complete lines in the log files of a site."),
-            ("units-site-workers", "", "Workers of a site that were seen lately."),
-            ("units-site-leased", "", "Units that workers of a site process."),
-            ("units-site-silent-seconds", "seconds", "Time since a process of a site was last seen."),
+            ("units-site-workers", "", "Active workers of a site."),
+            ("units-site-leased", "", "Units that workers of a site are processing."),
+            ("units-site-silent-seconds", "seconds", "Time since the last report of any process of a site."),
         )
     ),
     Metric("units-published", _C, "", _PIPELINE, "Units whose rows became visible."),
@@ -310,9 +314,7 @@ _UNITS = (
         _PIPELINE,
         "Attempts, including backups, at units that another attempt committed first.",
     ),
-    Metric(
-        "batch-tuples-failed", _C, "", "component", "Tuples that bolts of a batch run failed; they are not repeated."
-    ),
+    Metric("batch-tuples-failed", _C, "", "component", "Tuples that a bolt failed in a batch run, without a replay."),
 )
 
 #: Metrics of batches that the Spark gateway reports.

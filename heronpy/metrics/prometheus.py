@@ -60,7 +60,7 @@ _Key = tuple[str, str, str, int, tuple[float, ...]]
 class Page:
     """The reports of one container as a page, families sorted by name.
 
-    Names and labels take nearly all of the time of a page, so later pages of the same processes only get new numbers.
+    Formatting names and labels takes nearly all of the time, so later pages of the same processes only get new numbers.
     """
 
     def __init__(self, topology: str) -> None:

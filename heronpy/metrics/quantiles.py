@@ -39,8 +39,8 @@ def quantile_in(
 ) -> Quantile | None:
     """Return the value below which this share of the values lies; None without values.
 
-    `bounds` are the ascending upper bounds of the buckets. `each` contains the number of values in each bucket, not
-    cumulative. `total` is the sum of all values.
+    `bounds` are the ascending upper bounds of the buckets. `each` contains the non-cumulative number of values in each
+    bucket. `total` is the sum of all values.
     """
     rank = part * sum(each)
     if rank <= 0:

@@ -28,8 +28,8 @@ class Sum:
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
-STATE = Sum("heron_topology_state", _G, "1 for the current state of the topology, which the label names.")
-FINDING = Sum("heron_topology_finding", _G, "1 for each finding of the doctor that needs action.")
+STATE = Sum("heron_topology_state", _G, "1 for the current state of the topology, which is in a label.")
+FINDING = Sum("heron_topology_finding", _G, "1 for each finding of `heron doctor` that needs action.")
 UNREADABLE = Sum("heron_tracker_cluster_unreadable", _G, "1 when the tracker cannot read the state of a cluster.")
 DISCARDED = Sum("heron_tracker_series_discarded", _G, "Series left out of this page because there are too many.")
 REFUSED = Sum(
@@ -38,15 +38,15 @@ REFUSED = Sum(
 
 #: Figures of a topology.
 TOPOLOGY = (
-    Sum("heron_topology_uptime_seconds", _G, "Time since its first topology master started.", "uptime_s"),
+    Sum("heron_topology_uptime_seconds", _G, "Time since the topology's first topology master started.", "uptime_s"),
     Sum("heron_topology_tasks", _G, "Tasks in the plan.", "tasks"),
-    Sum("heron_topology_tasks_up", _G, "Tasks that run.", "tasks_up"),
-    Sum("heron_topology_emitted_per_second", _G, "Tuples that the spouts emit.", "emitted_per_s"),
-    Sum("heron_topology_held_ratio", _G, "Share of time that the spouts were held back.", "held"),
+    Sum("heron_topology_tasks_up", _G, "Running tasks.", "tasks_up"),
+    Sum("heron_topology_emitted_per_second", _G, "Tuples emitted by the spouts.", "emitted_per_s"),
+    Sum("heron_topology_held_ratio", _G, "Share of the time in which the spouts were held back.", "held"),
     Sum(
         "heron_topology_latency_p99_seconds",
         _G,
-        "99th percentile of the time from the spout to the slowest sink.",
+        "99th percentile of the time from a spout to the slowest sink.",
         "latency_p99_s",
     ),
 )
@@ -56,12 +56,12 @@ TOTALS = (
     Sum("heron_topology_failed", _C, "Tuple trees that failed or timed out.", "failed"),
     Sum("heron_topology_dead_letters", _C, "Tuples given up as dead letters.", "dead_letters"),
     Sum("heron_topology_lost", _C, "Tuples lost.", "lost"),
-    Sum("heron_topology_restores", _C, "How often a part of the topology went back to a checkpoint.", "restores"),
+    Sum("heron_topology_restores", _C, "Restores of a part of the topology from a checkpoint.", "restores"),
 )
 #: Figures of a component, over all its tasks.
 COMPONENT = (
     Sum("heron_component_tasks", _G, "Tasks in the plan.", "tasks"),
-    Sum("heron_component_tasks_up", _G, "Tasks that run.", "up"),
+    Sum("heron_component_tasks_up", _G, "Running tasks.", "up"),
     Sum("heron_component_emitted_per_second", _G, "Tuples emitted.", "emitted_per_s"),
     Sum("heron_component_executed_per_second", _G, "Tuples processed.", "executed_per_s"),
     Sum("heron_component_acked_per_second", _G, "Tuples acked; for a spout, tuple trees.", "acked_per_s"),
@@ -70,11 +70,11 @@ COMPONENT = (
     Sum("heron_component_blocked_ratio", _G, "Mean blocked share of the tasks.", "blocked"),
     Sum("heron_component_idle_ratio", _G, "Mean idle share of the tasks.", "idle"),
     Sum("heron_component_busy_max_ratio", _G, "Busy share of the busiest task.", "busy_max"),
-    Sum("heron_component_blocked_max_ratio", _G, "The largest blocked share of a task.", "blocked_max"),
+    Sum("heron_component_blocked_max_ratio", _G, "Blocked share of the task with the largest share.", "blocked_max"),
     Sum("heron_component_queue_tuples", _G, "Tuples waiting in the queues of the tasks.", "queue_tuples"),
     Sum("heron_component_queue_bytes", _G, "Bytes waiting in the queues of the tasks.", "queue_bytes"),
     Sum("heron_component_queue_max_bytes", _G, "Bytes in the longest queue of a task.", "queue_bytes_max"),
-    Sum("heron_component_queue_bound_bytes", _G, "Upper bound of a task's queue.", "queue_bound_bytes"),
+    Sum("heron_component_queue_bound_bytes", _G, "Maximum number of bytes in a task's queue.", "queue_bound_bytes"),
     Sum("heron_component_pending_tuples", _G, "Tuples of a spout that are neither acked nor failed.", "pending"),
     Sum("heron_component_execute_p50_seconds", _G, "Median time of one tuple in user code.", "latency_p50_s"),
     Sum(
@@ -93,20 +93,20 @@ COMPONENT = (
     Sum(
         "heron_component_complete_p50_seconds",
         _G,
-        "Median time from the emit of this spout to the full ack.",
+        "Median time from the emit of a tuple to its full ack.",
         "complete_p50_s",
     ),
     Sum(
         "heron_component_complete_p99_seconds",
         _G,
-        "99th percentile of the time from the emit of this spout to the full ack.",
+        "99th percentile of the time from the emit of a tuple to its full ack.",
         "complete_p99_s",
     ),
-    Sum("heron_component_cpu_cores", _G, "CPU seconds per second.", "cpu"),
+    Sum("heron_component_cpu_cores", _G, "Used CPU cores.", "cpu"),
     Sum("heron_component_memory_bytes", _G, "Resident memory.", "memory_bytes"),
     Sum("heron_component_memory_max_bytes", _G, "Resident memory of the largest task.", "memory_bytes_max"),
-    Sum("heron_component_memory_limit_bytes", _G, "Limit of one task.", "memory_limit_bytes"),
-    Sum("heron_component_restarts", _C, "Restarts of the tasks that the topology master has recorded.", "restarts"),
+    Sum("heron_component_memory_limit_bytes", _G, "Memory limit of one task.", "memory_limit_bytes"),
+    Sum("heron_component_restarts", _C, "Restarts of tasks, as recorded by the topology master.", "restarts"),
     Sum("heron_component_dead_letters", _C, "Tuples given up as dead letters.", "dead_letters"),
     Sum("heron_component_lost", _C, "Tuples lost.", "lost"),
 )

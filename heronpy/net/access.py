@@ -1,9 +1,9 @@
-"""How a user's commands on another host reach the topologies of a cluster: by their schedulers' control endpoints.
+"""The access of a user's commands on another host to a cluster's topologies, through the schedulers' control endpoints.
 
-`<HERON_HOME>/access/<cluster>`, mode 0700, files 0600, has the key pair of the user's clients, which the schedulers of
-that user and cluster admit, and a file for each topology with the address and the public key of its endpoint.
+`<HERON_HOME>/access/<cluster>`, mode 0700, files 0600, has the key pair of the user's clients, which the user's
+schedulers in this cluster admit, and a file for each topology with the address and the public key of its endpoint.
 Schedulers write them; `heron cluster access` copies them to another host, where `.origin` names their source. A client
-with this key has the rights of the user's commands, and no rights of containers.
+with this key has the rights of the user's commands, but not those of containers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def client_of(cluster: str) -> Pair | None:
 
 
 def make_client(cluster: str) -> Pair:
-    """Like `client_of`, but makes a missing pair. ConfigError when another user could have made it."""
+    """Like `client_of`, but makes a missing pair. ConfigError when another user could have made the folder."""
     folder = folder_of(cluster)
     make_private(folder)
     found = client_of(cluster)
@@ -71,14 +71,14 @@ def make_client(cluster: str) -> Pair:
 
 
 def write_endpoint(cluster: str, topology: str, place: EndpointPlace) -> None:
-    """Write the address of a topology's endpoint, for the user's clients. ConfigError or OSError when that fails."""
+    """Write the address of a topology's endpoint, for the user's clients. ConfigError or OSError if that fails."""
     folder = folder_of(cluster)
     make_private(folder)
     replace_file(folder / f"{topology}{_ENDPOINT}", _text_of(place))
 
 
 def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
-    """Remove the record of a topology that is gone; the record of a later topology of its name stays."""
+    """Remove the record of an ended topology; the record of a later topology with the same name stays."""
     with suppress(ConfigError, OSError):
         place = known_endpoint(cluster, topology)
         if place is not None and place.topology_id == topology_id:
@@ -115,12 +115,12 @@ def topologies_of(cluster: str) -> list[str]:
 
 # ---- from one host to another ---------------------------------------------------------------
 def to_text(cluster: str, host: str) -> str:
-    """All records, including the secret key, as one line of JSON; ConfigError when there is no key."""
+    """All records, including the secret key, as one line of JSON; ConfigError if this host has no key."""
     client = client_of(cluster)
     if client is None:
         raise ConfigError(
-            f"cluster {cluster} has no key for clients in {folder_of(cluster)}: no topology was submitted to its hosts"
-            " from here yet"
+            f"cluster {cluster} has no key for clients in {folder_of(cluster)}; submit a topology to it from"
+            " this host first"
         )
     endpoints = {name: known_endpoint(cluster, name) for name in topologies_of(cluster)}
     content = {
@@ -133,7 +133,7 @@ def to_text(cluster: str, host: str) -> str:
 
 
 def bring(cluster: str, text: str) -> int:
-    """Replace this host's records by the result of `to_text` of another host; returns the number of topologies.
+    """Replace this host's records by another host's, from `to_text`; returns the number of topologies.
 
     Raises ConfigError, without quoting the text, if it is invalid, or if this host itself has a cluster of that name.
     """

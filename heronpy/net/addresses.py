@@ -1,7 +1,7 @@
 """The address and ports on which the processes of a host listen for other hosts.
 
-Hosts differ in the names and order of their interfaces, so an address is chosen by its purpose: the network that the
-operator names, or else the route to a peer of all hosts. IPv4 only.
+Hosts differ in the names and order of their interfaces, so the operator may name a network; without one, the address is
+that on the route to a peer of all hosts. IPv4 only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOST: Final = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.\-]{0,251}[0-9A-Za-z])?")
 
 
 def network_of(text: str) -> ipaddress.IPv4Network | None:
-    """The value of heron.security.network, None if it is empty; ConfigError when it is no IPv4 network."""
+    """The value of heron.security.network, None if it is empty; ConfigError if it is not an IPv4 network."""
     if not text:
         return None
     try:
@@ -59,7 +59,7 @@ def is_loopback(host: str) -> bool:
 
 
 def page_host(wanted: str, address: str, bind_host: str) -> str:
-    """The address of metrics pages if heron.executor.metrics_host is `wanted`.
+    """The address at which metrics pages listen; `wanted` is heron.executor.metrics_host.
 
     `address` is the address at which other hosts reach this one, or empty; `bind_host` is the address of a topology on
     one machine.
@@ -68,9 +68,9 @@ def page_host(wanted: str, address: str, bind_host: str) -> str:
 
 
 def told_at(endpoint_host: str, endpoints: Sequence[str]) -> list[str]:
-    """The addresses for containers: those of the control endpoint, or its port at heron.engine.endpoint_host.
+    """The published addresses of the control endpoint: `endpoints`, or their ports at heron.engine.endpoint_host.
 
-    ConfigError if that is neither a name nor an address.
+    ConfigError if that setting is neither a name nor an address.
     """
     if not endpoint_host:
         return list(endpoints)
@@ -80,9 +80,7 @@ def told_at(endpoint_host: str, endpoints: Sequence[str]) -> list[str]:
 
 
 def in_any_order(ports: range) -> Iterator[int]:
-    """All of these ports once, beginning with a random one, so that processes that start together seldom try
-    the same.
-    """
+    """All ports once, in order from a random one, so that processes that start together seldom try the same port."""
     start = random.randrange(len(ports))
     yield from ports[start:]
     yield from ports[:start]
@@ -91,8 +89,8 @@ def in_any_order(ports: range) -> Iterator[int]:
 def address_here(network: str, towards: str) -> str:
     """The address of this host on which its processes listen.
 
-    The address inside `network` (CIDR), if that is not empty; else the address from which this host reaches `towards`,
-    a ZeroMQ endpoint or host:port. Nothing is sent. Raises ConfigError if there is none.
+    If `network` (CIDR) is not empty, an address of this host in that network; else the address from which this host
+    reaches `towards`, a ZeroMQ endpoint or host:port. Nothing is sent. Raises ConfigError without an address.
     """
     wanted = network_of(network)
     if wanted is None:

@@ -1,6 +1,6 @@
-"""Answers that are only read: a struct of `heronpy.views` travels as MessagePack in an `Answer`. Pure.
+"""Answers to requests that only read: a struct of `heronpy.views`, as MessagePack in an `Answer`. Pure.
 
-A topology master or an executor makes the struct, and a client reads the same one with all types checked. The kind
+A topology master or an executor makes the struct, and a client decodes it with all types checked. The kind
 distinguishes an answer of another release from a damaged one.
 """
 
@@ -22,7 +22,7 @@ BYTES_MAX: Final = 15 << 20
 
 
 def packed(answer: Struct) -> control_pb2.Answer:
-    """The answer as a message; RpcError when it is too large to be sent."""
+    """The answer as a message; RpcError if it is too large to be sent."""
     kind, data = type(answer).__name__, msgspec.msgpack.encode(answer)
     if len(data) > BYTES_MAX:
         raise RpcError(
@@ -32,10 +32,10 @@ def packed(answer: Struct) -> control_pb2.Answer:
 
 
 def read(found: object, shape: type[T]) -> T:
-    """The struct in an answer; AnswerError when it has none, another kind or a damaged one."""
+    """The struct in an answer; AnswerError if the struct is missing, damaged or of another kind."""
     if not isinstance(found, control_pb2.Answer) or found.kind != shape.__name__:
         raise AnswerError(
-            f"the answer is not of type {shape.__name__}: its sender is of another release; use the"
+            f"the answer is not of type {shape.__name__}: its sender has another release; use the"
             " heron command of the release that submitted the topology"
         )
     if len(found.data) > BYTES_MAX:

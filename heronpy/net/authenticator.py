@@ -2,7 +2,7 @@
 
 ZeroMQ asks once per connection, never per message, and obeys the answer. An `Authenticator` admits only the client key
 of its topology, and the keys of `users`, and counts all others. There is one per process and context, because ZeroMQ
-asks at one fixed endpoint. Its owner closes it before the sockets it guards.
+asks at one fixed endpoint. Close it before the sockets that it guards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAI
 _EVENTS: Final = _FAILURES | zmq.EVENT_ACCEPTED
 #: Errors of such a failure when the peer has closed the connection. A silent peer is disconnected by this side.
 _LEFT: Final = frozenset({errno.EPIPE, errno.ECONNRESET})
-#: Maximum number of connections without a key at a time; one more closes the oldest.
+#: Maximum number of connections without a key at a time; a further connection closes the oldest one.
 STRANGERS_MAX: Final = 128
 #: A handshake takes some milliseconds; ZeroMQ itself ends it after zsock.HANDSHAKE_MS.
 PATIENCE_S: Final = 2.5
@@ -56,7 +56,7 @@ _COUNTS: Final = struct.Struct("=120xQQ")
 
 
 class Verdict(enum.Enum):
-    """The verdict on a connection."""
+    """The result of `judge` for a connection."""
 
     WAIT = enum.auto()
     ADMITTED = enum.auto()
@@ -64,7 +64,7 @@ class Verdict(enum.Enum):
 
 
 def judge(age_s: float, told_bytes: int, said_bytes: int) -> Verdict:
-    """Judge a connection by its age and by the bytes sent to it and received from it. Pure."""
+    """Judge a connection by its age, and the bytes sent to and received from the peer. Pure."""
     if told_bytes > GREETED_BYTES:
         return Verdict.ADMITTED
     return Verdict.REFUSE if age_s > PATIENCE_S or said_bytes > SAID_MAX_BYTES else Verdict.WAIT
@@ -110,7 +110,7 @@ class HandshakeLimiter:
             self._timer = self._loop.call_later(LOOK_S, self._look_again)
 
     def claim(self) -> bool:
-        """Whether a connection that has just ended was closed here; True once for each such connection."""
+        """Whether this limiter closed a connection that has just ended; True once for each such connection."""
         while self._closed_at and self._loop.time() - self._closed_at[0] > CLAIM_S:
             self._closed_at.popleft()
         if not self._closed_at:
@@ -160,14 +160,12 @@ class HandshakeLimiter:
 
 
 class Authenticator:
-    """Guards the sockets given to `watch`, and any other of the context that enforces ZAP."""
+    """Guards the sockets given to `watch`, and all other sockets of the context that enforce ZAP."""
 
     def __init__(
         self, keys: Keys, context: zmq.Context[Any] | None = None, users: Mapping[bytes, str] | None = None
     ) -> None:
-        """`users`: further public keys, in Z85, with their owners, which `ControlServer.user` returns. An owner is not
-        "".
-        """
+        """`users`: further public keys, in Z85, with their owners. `ControlServer.user` returns the owner, never ""."""
         self._domain = keys.domain.encode()[:255]
         admitted = {keys.client.public: "", **(users or {})}
         #: Key, in ZeroMQ's form, to its user.
@@ -176,7 +174,7 @@ class Authenticator:
         self.admitted = 0
         #: Connections refused: the wrong key, or no handshake at all.
         self.refused = 0
-        #: Connections that their other side has closed before it presented a key.
+        #: Connections that the peer closed before presenting a key.
         self.left = 0
         self._refused_peers: set[bytes] = set()
         sock = (context or zmq.Context.instance()).socket(zmq.ROUTER)
@@ -187,7 +185,7 @@ class Authenticator:
         self._watched: list[tuple[zmq.Socket[Any], LoopSocket]] = []
 
     def watch(self, sock: zmq.Socket[Any]) -> None:
-        """Count the connections to this socket that fail before they present a key, and bound their resources."""
+        """Count the connections to this socket that fail before presenting a key, and limit their resources."""
         monitor = sock.get_monitor_socket(_EVENTS)
         self._watched.append((sock, LoopSocket(monitor, self._on_event)))
 
@@ -210,7 +208,7 @@ class Authenticator:
 
     @property
     def strangers(self) -> int:
-        """Connections whose peer has not presented a key."""
+        """The number of connections whose peer has not presented a key."""
         return len(self._limiter)
 
     def answer(self, parts: list[bytes]) -> None:
@@ -230,7 +228,7 @@ class Authenticator:
         self._socket.send([*envelope, _VERSION, request[1], status, text, (user or "").encode(), b""])
 
     def _user(self, request: list[bytes]) -> str | None:
-        """The user who connects; None for an unknown client."""
+        """The owner of the client's key; None for an unknown client."""
         if len(request) != 7 or (request[0], request[2], request[5]) != (_VERSION, self._domain, b"CURVE"):
             return None
         return next((user for key, user in self._keys.items() if hmac.compare_digest(request[6], key)), None)
@@ -241,7 +239,7 @@ class Authenticator:
             log.warning("refused %s, which does not have the key of this topology", address.decode(errors="replace"))
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the authenticator. Idempotent."""
         for sock, monitor in self._watched:
             if not sock.closed:
                 sock.disable_monitor()

@@ -1,12 +1,10 @@
-"""The keys of a topology's TCP links (CurveZMQ, "Ironhouse"). `transport` decides when there are such links.
+"""The keys of a topology's TCP links (CurveZMQ, "Ironhouse"). `transport` decides whether there are such links.
 
-`heron submit` makes two key pairs, one for listeners and one for clients, and stores them in
-`<working_dir>/keys`, mode 0700, files 0600; an orchestrator may mount them there as a secret instead. Every process of
-the topology reads them there; they never appear in a launch file, plan, log, argument or environment variable. Each
-submit makes new ones.
-
-A listener proves that it has the server's secret key, a connecting process the client's. Links over ipc are
-not encrypted: only the user can enter the folder of the sockets.
+`heron submit` makes two key pairs, one for listeners and one for clients, and stores them in `<working_dir>/keys`, mode
+0700, files 0600; an orchestrator may mount them there as a secret instead. Every process of the topology reads them
+there; they never appear in a launch file, plan, log, argument or environment variable. Each submit makes new keys. A
+listener proves that it has the server's secret key, a client that it has the client's. Links over ipc are not
+encrypted: only the user can enter the folder of the sockets.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class Pair(Struct, frozen=True):
     secret: bytes
 
     def __repr__(self) -> str:
-        """The text without the secret, which must not appear in tracebacks and logs."""
+        """The pair without its secret, which must not appear in tracebacks and logs."""
         return f"Pair({self.public.decode()})"
 
 
@@ -49,7 +47,7 @@ class Keys(Struct, frozen=True):
     client: Pair
 
     def listen(self, sock: zmq.Socket[Any]) -> None:
-        """Endpoints that this socket binds from now on accept only holders of the client key.
+        """Make endpoints that this socket binds from now on accept only holders of the client key.
 
         Unless the ZAP domain is enforced, ZeroMQ accepts every connection when its ZAP requests are not answered.
         A process that enforces the domain and has no `Authenticator` accepts none.
@@ -61,7 +59,7 @@ class Keys(Struct, frozen=True):
         sock.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def connect(self, sock: zmq.Socket[Any]) -> None:
-        """From now on this socket connects only to holders of the server's key (pinned)."""
+        """Make this socket connect only to holders of the server's key (pinned) from now on."""
         sock.setsockopt(zmq.CURVE_SERVERKEY, self.server.public)
         sock.setsockopt(zmq.CURVE_PUBLICKEY, self.client.public)
         sock.setsockopt(zmq.CURVE_SECRETKEY, self.client.secret)
@@ -86,7 +84,7 @@ def save(folder: Path, server: Pair, client: Pair) -> None:
 
 
 def remove(working_dir: str) -> None:
-    """Delete the keys when no process needs them any more."""
+    """Delete the keys; call this when no process needs them any more."""
     shutil.rmtree(folder_of(working_dir), ignore_errors=True)
 
 
@@ -96,7 +94,7 @@ def load(working_dir: str, domain: str) -> Keys:
 
 
 def read(folder: Path, domain: str) -> Keys:
-    """Read both pairs of a folder, as `load` does."""
+    """Read both pairs from a folder, as `load` does."""
     return Keys(domain, *(read_pair(folder, name) for name in _NAMES))
 
 
@@ -111,7 +109,7 @@ def pair_text(pair: Pair) -> bytes:
 
 
 def read_secret(folder: Path, name: str) -> bytes:
-    """A file of a folder of keys, which is this user's own, or a mounted secret; ConfigError otherwise."""
+    """A file in a folder of keys that is this user's own, or a mounted secret; ConfigError otherwise."""
     if is_mounted(folder):
         return read_mounted(folder, name, _FILE_MAX_BYTES)
     check_private(folder)
@@ -126,7 +124,7 @@ def _pair(path: Path, content: bytes) -> Pair:
 
 
 def is_pair(public: bytes, secret: bytes) -> bool:
-    """Whether a public key belongs to a secret one, both in Z85."""
+    """Whether a public key belongs to a secret key, both in Z85."""
     try:
         return bytes(zmq.curve_public(secret)) == public
     except (zmq.ZMQError, ValueError):

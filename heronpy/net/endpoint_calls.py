@@ -2,8 +2,8 @@
 
 The session keeps its number for as long as its process uses the state. Invariants: the changes of a session are sent
 one after the other, each under its number until it is answered or given up, so each is carried out once. A change that
-was unanswered when the endpoint lost the session is marked `again` when the session is reopened. A
-change that is given up is not sent again, and the endpoint, once informed, refuses copies that are still on their way.
+was unanswered when the endpoint lost the session is marked `again` when the session is reopened. A change that is given
+up is not sent again. Once the endpoint is informed, it refuses copies that are still in transit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from heronpy.common.errors import StateError
 from heronpy.proto import control_pb2, endpoint_pb2
 
-#: An unanswered request is sent again after this, then after twice as long, and so on.
+#: An unanswered request is sent again after this time, which doubles with each attempt.
 AGAIN_S: Final = 1.0
 AGAIN_MAX_S: Final = 8.0
 _CHANGES: Final = frozenset(("put", "counter", "lock", "unlock"))
@@ -41,7 +41,7 @@ def ignore(_: Result) -> None:
 
 
 class Calls:
-    """See the module. `session` is a unique number. `on_kept` gets the answers to signs of life."""
+    """The open calls of a session, whose number `session` is unique. `on_kept` gets the answers to signs of life."""
 
     def __init__(
         self,
@@ -71,17 +71,17 @@ class Calls:
         return call
 
     def give_up(self, call: Call) -> bool:
-        """Give up the request; False if it was answered before."""
+        """Give up a request; False if it is already answered."""
         return self.under_way.pop(call.request, None) is not None
 
     def ask_anew(self) -> None:
-        """Send all open requests again on a new connection, because requests on the last one are lost."""
+        """Send all open requests again on a new connection, because those sent on the previous one are lost."""
         self._said_at = 0.0
         for call in self.under_way.values():
             call.sent_at, call.again_s = 0.0, AGAIN_S
 
     def due(self, now: float) -> tuple[list[Call], float]:
-        """The calls to send now, and the seconds until the next one is due."""
+        """The calls to send now, and the seconds until the next call is due."""
         keep_in_s = AGAIN_MAX_S
         if self.is_open:
             keep_in_s = self._said_at + self._session_s / 3 - now
@@ -104,7 +104,7 @@ class Calls:
         return due, max(0.001, min(keep_in_s, wait_s))
 
     def answered(self, request: int, answer: endpoint_pb2.StateAnswer, refusal: int = 0, why: str = "") -> Call | None:
-        """Handle an answer or refusal of the endpoint; returns the call that has ended with it, if any."""
+        """Handle an answer or refusal from the endpoint; returns the call that it ends, if any."""
         call = self.under_way.get(request)
         if call is None:
             return None
@@ -123,7 +123,7 @@ class Calls:
         return call
 
     def _sendable(self) -> Iterator[Call]:
-        """The requests that may be sent: only `open` before the session is open, and only the first of the changes."""
+        """The requests that may be sent: only `open` until the session is open, and only the oldest change."""
         has_change = False
         for call in self.under_way.values():
             if (call.what == "open") is self.is_open or (call.what in _CHANGES and has_change):
@@ -136,7 +136,7 @@ class Calls:
             yield call
 
     def _gone(self) -> None:
-        """Handle an endpoint that does not know the session: open it, then send all requests again."""
+        """Handle an endpoint that does not know the session: open the session, then send all requests again."""
         self.is_open = False
         for request, call in list(self.under_way.items()):
             if call.what == "keep":
@@ -153,6 +153,6 @@ class Calls:
         self.start(body)
 
     def _awaits(self) -> int:
-        """The number of the oldest unanswered request for a value; if there is none, the next number."""
+        """The number of the oldest unanswered request for a value; without such a request, the next number."""
         values = [request for request, call in self.under_way.items() if call.what == "get"]
         return min(values) if values else max(self.under_way, default=-1) + 1

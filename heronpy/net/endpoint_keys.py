@@ -1,9 +1,9 @@
 """The keys of a control endpoint, in `<working_dir>/keys/endpoint`: two key pairs as in `curve`, and a secret key.
 
 The pairs differ from those of the links between containers; the join token has the client's pair. A process with a join
-token may say hello for a submission that has not said hello yet, and so act for it: a join token is as secret as the
-topology itself. All other requests of a submission need its own secret, which the endpoint derives from the secret key
-and sends in its answer to the hello. So the secrets need not be stored.
+token may say hello for any submission that has not said hello yet, and thereby act for it: a join token is as secret as
+the topology itself. All other requests of a submission need its own secret, which the endpoint derives from the secret
+key and sends in its answer to the hello. So no secret of a submission is stored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class EndpointKeys:
         return _derived(self.secret_key, f"{self.keys.domain}.{container}.{submission}")
 
     def is_valid(self, container: int, submission: int, secret: bytes) -> bool:
-        """Whether a message of that submission has its secret."""
+        """Whether a message has the secret of this submission."""
         return hmac.compare_digest(self.secret_of(container, submission), secret)
 
 
@@ -58,7 +58,7 @@ def folder_of(working_dir: str) -> Path:
 
 
 def make(working_dir: str) -> None:
-    """Make new keys; call it after `curve.generate`, which removes them."""
+    """Make new keys; call this after `curve.generate`, which removes existing keys."""
     folder = folder_of(working_dir)
     curve.save(folder, Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
     replace_file(folder / _SECRET, secrets.token_hex(32).encode() + b"\n")

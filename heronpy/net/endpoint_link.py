@@ -1,7 +1,7 @@
-"""One session with the control endpoint: connecting, and a thread that owns the socket. `endpoint_calls` decides.
+"""One session with the control endpoint: its connection, and the thread with the socket. `endpoint_calls` decides.
 
-Any thread may `call`. Invariants: no call waits longer than its patience, and a call from an event loop's thread only a
-moment. Losing the connection does not end the session: only the endpoint ends it.
+Any thread may `call`. Invariants: no call waits longer than `patience`, which is short in the thread of an event loop.
+Losing the connection does not end the session: only the endpoint ends it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CLOSE_S: Final = 1.0
 
 
 class FullError(StateAwayError):
-    """Too many calls of this process wait for the endpoint; this call was not begun."""
+    """Too many calls of this process are waiting for the endpoint; this call was not started."""
 
 
 class EndpointLink:
@@ -94,7 +94,7 @@ class EndpointLink:
 
     @property
     def opened(self) -> int:
-        """The number of times that the session was opened. Watches and ephemerals of an earlier opening may be lost."""
+        """The number of session openings. Watches and ephemerals from before the last opening may be lost."""
         return self._calls.opened
 
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
@@ -115,7 +115,7 @@ class EndpointLink:
             raise self._away(patience_s, f"{what} was not served") from None
 
     def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
-        """Send a request without waiting: `end` gets the answer in the link's thread, and must not wait."""
+        """Send a request without waiting. `end` gets the answer in the link's thread, so it must not block."""
         with self._mutex:
             self.check_open()
             call = self._calls.start(body, end)
@@ -123,13 +123,13 @@ class EndpointLink:
         return call
 
     def patience(self) -> float:
-        """The longest duration of a call from this thread."""
+        """The maximum duration of a call from this thread, in seconds."""
         if asyncio._get_running_loop() is None:
             return PATIENCE_S
         return PATIENCE_OF_LOOP_S if self._connected and self._calls.is_open else PATIENCE_OF_LOOP_AWAY_S
 
     def is_sure(self) -> bool:
-        """Whether the session is certainly open, so that no change of a watched node is unreported."""
+        """Whether the session is certainly open, so that all changes of watched nodes are reported."""
         return self._calls.is_open and time.monotonic() - self._heard_at < self._session_s
 
     def check_open(self) -> None:
@@ -138,7 +138,7 @@ class EndpointLink:
             raise StateError(self._refusal)
 
     def close(self) -> None:
-        """End the session, together with everything that belongs to it."""
+        """End the session, with its ephemerals, watches and locks."""
         if self._refusal:
             return
         if self._calls.is_open and self._connected:
@@ -149,7 +149,7 @@ class EndpointLink:
         self.close_silently()
 
     def close_silently(self) -> None:
-        """Close the link without a message to the endpoint, which ends the session after its timeout."""
+        """Close the link without a message; the endpoint ends the session after the session timeout."""
         with self._mutex:
             self._refusal = "this state manager is closed"
             self._stopping = True
@@ -217,7 +217,7 @@ class EndpointLink:
             self._connected = connected
 
     def _send_due(self, sock: zmq.Socket[bytes], now: float) -> float:
-        """Send the requests that are due; returns the seconds until the next one is."""
+        """Send all due requests; returns the seconds until the next one is due."""
         if not self._connected:
             return 1.0
         with self._mutex:
@@ -291,7 +291,7 @@ class EndpointLink:
 
     def _away(self, patience_s: float, what: str) -> StateAwayError:
         complaint = self._calls.complaint
-        why = f"; it says: {complaint}" if complaint else ": check whether the scheduler runs"
+        why = f"; its last refusal: {complaint}" if complaint else ": check that the scheduler is running"
         return StateAwayError(
             f"the scheduler's control endpoint at {self.address} does not answer ({what} within {patience_s:g} s){why}"
         )

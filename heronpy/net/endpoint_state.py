@@ -1,14 +1,14 @@
-"""State at the control endpoint of the scheduler, for containers on hosts that cannot reach its files.
+"""State at the scheduler's control endpoint, for containers on hosts that cannot reach the files of the scheduler.
 
 The root is the file of the join token; the container's session credential lies next to it (`join_token.py`). A killed
-process loses its ephemerals and locks after the session timeout; a process that closes its manager loses them at once.
-After a restart of the scheduler, or after its own silence, a process opens its session again. It keeps the ephemerals
-that still exist, and creates the missing ones again unless another process has created them. A lock is not restored:
-its holder gets a warning.
+process loses its ephemerals and locks after the session timeout; a process that closes its manager loses them
+immediately. After a restart of the scheduler, or after its own silence, a process opens its session again. It keeps the
+ephemerals that still exist, and creates the missing ones again unless another process has created them. A lock is not
+restored: its holder gets a warning.
 
-A write that got no answer because the scheduler ended is repeated. The endpoint then sees from version and content
-whether the first attempt succeeded. So when two processes write the same bytes over the same version at that moment,
-both are told that their write succeeded.
+A write that got no answer because the scheduler ended is repeated. The endpoint then recognises a successful first
+attempt by version and content. If two processes write the same bytes over the same version at that moment, the
+endpoint reports success to both.
 """
 
 from __future__ import annotations
@@ -95,7 +95,6 @@ class EndpointStateManager:
         note_open(self)
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        """Make a new node."""
         try:
             self._put(path, data, 0, ephemeral=ephemeral)
         except VersionMismatchError:
@@ -116,7 +115,6 @@ class EndpointStateManager:
         return found
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """Write a node and return its new version."""
         written = self._put(path, data, version)
         with self._mutex:
             if path in self._mine:
@@ -124,7 +122,6 @@ class EndpointStateManager:
         return written
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Remove a node."""
         with self._mutex:
             # Removed before the request, so that a session that is reopened meanwhile does not restore the node.
             mine = self._mine.pop(path, None)
@@ -137,12 +134,11 @@ class EndpointStateManager:
             raise
 
     def children(self, path: str) -> NoReturn:
-        """Refuses: containers do not list nodes."""
+        """Not supported: containers do not list nodes."""
         self._link.check_open()
         raise StateError(f"the nodes below {path or 'the root'!r} are not listed at the scheduler's control endpoint")
 
     def exists(self, path: str) -> bool:
-        """Whether the node exists."""
         return self.get(path) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> EndpointWatch:
@@ -200,7 +196,7 @@ class EndpointStateManager:
         self._link.close()
 
     def abandon(self) -> None:
-        """Close without a message to the endpoint, which is gone permanently, with its locks and ephemerals."""
+        """Close without a message, because the endpoint is gone permanently, with its locks and ephemerals."""
         self._abandoned = True
         self._stay_open()
         self._watches.close()
@@ -210,7 +206,7 @@ class EndpointStateManager:
         """Stop using the session in a forked child, because it belongs to the parent."""
         self._link.close_in_child()
 
-    # ---- asking -------------------------------------------------------------------------------
+    # ---- requests -----------------------------------------------------------------------------
     def _check(self, path: str, data: bytes = b"") -> None:
         self._link.check_open()
         check_path(path)
@@ -254,7 +250,7 @@ class EndpointStateManager:
                 self._link.start(endpoint_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
 
     def _armed_late(self, path: str, stamp: int, result: Result) -> None:
-        """Record that the watch was set late, so that its callback is called: earlier changes may have been missed."""
+        """Record that the watch was set late and call its callback, because earlier changes may have been missed."""
         if not isinstance(result, StateError):
             self._watches.armed(path, stamp, result, late=True)
 

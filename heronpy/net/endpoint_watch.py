@@ -1,8 +1,8 @@
 """Watches at the scheduler's control endpoint, and the values of the watched nodes.
 
-The endpoint counts the changes of a watched node, and sends the count with each change and in each answer to a sign of
-life, so that a lost message is noticed. When a session was opened again, each watch fires as soon as the endpoint
-reports changes again, because changes in between are unknown.
+The endpoint counts the changes of a watched node. It sends the count with each change and in each answer to a sign of
+life, so that a lost message is noticed. After a session is opened again, each watch fires once the endpoint reports
+changes again, because changes in between are unknown.
 
 A watched node is read once after each change; until the next change its value is kept in memory. Like a read from a
 ZooKeeper server, this value may lag by the delay of a change, and by at most a session timeout when the connection is
@@ -76,7 +76,7 @@ class Watches:
             return watch, place.armed
 
     def stamp(self, path: str) -> int:
-        """A stamp for `armed` and `learned`: take it before the request to the endpoint."""
+        """A stamp for `armed` and `learned`; call this before sending the request to the endpoint."""
         with self._mutex:
             place = self._places.get(path)
             return place.stamp if place is not None else -1
@@ -90,9 +90,7 @@ class Watches:
             return [(path, place.stamp) for path, place in found]
 
     def armed(self, path: str, stamp: int, answer: endpoint_pb2.StateAnswer, late: bool = False) -> None:
-        """Record that the endpoint reports the changes of a node from now on; `late`: earlier changes may have been
-        missed.
-        """
+        """Record that the endpoint now reports the changes of a node; `late`: earlier changes may have been missed."""
         with self._mutex:
             place = self._places.get(path)
             if place is None:
@@ -108,7 +106,6 @@ class Watches:
         self._put(fired)
 
     def remove(self, watch: EndpointWatch) -> None:
-        """Remove a watch."""
         with self._mutex:
             place = self._places.get(watch.path)
             if place is not None and watch in place.watches:
@@ -125,7 +122,7 @@ class Watches:
         self._put(fired)
 
     def renew(self) -> None:
-        """Ask the endpoint for everything again, because the session was opened again."""
+        """Set all watches again, because the session was opened again."""
         with self._mutex:
             self._places = {path: place for path, place in self._places.items() if place.watches}
             for place in self._places.values():
@@ -153,14 +150,14 @@ class Watches:
             return True, place.value, place.stamp  # type: ignore[return-value]
 
     def learned(self, path: str, value: Value, stamp: int) -> None:
-        """Record a value that was read after `known` returned the stamp."""
+        """Keep a value that was read after `known` returned the stamp."""
         with self._mutex:
             place = self._places.get(path)
             if place is not None and place.armed and place.stamp == stamp:
                 place.value = value
 
     def forget(self, path: str) -> None:
-        """Forget the value of a node, so that it is read again."""
+        """Drop the value of a node from memory, so that it is read again."""
         with self._mutex:
             place = self._places.get(path)
             if place is not None:
@@ -169,7 +166,7 @@ class Watches:
 
     # ---- callbacks ----------------------------------------------------------------------------
     def _changed(self, place: _Place) -> list[EndpointWatch]:
-        """The watches to call; with the mutex held."""
+        """The watches to call; call this with the mutex held."""
         place.value = _UNREAD
         place.stamp += 1
         fired = [watch for watch in place.watches if not watch.queued]

@@ -1,8 +1,8 @@
 """The connection of a stream manager or executor to the current topology master.
 
-The state manager has its location; a location with a higher epoch means a new registration. Invariants: a master gets
-only the registration until it has accepted it; losing the master or the state manager does not disturb the rest of the
-process.
+The state manager has the master's location; a location with a higher epoch leads to a new registration. Invariants: a
+master that has not accepted the registration gets no other message; losing the master or the state manager does not
+disturb the rest of the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAST_WORD_S = 0.3
 
 
 class MasterFollower:
-    """See the module. `follow` runs until this process is fenced."""
+    """The connection of this process; `follow` runs until this process is fenced."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MasterFollower:
         self.registered = False
 
     async def follow(self, state: StateManager, keys: Keys | None) -> None:
-        """Stay registered with the current master; FencedRpcError when this process was replaced."""
+        """Stay registered with the current topology master; FencedRpcError when this process was replaced."""
         loop = asyncio.get_running_loop()
 
         def changed(_: str) -> None:
@@ -116,7 +116,7 @@ class MasterFollower:
         self._wake.set()
 
     def send(self, body: Message) -> bool:
-        """Send a one-way message; False while there is no registered connection."""
+        """Send a one-way message; False while this process is not registered."""
         return self.registered and self._client is not None and self._client.send(body)
 
     async def call(self, body: Message) -> Any:
@@ -126,9 +126,9 @@ class MasterFollower:
         return await self._client.call(body, TIMEOUT_S)
 
     async def last_word(self, state: StateManager, body: Message) -> bool:
-        """Send the final message after `follow` has ended; returns whether the topology master has taken it.
+        """Send the final message after `follow` has ended; returns whether the topology master has accepted it.
 
-        It waits for at most `LAST_WORD_S`, and not at all for a master that has left.
+        Waits at most `LAST_WORD_S`; does not wait for a master that has left.
         """
         if not self.registered:
             return False

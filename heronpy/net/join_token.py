@@ -1,6 +1,6 @@
-"""The join token of a container, by which it reaches the control endpoint, and its session credential there.
+"""The join token, with which a container reaches the control endpoint, and its session credential there.
 
-The join token has addresses and keys. It gives its holder the access of a container that has not registered yet. An
+The join token has addresses and keys. Its holder has the access of a container that has not registered yet. An
 engine hands it over as a mounted secret, or as the standard input of the container's first process; it is never an
 argument, an environment variable, a comment or a line of a log.
 """
@@ -40,11 +40,11 @@ class JoinToken(Struct, frozen=True):
     client: Pair
 
     def keys(self) -> Keys:
-        """The keys to connect to the endpoint; they do not permit listening."""
+        """The keys for connecting to the endpoint; they do not permit listening."""
         return Keys(self.topology_id, Pair(self.server, b""), self.client)
 
     def to_text(self) -> str:
-        """One line of JSON."""
+        """The token as one line of JSON."""
         content = {
             "topology_id": self.topology_id,
             "addresses": self.addresses,
@@ -55,7 +55,7 @@ class JoinToken(Struct, frozen=True):
 
     @classmethod
     def from_text(cls, text: str, source: str) -> JoinToken:
-        """Read `to_text`; raises ConfigError, naming `source` but not the text, if it is not a join token."""
+        """Parse the output of `to_text`; ConfigError for an invalid token names `source`, but not the text."""
         try:
             found = json.loads(text[:TEXT_MAX_CHARS])
             keys = [str(key) for key in (found["server"], *found["client"])]
@@ -71,9 +71,7 @@ class JoinToken(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SessionCredential:
-    """The proof of identity of a container on another host: its secret, in a private file.
-
-    One submission of a container, and its secret.
+    """The proof of identity of a container on another host: a submission and its secret, in a private file.
 
     The endpoint sends the secret once, in its answer to the hello of a submission. The file is next to the join token,
     and the processes of the container read it there.
@@ -87,15 +85,13 @@ class SessionCredential:
         return endpoint_pb2.SessionCredential(container=self.container, submission=self.submission, secret=self.secret)
 
     def save(self, folder: Path) -> None:
-        """Write it into the container's working folder, readable by this user only."""
+        """Write the credential into the container's working folder, readable by this user only."""
         content = {"container": self.container, "submission": self.submission, "secret": self.secret.hex()}
         replace_file(folder / CREDENTIAL_FILE, json.dumps(content).encode())
 
     @classmethod
     def load(cls, folder: Path) -> SessionCredential:
-        """Read the file of `save`; ConfigError, which does not quote the content, when it is missing, damaged or not
-        private.
-        """
+        """Read the file of `save`. If it is missing, damaged or not private, ConfigError without the content."""
         path = folder / CREDENTIAL_FILE
         data = read_private(path, _FILE_MAX_BYTES)
         try:

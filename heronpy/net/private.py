@@ -1,11 +1,11 @@
 """Folders and files that only the user can access: sockets, keys.
 
-A socket in the file system is as safe as its folder: libzmq accepts every process that can enter. So a folder of
-sockets or keys is made with mode 0700. A folder that another user owns, that others may enter, or that is a symbolic
-link is refused and never repaired, because its contents may be a trap.
+A socket in the file system is as safe as its folder: libzmq accepts every process that can enter the folder. So a
+folder of sockets or keys has mode 0700. A folder that belongs to another user, that others may enter, or that is a
+symbolic link is refused and never repaired, because another user may have planted its contents.
 
-A secret that an orchestrator mounts follows another rule, because such a mount belongs to root and consists of links:
-see `read_mounted`.
+Secrets that an orchestrator mounts belong to root and consist of links, so they follow another rule: see
+`read_mounted`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_private(folder: str | os.PathLike[str]) -> None:
 
 
 def check_private(folder: str | os.PathLike[str]) -> None:
-    """ConfigError unless the folder belongs to this user and no other user may enter it."""
+    """Raise ConfigError unless the folder belongs to this user and no other user may enter it."""
     try:
         found = os.lstat(folder)
     except OSError as error:
@@ -83,9 +83,8 @@ def is_mounted(folder: str | os.PathLike[str]) -> bool:
 def read_mounted(folder: str | os.PathLike[str], name: str, max_bytes: int) -> bytes:
     """A small file of a mounted secret (`is_mounted`); ConfigError unless only this user can read it.
 
-    Links are followed only inside the folder. The file belongs to root or this user, and users other
-    than these and the mount's group can neither read nor write it; the group, which the orchestrator gives to this
-    process, can only read.
+    Links are followed only inside the folder. The file must belong to root or this user. The mount's group, which the
+    orchestrator gives to this process, may only read it; all others have no access.
     """
     path = Path(folder) / name
     root, real = os.path.realpath(folder), os.path.realpath(path)

@@ -1,6 +1,6 @@
 """Requests through a scheduler's control endpoint, for a client that cannot reach a topology's processes directly.
 
-The endpoint passes on the answer of the process, so that the client raises the same errors as for a direct request.
+The endpoint passes on the answer of the process, so the client raises the same errors as for a direct request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLACK_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class To:
-    """A process of a topology, as the endpoint knows it."""
+    """A process of a topology, as named in requests to the endpoint."""
 
     #: `scheduler`, `tmaster` or `executor`.
     kind: str
@@ -46,10 +46,10 @@ TMASTER: Final = To("tmaster")
 
 
 def relayed(answer: Any) -> Any:
-    """The body of the process's answer; a refusal is raised as an error of its class.
+    """The body of the process's answer; a refusal is raised as an error of the same class.
 
-    DeadlineError when the process did not answer the endpoint in time, LostReplyError when it ended, RetryableRpcError
-    when it does not run.
+    DeadlineError if the process did not answer the endpoint in time, LostReplyError if it ended, RetryableRpcError if
+    it is not running.
     """
     if not isinstance(answer, endpoint_pb2.Relayed):
         raise RpcError("the control endpoint sent an unexpected answer; install the same heronpy release on both hosts")

@@ -1,6 +1,6 @@
 """Control messages: one protobuf Envelope per ZeroMQ message, one-way or request and reply.
 
-Control has separate sockets, so it never waits behind data (decision D4). Every wait
+Control messages have separate sockets, so they never wait behind data (decision D4). Every wait
 has a deadline; a request to a dead peer ends with a DeadlineError that names the peer. Garbage from
 a peer is counted and dropped: it never ends a process.
 """
@@ -79,7 +79,7 @@ def seal(envelope: control_pb2.Envelope) -> bytes:
 
 
 def body_of(envelope: control_pb2.Envelope) -> tuple[str, Any]:
-    """The name of the body's field and the body; ("", None) without a body."""
+    """The name of an Envelope's body field, and the body; ("", None) without a body."""
     field = envelope.WhichOneof("body")
     return (field, getattr(envelope, field)) if field else ("", None)
 
@@ -92,14 +92,14 @@ def refuse(request_id: int, error: Exception) -> control_pb2.Envelope:
 
 
 def answer_of(reply: control_pb2.Envelope) -> Any:
-    """The body of a reply (None when it has none); a refusal is raised, as RpcError or the class of its kind."""
+    """The body of a reply, None if it has none; a refusal is raised as RpcError or the class of its kind."""
     if reply.refusal:
         raise _ERRORS.get(reply.refusal, RpcError)(reply.error)
     return body_of(reply)[1]
 
 
 def parse(data: bytes) -> control_pb2.Envelope | None:
-    """An Envelope, or None when the bytes are not one or do not match their checksum."""
+    """The Envelope in these bytes; None if they are malformed or do not match their checksum."""
     sealed, tag, checksum = data[:-_SEAL_BYTES], data[-_SEAL_BYTES : 1 - _SEAL_BYTES], data[1 - _SEAL_BYTES :]
     # The tag is checked at its fixed place: damage before it could hide it from the parser.
     if tag == _CHECKSUM:
@@ -115,12 +115,12 @@ def parse(data: bytes) -> control_pb2.Envelope | None:
 class RpcClient:
     """Blocking client for programs without an event loop, such as the CLI.
 
-    ZeroMQ does not distinguish a peer that ended before the first connection from a peer that has not started: it
-    continues to connect. So a waiting call asks `registered` every `LOOK_S` whether the peer is still expected, and
-    gives up after two negative answers in a row, because a peer that ends may still answer, and a peer may lose its
+    ZeroMQ does not distinguish a peer that ended before the first connection from a peer that has not started: in both
+    cases it keeps connecting. So a waiting call asks `registered` every `LOOK_S` whether the peer is still expected,
+    and gives up after two negative answers in a row, because a peer that ends may still answer, and a peer may lose its
     registration for a moment.
 
-    ConfigError when another user could have made the ipc endpoint, or keys for TCP are missing.
+    ConfigError if another user could have made the ipc endpoint, or if keys for TCP are missing.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class RpcClient:
         registered: Callable[[], bool] | None = None,
         topology_id: str = "",
     ) -> None:
-        """`topology_id` is the id of the expected topology; the master of another topology refuses the calls."""
+        """`topology_id` is the id of the expected topology; a master of another topology refuses the calls."""
         self.endpoint = endpoint
         self._topology_id = topology_id
         self._peer = peer or endpoint
@@ -148,9 +148,9 @@ class RpcClient:
             raise
 
     def call(self, body: Message, timeout_s: float = 5.0) -> Any:
-        """Send a request and return the body of its reply (None when it has none).
+        """Send a request and return the body of its reply, None for an empty reply.
 
-        Raises RpcError when the peer refuses and DeadlineError when it does not answer in time, or ends.
+        Raises RpcError if the peer refuses, and DeadlineError if it does not answer in time, or ends.
         """
         request_id = next(self._ids)
         self._was_lost()
@@ -175,7 +175,7 @@ class RpcClient:
             return answer_of(envelope)
 
     def _wait(self, timeout_s: float) -> None:
-        """Wait for a message or a change of the connection; LostReplyError when an existing connection is lost."""
+        """Wait for a message or a change of the connection; LostReplyError if an existing connection is lost."""
         poller = zmq.Poller()
         poller.register(self._sock, zmq.POLLIN)
         poller.register(self._monitor, zmq.POLLIN)

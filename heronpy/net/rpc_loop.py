@@ -1,4 +1,4 @@
-"""The sides of control messages that have an event loop: a server, and a client with many requests at once.
+"""Control messages for programs with an event loop: a server, and a client with many concurrent requests.
 
 The messages, and the blocking client of commands, are in `rpc`, which needs no asyncio.
 """
@@ -44,7 +44,7 @@ class ControlServer:
         sends_max: int = CONTROL_HWM,
         users: bool = False,
     ) -> None:
-        """At most `receives_max` messages from a peer, and `sends_max` messages to it, wait here; others wait there.
+        """`receives_max` and `sends_max` limit the messages from and to each peer that wait in this process.
 
         With `users`, `user` is set for each request.
         """
@@ -68,7 +68,7 @@ class ControlServer:
 
     @property
     def waiting(self) -> int:
-        """Requests that are still being worked on."""
+        """The number of requests in progress."""
         return len(self._tasks)
 
     def _receive_from(self, parts: list[bytes]) -> None:
@@ -76,7 +76,7 @@ class ControlServer:
         self.receive(parts)
 
     def receive(self, parts: list[bytes]) -> None:
-        """Handle one message: the sender's identity and an Envelope. No content of it raises."""
+        """Handle one message: the sender's identity and an Envelope. Never raises, whatever the content."""
         envelope = parse(parts[1]) if len(parts) == 2 else None
         if envelope is None or not envelope.WhichOneof("body"):
             self.garbage += 1
@@ -127,7 +127,7 @@ class ControlServer:
         return sent
 
     def send(self, identity: bytes, body: Message) -> bool:
-        """Send a one-way message; False when that peer is not connected or does not read."""
+        """Send a one-way message; False if the peer is not connected or does not read."""
         return self._send(identity, wrap(body))
 
     def send_all(self, identities: Iterable[bytes], body: Message) -> list[bytes]:
@@ -138,7 +138,7 @@ class ControlServer:
         return missed
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close; pending answers may take `linger_ms`, see `zsock.send_the_rest`."""
+        """Close the server; pending answers are sent for up to `linger_ms`, see `zsock.send_the_rest`."""
         for task in self._tasks:
             task.cancel()
         self._socket.close(linger_ms)
@@ -158,7 +158,7 @@ class ControlClient:
         heartbeat_ms: int = HEARTBEAT_INTERVAL_MS,
         topology_id: str = "",
     ) -> None:
-        """`on_reconnect`: called for a new connection, perhaps to a successor, which has none of the open requests.
+        """`on_reconnect` is called for a new connection, perhaps to a successor that lacks the open requests.
 
         `heartbeat_ms`: see `zsock.configure`. `topology_id`: see `RpcClient`.
         """
@@ -185,7 +185,7 @@ class ControlClient:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[control_pb2.Envelope]] = {}
         self._last = 0
-        #: Messages that could not be queued because the peer is unreachable; control is periodic, so it is repeated.
+        #: Messages that could not be queued because the peer is unreachable; control messages are periodic.
         self.undelivered = 0
         self._socket = LoopSocket(sock, self._receive)
 
@@ -220,18 +220,17 @@ class ControlClient:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request is open."""
         return bool(self._waiting)
 
     @property
     def awaits(self) -> int:
-        """The lowest id of an open request, or the next id; all requests with lower ids are answered or given up."""
+        """The lowest id of an open request, else the next id; all requests with lower ids are answered or given up."""
         return min(self._waiting, default=self._last + 1)
 
     async def call(self, body: Message, timeout_s: float = 5.0) -> Any:
-        """Send a request and return the body of its reply (None when it has none).
+        """Send a request and return the body of its reply, None for an empty reply.
 
-        Raises RpcError when the peer refuses and DeadlineError when it does not answer in time.
+        Raises RpcError if the peer refuses, and DeadlineError if it does not answer in time.
         """
         request_id = self._last = next(self._ids)
         waiter: asyncio.Future[control_pb2.Envelope] = asyncio.get_running_loop().create_future()

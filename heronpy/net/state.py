@@ -1,6 +1,6 @@
 """The state manager of a topology's processes: the configured one, or the one at the scheduler's control endpoint.
 
-The launch file, not a setting, names the second one on hosts that cannot reach the files of the scheduler's host.
+On hosts that cannot reach the scheduler's files, the launch file, not a setting, names the control endpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
     """Open the state manager of a topology's launch file.
 
     `owns`: this process makes ephemerals or takes locks. A process that only reads sends fewer signs of life to the
-    scheduler's control endpoint, because it owns nothing that another process waits for.
+    scheduler's control endpoint, because it has no ephemerals or locks for which another process waits.
     """
     from msgspec.structs import replace
 
@@ -41,5 +41,5 @@ def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
 
 
 def module_of(state_type: str) -> str:
-    """The module of a kind. A fork server loads it once for its children."""
+    """The module of a kind of state manager. A fork server loads it once for its children."""
     return "heronpy.net.endpoint_state" if state_type == "endpoint" else module_of_kind(state_type)

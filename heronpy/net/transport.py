@@ -1,4 +1,4 @@
-"""Decides how the processes of a topology reach each other.
+"""Decides between ipc and TCP for the connections between a topology's processes.
 
 One machine: sockets in the file system (ipc), in a private folder of the user; nothing listens on the network.
 Several machines, or on request: TCP, always with the topology's keys (CurveZMQ). `bind` and `connect` refuse
@@ -37,14 +37,14 @@ PATH_MAX_BYTES: Final = 107
 
 
 class Transport(enum.Enum):
-    """The kind of sockets of stream managers and topology master."""
+    """The kind of sockets for stream managers and topology master."""
 
     IPC = "ipc"
     TCP = "tcp"
 
 
 class HasPlace(HasSettings, Protocol):
-    """The part of a launch specification that is needed here."""
+    """The part of a launch specification that this module needs."""
 
     @property
     def topology_id(self) -> str: ...
@@ -60,7 +60,7 @@ class HasPlace(HasSettings, Protocol):
 
 
 def choose(settings: SecuritySettings) -> Transport:
-    """The transport that the settings choose: TCP if they name an address that other hosts can reach."""
+    """The transport according to the settings: TCP if they name an address that other hosts can reach."""
     if settings.transport == "auto":
         return Transport.IPC if is_loopback(settings.bind_host) else Transport.TCP
     return Transport(settings.transport)
@@ -80,7 +80,7 @@ def transport_of(launch: HasPlace) -> Transport:
 
 
 def check(settings: SecuritySettings) -> None:
-    """Refuse settings that cannot work on any host, before anything is started."""
+    """Refuse settings that cannot work on any host, before any process is started."""
     network_of(settings.network)
     ports_of(settings.port_range)
     host = settings.bind_host
@@ -93,7 +93,7 @@ def check(settings: SecuritySettings) -> None:
         ) from None
     if address.is_unspecified or address.is_multicast:
         raise ConfigError(
-            f"heron.security.bind_host {host} is not an address that others can connect to; use the address of"
+            f"heron.security.bind_host {host} is not an address that other hosts can reach; use the address of"
             " one network interface of this machine"
         )
     if choose(settings) is Transport.IPC:
@@ -105,7 +105,7 @@ def check(settings: SecuritySettings) -> None:
 
 
 def check_address(settings: SecuritySettings) -> None:
-    """Refuse an address that this host should listen on but does not have."""
+    """Refuse an address on which this host should listen, but which it does not have."""
     if choose(settings) is Transport.IPC:
         return
     host = settings.bind_host
@@ -121,7 +121,7 @@ def check_address(settings: SecuritySettings) -> None:
 
 
 def keys_of(launch: HasPlace) -> Keys | None:
-    """The keys of a topology's TCP links; None when it has no such links. ConfigError when they are missing."""
+    """The keys of a topology's TCP links; None if it has no such links. ConfigError if the keys are missing."""
     if transport_of(launch) is Transport.IPC:
         return None
     return load(launch.working_dir, launch.topology_id)
@@ -130,8 +130,8 @@ def keys_of(launch: HasPlace) -> Keys | None:
 def endpoint_of(launch: HasPlace, name: str) -> str:
     """The address at which this incarnation of a stream manager or topology master listens for others.
 
-    `name` is unique to this incarnation, as a port would be: a peer of the previous incarnation must not reach this
-    one, which lacks frames that the peer counts as delivered.
+    `name` is unique to this incarnation, as a port would be: a peer of the previous incarnation counts frames as
+    delivered that this incarnation lacks, so it must not reach this one.
     """
     if transport_of(launch) is Transport.IPC:
         return f"{_IPC}{launch.sockets_dir}/{name}"
@@ -215,11 +215,11 @@ def _bind_network(sock: zmq.Socket[bytes], endpoint: str) -> None:
 
 
 def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> None:
-    """Connect to a process of this user: its folder (ipc) or its key (TCP) proves its owner.
+    """Connect to a process of this user; the folder (ipc) or the key (TCP) proves who owns the process.
 
-    ConfigError for a folder that other users can replace, for TCP without keys, and for ipc with keys, because keys are
-    for other hosts, and a socket of this host belongs to another process. A missing folder is not an error: it means
-    that there is no listener, for example after the end of a topology.
+    ConfigError for a folder that other users can replace, for TCP without keys, and for ipc with keys: keys are for
+    other hosts, so the ipc socket belongs to another process. A missing folder is not an error: no process listens, for
+    example after the end of a topology.
     """
     if endpoint.startswith(_IPC):
         if keys is not None:
@@ -234,9 +234,10 @@ def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) ->
 
 
 def check_folder(folder: str) -> None:
-    """ConfigError unless only this user can have made the sockets in the folder; FileNotFoundError when it is missing.
+    """Raise ConfigError unless only this user can have made the sockets in the folder.
 
-    Other users must not be able to rename it in its parent either, because they could replace it.
+    Other users must not be able to rename the folder either, because they could then replace it. FileNotFoundError for
+    a missing folder.
     """
     above = os.stat(os.path.dirname(folder))
     os.lstat(folder)

@@ -1,6 +1,6 @@
 """ZeroMQ sockets on an asyncio loop, without zmq.asyncio.
 
-zmq.asyncio costs about 25 us a message and hides its wake-ups. Here the loop watches the socket's
+zmq.asyncio costs about 25 us per message and hides its wake-ups. Here the loop watches the socket's
 own file descriptor, which is *edge-triggered*: it must be drained until EAGAIN, and any
 send or receive on the socket can swallow the edge, so code that uses the socket outside `_drain`
 calls `rearm()`. Draining stops after a budget of messages and continues in the next turn of the
@@ -19,7 +19,7 @@ import zmq
 if TYPE_CHECKING:
     import asyncio
 
-#: A peer that goes silent is disconnected by ZeroMQ itself after this (ZeroMQ hides disconnects).
+#: ZeroMQ disconnects a silent peer after this time, without reporting it.
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
 #: For connections to a process with many peers: each ping wakes it, and other messages arrive as often.
@@ -77,18 +77,18 @@ def fd_of(sock: zmq.Socket[bytes]) -> int:
 
 
 def readable(sock: zmq.Socket[bytes]) -> bool:
-    """Whether a message can be received now; less than half the cost of an EAGAIN."""
+    """Whether a message can be received now; costs less than half as much as an EAGAIN."""
     return bool(sock.getsockopt(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 
 def event_of(parts: list[bytes]) -> tuple[int, int]:
-    """The event of a monitor, and its value. `zmq.utils.monitor` does the same, but loads asyncio."""
+    """The event in a message of a monitor, and its value. `zmq.utils.monitor` does the same, but loads asyncio."""
     event, value = _EVENT.unpack(parts[0])
     return event, value
 
 
 def receive(sock: zmq.Socket[bytes]) -> list[bytes]:
-    """The parts of the next message, or zmq.Again; `recv_multipart` asks for an option after each part."""
+    """The parts of the next message, or zmq.Again; unlike `recv_multipart`, reads no option after each part."""
     part = sock.recv(_NOW, False)
     parts = [part.bytes]
     while part.more:
@@ -98,7 +98,7 @@ def receive(sock: zmq.Socket[bytes]) -> list[bytes]:
 
 
 def send(sock: zmq.Socket[bytes], parts: list[bytes]) -> None:
-    """Send a message without waiting; raises like `send_multipart`, but takes less than half of its time."""
+    """Send a message without waiting; raises like `send_multipart`, but takes less than half the time."""
     for part in parts[:-1]:
         sock.send(part, _MORE)
     sock.send(parts[-1], _NOW)
@@ -107,9 +107,9 @@ def send(sock: zmq.Socket[bytes], parts: list[bytes]) -> None:
 class LoopSocket:
     """Passes the messages of a ZeroMQ socket to `on_message(parts)`, from the running asyncio loop.
 
-    `pause_s` is for messages that can wait: messages within that time after one are read together with the next, so
-    that many simultaneous senders wake the loop only twice. With `users`, the last part does not come from the sender:
-    it is the identity found by an `Authenticator` when it connected, or empty.
+    `pause_s` is for messages that can wait: after a message, the socket is not read for this time, so many simultaneous
+    senders wake the loop only twice. With `users`, the last part does not come from the sender: it is the identity that
+    an `Authenticator` found when the sender connected, or empty.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class LoopSocket:
         self.rearm()
 
     def send(self, parts: list[bytes]) -> bool:
-        """Send without blocking; False when the socket cannot take it now (full, or no such peer)."""
+        """Send without blocking; False if the socket cannot accept the message now (full, or no such peer)."""
         try:
             send(self.sock, parts)
         except zmq.Again:

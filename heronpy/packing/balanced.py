@@ -6,7 +6,7 @@ compatible because only the remainders of components can be chosen (see `choose_
 
 Two rules take precedence over evenness. If the limits of a container prevent an even spread, instances are dealt as in
 round robin. And a repacking that keeps the number of containers moves at most a share of the running tasks, because a
-moved task restarts, and without checkpoints all spouts wait for it. An update usually changes one component, but
+moved task restarts, and without checkpoints all spouts wait for the task. An update usually changes one component, but
 balancing a plan of another algorithm may require moving nearly all tasks.
 
 The remainders are placed as a minimum cost flow. A component of p instances over C containers puts p // C instances
@@ -105,7 +105,7 @@ def _cheapest(extras: Extras, k: int, count: int, upstream: Sequence[int], score
 
 
 def _even_out_extras(extras: Extras) -> None:
-    """Make the number of extras per container even, at minimum cost."""
+    """Equalize the number of extras per container, at minimum cost."""
     total = sum(len(held) for held in extras.held)
     extras.low, rest = divmod(total, extras.containers)
     extras.high = extras.low + (1 if rest else 0)
@@ -192,7 +192,7 @@ def _path(came: dict[int, tuple[int, int]], end: int) -> list[tuple[int, int]]:
 
 
 class Balanced(RoundRobin):
-    """Packs even numbers of tasks per container, in total and of every component."""
+    """Distributes tasks evenly over the containers, in total and for every component."""
 
     name: ClassVar[str] = "balanced"
 
@@ -216,7 +216,7 @@ class Balanced(RoundRobin):
 
 
 def _even_out(bins: Bins, demand: Demand, next_task_id: int) -> tuple[Change, bool]:
-    """Repack with the fewest moves that make the bins even; also returns whether the limits allow it."""
+    """Repack with the fewest moves that level the bins; also returns whether the limits allow level bins."""
     count = demand.containers or min(len(bins), demand.task_count)
     _drop_unknown(bins, demand)
     added, next_task_id = added_items(bins, demand, next_task_id)

@@ -1,8 +1,7 @@
 """Containers while they are being filled, and the interface of the algorithms that fill them. Pure.
 
-`Bins` holds the invariants that every algorithm relies on: an item is in one bin only, and a bin
-never holds more than the demand allows. It turns a packing plan into bins and bins into a packing
-plan.
+`Bins` holds the invariants that every algorithm relies on: an item is in one bin only, and a bin never holds more than
+the demand allows. `Bins` also converts a packing plan to bins, and bins to a packing plan.
 
 An algorithm only fills bins; task ids, resources and messages are handled elsewhere. `reshape` is the part of a
 repacking that all algorithms share: it removes surplus tasks, closes surplus containers, and returns the instances that
@@ -27,7 +26,7 @@ _SLACK = 1 + 1e-9
 
 
 class Item:
-    """An instance of a component, placed or to be placed; it always belongs to the same task."""
+    """An instance of a component, placed or to be placed; an item never changes its task."""
 
     __slots__ = ("component", "index", "size", "task_id")
 
@@ -297,7 +296,7 @@ def container_count(demand: Demand) -> int:
 
 
 def check_count(demand: Demand, count: int) -> None:
-    """Raise TopologyError if this number of containers would leave some empty."""
+    """Raise TopologyError if this number of containers would leave a container empty."""
     if count > demand.task_count:
         raise TopologyError(
             f"topology '{demand.topology}' asks for {count} containers but has only "
@@ -329,7 +328,6 @@ def _remove_some(bins: Bins, component: str, surplus: int) -> None:
 
 
 def count_by_component(bins: Iterable[Bin]) -> dict[str, int]:
-    """Count the instances of each component."""
     result: dict[str, int] = {}
     for one in bins:
         for component, count in one.types.items():
@@ -358,7 +356,7 @@ def added_items(bins: Bins, demand: Demand, next_task_id: int) -> tuple[list[lis
 
 
 def evict_overflow(bins: Bins) -> list[Item]:
-    """Remove items from each overfull bin, largest instances first, until it respects its limits."""
+    """Remove items from each overfull bin, largest instances first, until the bin respects its limits."""
     evicted = []
     for one in bins:
         while bins.overflows(one):
@@ -375,7 +373,7 @@ def close_bins(bins: Bins, surplus: int) -> list[Item]:
 
 
 def reshape(bins: Bins, demand: Demand, next_task_id: int, count: int) -> Change:
-    """Remove surplus instances, evict those that do not fit, and open or close bins until there are `count`.
+    """Remove surplus instances, evict instances that do not fit, and open or close bins until there are `count` bins.
 
     Returns the instances that need a place.
     """

@@ -7,7 +7,7 @@ configured limits apply.
 A request states the resources that a container needs on its host, and is never empty. A packing plan contains the sizes
 that the topology requests, and zero for other dimensions, which do not limit the packing. A request replaces zeros by
 the sizes that the settings assume for a task, and covers container 0, which no plan contains. Disk is an exception: it
-is requested only if the topology does, because many clusters do not account for disk space.
+is requested only if the topology requests it, because many clusters do not account for disk space.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
         alike.setdefault(one, []).append(number)
     sizes = [f"{_named(numbers)} with {_size(one)}{' each' if numbers[1:] else ''}" for one, numbers in alike.items()]
     more = [f"{counted(len(sizes) - _SIZES_SHOWN, 'other size')}"] if len(sizes) > _SIZES_SHOWN else []
-    asked = f"{engine} is asked for" if engine else "nothing is reserved on this machine for"
+    asked = f"{engine} must provide" if engine else "nothing is reserved on this machine for"
     parts = ", ".join([*sizes[:_SIZES_SHOWN], *more])
     return f"{asked} {counted(len(requests), 'container')}: {parts}; {_size(total)} in all"
 

@@ -80,7 +80,7 @@ _NONES = {pickle.dumps(None, protocol) for protocol in range(pickle.HIGHEST_PROT
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Unpickles plain data, and refuses names, because a name could refer to any function."""
+    """Unpickles plain data, and refuses global names, because a name could refer to any function."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
@@ -105,7 +105,7 @@ def auto_typed(text: str) -> str | int | float | bool:
 def config_of(message: Configured, *, load: bool = False) -> ConfigMap:
     """Return the typed configuration of a Topology, Spout, Bolt, Component or Config message.
 
-    Serialized values are `SerializedValue`s; with `load`, values that Python serialized are loaded.
+    Serialized values are `SerializedValue`s; with `load`, values serialized by Python are loaded.
     """
     result: ConfigMap = {}
     for pair in _config_message(message).kvs:

@@ -1,11 +1,11 @@
-"""The rules of the runtime and the simulator for which tuples may be emitted and to which tasks they go. Pure.
+"""The rules for emits in the runtime and the simulator: the valid tuples, and the tasks that get them. Pure.
 
 The order of the checks is fixed, so that the same mistake gives the same error everywhere. The checks are: the stream
 is declared, the values are a list with one value per field, every consumer's grouping finds its tasks, each value can
 be serialized, and the tuple is not too large.
 
 The tuples of one `emit_batch` are columns. This module converts the columns of any library to lists of Python values of
-equal length. It does not import the libraries: it recognises a column by its methods.
+equal length. The libraries are not imported: a column is recognised by its methods.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class ArrowColumns(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of tuples."""
         rows: int = self.batch.num_rows
         return rows
 
@@ -91,7 +90,8 @@ def conform(columns: Any, schema: pa.Schema) -> ArrowColumns | str:
 def travels_as_arrow(choosers: Iterable[Chooser], direct_task: int | None, *, serializes: bool, hooked: bool) -> bool:
     """Whether Arrow input is sent as Arrow instead of tuple by tuple.
 
-    False for a custom grouping, a hook or the topology's own serializer, which need single tuples, or a direct stream.
+    False for a direct stream, and for a custom grouping, a hook or the topology's own serializer, which need single
+    tuples.
     """
     usual = direct_task is None and not serializes and not hooked
     return usual and all(isinstance(chooser, Shuffle | Fields | All | Lowest) for chooser in choosers)
@@ -251,7 +251,7 @@ class EmitRules:
     """The rules for the tuples of one component.
 
     `serialize` is the topology's own serializer; `frame_max_bytes` is heron.stmgr.frame_max_bytes. All errors are
-    TopologyErrors, except for a value that cannot be serialized: LocalWireError, or what the serializer raises.
+    TopologyErrors, except for a value that cannot be serialized, which raises LocalWireError or the serializer's error.
     """
 
     __slots__ = ("_allow_pickle", "_component", "_serialize", "_tuple_max_bytes")

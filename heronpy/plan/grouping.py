@@ -70,7 +70,7 @@ class Shuffle:
         return tasks
 
     def avoid(self, full: Container[int]) -> None:
-        """Rotate among the tasks that are not full, or among all if all are full."""
+        """Rotate among the tasks that are not full, or among all tasks if all are full."""
         self.open = self._near([task for task in self.tasks if task not in full] or self.tasks)
         self._next %= len(self.open)
 
@@ -97,9 +97,9 @@ class LocalOrShuffle(Shuffle):
 
 
 class Fields:
-    """Sends equal values of the grouping fields always to the same task.
+    """Always sends equal values of the grouping fields to the same task.
 
-    With `key_groups`, a key goes to the task that owns its key group and so its keyed state.
+    With `key_groups`, a key goes to the task that owns the key's group, and so the key's state.
     """
 
     __slots__ = ("_count", "_owners", "_single", "indices", "tasks")
@@ -116,7 +116,7 @@ class Fields:
         self._single = self.indices[0] if len(self.indices) == 1 else -1
 
     def target(self, values: Sequence[Any]) -> int:
-        """Return the task for a tuple; `values` are all its values, not only the grouping fields."""
+        """Return the task for a tuple; `values` are all values of the tuple, not only the grouping fields."""
         if self._single >= 0:
             return self._owners[stable_hash(values[self._single]) % self._count]
         return self._owners[stable_hash_many([values[i] for i in self.indices]) % self._count]

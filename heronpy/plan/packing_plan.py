@@ -1,11 +1,11 @@
-"""Packing plans: which task runs in which container, the checks of a plan, and the difference between two plans. Pure.
+"""Packing plans: the assignment of tasks to containers, checks of a plan, and the difference of two plans. Pure.
 
 The plan itself is the protobuf message. Container 0 runs the topology master and never appears in the plan.
 Task ids are unique for the life of a topology: `next_task_id` also accounts for removed tasks, so an id is
 never reused.
 
 An update first uses the `union` (old placement plus added tasks), then the new plan. A moved task keeps its
-id and changes its container; in the union it stays in the old container.
+id and changes its container; in the union, the task is still in the old container.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def next_task_id(plan: plan_pb2.PackingPlan) -> int:
 
 
 def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology) -> list[str]:
-    """Return one sentence for each problem of a plan, by itself and compared with its topology."""
+    """Return one sentence for each problem within a plan, or between a plan and its topology."""
     found = []
     seen: dict[int, str] = {}
     containers: set[int] = set()

@@ -1,4 +1,4 @@
-"""Building a physical plan: the place of each task. A plan never changes; a new one has a higher version. Pure."""
+"""Builds physical plans: the place of each task. A plan never changes; a new plan has a higher version. Pure."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _output(component: ComponentDef, output: StreamDef) -> Iterator[str]:
         yield f"the stream name '{output.name}' {where} is reserved; choose another name"
     if output.component != component.name:
         yield (
-            f"stream '{output.name}' {where} says that it belongs to '{output.component}'; "
+            f"stream '{output.name}' {where} declares that it belongs to '{output.component}'; "
             "a component can only declare its own streams"
         )
     for field, count in Counter(output.fields).items():

@@ -1,1 +1,1 @@
-"""Pools: which slot runs which containers of many topologies, and when a container may change its slot."""
+"""Pools: the assignment of containers of many topologies to slots, and the rules for changes of slots."""

@@ -139,7 +139,7 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
 
 
 def is_pressing(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterable[int], size: Size) -> bool:
-    """Whether a slot is overloaded, or has no load beside a slot with several loaded shards."""
+    """Whether a slot is overloaded, or has no load while another slot has several loaded shards."""
     counts = dict.fromkeys(slots, 0)
     cpu, ram_bytes = dict.fromkeys(counts, 0.0), dict.fromkeys(counts, 0)
     for shard, slot in owners.items():
@@ -171,7 +171,7 @@ def is_uneven(counts: Mapping[int, int]) -> bool:
 
 
 def level_counts(counts: Mapping[int, int], empty: Mapping[int, list[int]]) -> dict[int, int]:
-    """Move shards without a load to slots that have less than half of their fair number, up to that number."""
+    """If the slots are uneven, return moves of shards without a load to the slots with the fewest shards."""
     if not is_uneven(counts):
         return {}
     mean = sum(counts.values()) / len(counts)

@@ -22,7 +22,7 @@ from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size
 OBEY_S: Final = 60.0
 #: Seconds between two rounds of balancing.
 BALANCE_S: Final = 600.0
-#: Seconds between two rounds while a slot is overloaded, or empty beside a slot with several loaded shards.
+#: Seconds between two rounds while a slot is overloaded, or empty while another slot has several loaded shards.
 SOON_S: Final = 30.0
 #: If the keeper makes no decision for this many seconds, it was paused, and the silence of slots proves nothing.
 OWN_STALL_S: Final = 5.0
@@ -219,7 +219,7 @@ class Keeper:
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         loads: Mapping[int, Size], pool: Pool, new: frozenset[int], now: float, notes: list[str],
     ) -> None:  # fmt: skip
-        """Move shards without a load at once, and other shards in the rounds of balancing."""
+        """Move shards without a load immediately, and other shards in the rounds of balancing."""
         moves, counts = dict[int, int](), _counts(owners, groups, live)
         if new:
             stays = _staying(owners, new, live)

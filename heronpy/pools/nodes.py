@@ -65,7 +65,6 @@ def read_answer(state: StateManager, name: str, slot: int) -> Answer | None:
 
 
 def remove_pool(state: StateManager, name: str, slots: int) -> None:
-    """Delete all nodes of a pool."""
     nodes = [paths.pool(name), paths.pool_map(name)]
     nodes += [paths.pool_specs(name, bucket) for bucket in range(BUCKETS)]
     nodes += [paths.pool_slot(name, slot) for slot in range(1, slots + 1)]

@@ -84,8 +84,6 @@ class Spec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Owner(Struct, frozen=True, array_like=True):
-    """The owner of a shard."""
-
     slot: int = 0
     """The slot that has the shard; 0 if none."""
     epoch: int = 0
@@ -129,17 +127,15 @@ class Run(Struct, frozen=True):
 
     @property
     def ram_bytes(self) -> int:
-        """The reserved memory of the container."""
         return self.spec.containers[self.container].ram_bytes
 
     def epoch(self, start: int, life: int = 0) -> int:
-        """Compute the executor's epoch for this start in this process of its slot, without asking the state manager."""
+        """Compute the executor's epoch for this start in this process of its slot, without the state manager."""
         return (self.number << LIVES_BITS | life) << STARTS_BITS | start
 
 
 @lru_cache(maxsize=1 << 16)
 def shard_of(key: Key, shards: int) -> int:
-    """Return the shard of a container."""
     topology_id, container = key
     return int.from_bytes(hashlib.md5(f"{topology_id}/{max(container, 1)}".encode()).digest()) % shards
 

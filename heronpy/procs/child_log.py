@@ -4,7 +4,7 @@
 a process's own stdout and stderr.
 
 Memory per child is bounded. The last output of a dead child is written to its log before its end is reported. Each line
-of the log is a line of a record that the child's own logging wrote, or is marked as raw output (see `log_seal`).
+of the log belongs to a record of the child's own logging, or is marked as raw output (see `log_seal`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MARK_BYTES = 16
 
 
 class ChildLog:
-    """The log of one name, fed by one pipe per incarnation; `echo` gets each of its lines as well."""
+    """The log of one process name, fed by one pipe per incarnation; `echo` gets each of its lines as well."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ChildLog:
         self._log = RotatingLog(path, file_max_bytes, files_max, name)
         self._loop = asyncio.get_running_loop()
         self._pipes: dict[int, Separator] = {}
-        # No line is longer than a file: its rest would continue at the beginning of the next file.
+        # No line is longer than a file: the remainder would continue at the beginning of the next file.
         room = (file_max_bytes - _MARK_BYTES) // _ESCAPED_TIMES
         self._line_limits = min(_RAW_LINE_MAX_BYTES, room), min(_RECORD_LINE_MAX_BYTES, room)
         self._tail = b""
@@ -106,19 +106,19 @@ class ChildLog:
         return last_line_of(self._tail, routine=False)
 
     def note(self, text: str) -> None:
-        """Add a supervisor's record about an ended child; it is not treated as the child's last line."""
+        """Add a record from the supervisor of an ended child; it does not count as the child's last line."""
         data = f"{format_record(time.time(), 'WARN', self._name, ENDS_LOGGER, text)}\n".encode()
         self._log.write(data)
         if self._echo is not None:
             self._echo(self._name, data)
 
     def mentions(self, words: tuple[str, ...]) -> bool:
-        """Whether the last output of the current incarnation contains one of these."""
+        """Whether the last output of the current incarnation contains one of these texts."""
         tail = self._tail.decode(errors="replace")
         return any(word in tail for word in words)
 
     async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
-        """The raw output until it has the mark and has not grown for `quiet_s`, or until `patience_s` have passed."""
+        """The raw output, once it contains the mark and has not grown for `quiet_s`, or after `patience_s`."""
         captured = self._capture = bytearray()
         deadline, size = self._loop.time() + patience_s, -1
         while self._loop.time() < deadline and (mark not in captured or len(captured) > size):
@@ -143,7 +143,7 @@ class ChildLog:
 
 
 def last_line_in(path: str | os.PathLike[str]) -> str:
-    """The last line of a process's own log, cut at 1,024 characters; empty when the log cannot be read."""
+    """The last line of a process's own log, cut at 1,024 characters; empty if the log cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
@@ -153,9 +153,7 @@ def last_line_in(path: str | os.PathLike[str]) -> str:
 
 
 def last_line_of(tail: bytes, routine: bool = True) -> str:
-    """The last non-empty line, without time, level and process; with `routine` false, without routine records of the
-    runtime.
-    """
+    """The last non-empty line, without time, level and process; `routine`: also from routine records of the runtime."""
     for line in reversed(tail.decode(errors="replace").splitlines()):
         record = parse_line(line)
         if record is not None and record.logger == DIVIDER_LOGGER:
@@ -187,7 +185,7 @@ class OwnLog:
         os.close(fd)
 
     def rotate_if_large(self) -> None:
-        """Rotate if needed; call it periodically. `files_max` includes the current file."""
+        """Rotate the file if it is large; call this periodically. `files_max` includes the current file."""
         with contextlib.suppress(OSError):
             if os.fstat(1).st_size <= self._file_max_bytes:
                 return

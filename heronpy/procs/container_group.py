@@ -1,7 +1,7 @@
-"""A container's own control group, whose limits are the resources requested by its topology (versions 1 and 2).
+"""A container's own control group, limited to the resources that the topology requests (versions 1 and 2).
 
-Invariants: it lies below the group of its creator, so no limit is ever wider than before; a group is removed only when
-no process is in it.
+Invariants: the group lies below that of its creator, so it never widens a limit; a group is removed only when it is
+empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ _REMOVE_TRIES, _REMOVE_PAUSE_S = 20, 0.01
 
 
 def group_name(topology_id: str, container: int) -> str:
-    """The name of a container's group."""
     return f"{prefix_of(topology_id)}{container}"
 
 
@@ -32,7 +31,7 @@ def enter(
     cgroup_file: str = "/proc/self/cgroup",
     root: str = "/sys/fs/cgroup",
 ) -> None:
-    """Put a process, and the children that it will have, into a group with these limits; 0 means no limit.
+    """Put a process and its future children into a group with these limits; 0 means no limit.
 
     OSError when this machine or user has no control groups that can be written.
     """
@@ -49,7 +48,7 @@ def enter(
 def resize(
     name: str, cpu: float, ram_bytes: int, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup"
 ) -> None:
-    """Change the limits of a group, if it exists. The memory limit is only raised: a lower one could end processes."""
+    """Change the limits of an existing group. The memory limit is only raised: a lower limit could end processes."""
     for controller, limit in (("memory", ram_bytes), ("cpu", cpu)):
         with suppress(OSError):
             parent, unified = _group_of(controller, cgroup_file, Path(root))
@@ -72,9 +71,7 @@ def _limit(folder: Path, controller: str, limit: float, unified: bool) -> None:
 
 
 def remove(name: str, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> None:
-    """Remove a group, or all groups below a `prefix_of`, whose processes have ended; a group that cannot be removed
-    stays.
-    """
+    """Remove a group, or all groups with a `prefix_of`, if their processes have ended; a group in use stays."""
     is_prefix = name.endswith(".")  # the group of container 1 is not a prefix of that of container 10
     for controller in ("memory", "cpu"):
         with suppress(OSError):
@@ -97,7 +94,7 @@ def _remove(folder: Path) -> None:
 
 
 def _group_of(controller: str, cgroup_file: str, root: Path) -> tuple[Path, bool]:
-    """The folder of this process's group for a controller, and whether it is of version 2; OSError without one."""
+    """The folder of this process's group for a controller, and whether it has version 2; OSError without a group."""
     lines = Path(cgroup_file).read_text(encoding="utf-8").splitlines()
     groups = [tuple(line.split(":", 2)[1:]) for line in lines if line.count(":") >= 2]
     for controllers, path in groups:

@@ -1,12 +1,11 @@
-"""Announcements by which the runtime of a process with user code says that it ends on purpose, and with which exit
-code.
+"""Announcements of exit codes by the runtime of a process with user code, before it ends the process on purpose.
 
-User code can end its process with any exit code (`os._exit(7)`), even with one that has a meaning for the supervisor.
+User code can end its process with any exit code (`os._exit(7)`), even one that has a meaning for the supervisor.
 So the fork server gives such a process a pipe, and the process's runtime writes each exit code to it just before it
 ends with that code. An exit code that was not announced belongs to the user code.
 
-Only the process that the fork server started announces exit codes, not a copy of it that user code forked. No program
-that user code starts gets the pipe. An announcement counts only for the exit code that it names.
+Only the process that the fork server started announces exit codes: copies that user code forks do not, and programs
+that user code starts do not get the pipe. An announcement counts only for the exit code that it names.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def adopt(descriptor: int) -> None:
 
 
 def hand_on() -> dict[str, str]:
-    """The environment variables that let a new interpreter keep the pipe of this process; it is made inheritable."""
+    """The environment variables with which a new interpreter keeps this process's pipe, which becomes inheritable."""
     if _pipe == _NONE:
         return {}
     os.set_inheritable(_pipe, True)
@@ -42,7 +41,7 @@ def hand_on() -> dict[str, str]:
 
 
 def claim() -> None:
-    """Take over the pipe of a new interpreter, if it has one; call this before any user code."""
+    """Take over the pipe that `hand_on` passed to this interpreter, if any; call this before any user code."""
     given = os.environ.pop(VARIABLE, "")
     # The variable may be left over from another process, and its number may belong to another file.
     with contextlib.suppress(OSError, ValueError):
@@ -61,14 +60,14 @@ def announce(code: int) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once, on purpose."""
+    """Announce the exit code, and end this process immediately."""
     announce(code)
     os._exit(code)
 
 
 # ---- in the fork server -----------------------------------------------------------------------------
 def open_pipe() -> tuple[int, int]:
-    """Reading end, for the fork server, and writing end, for the process; OSError when no descriptors are left."""
+    """The reading end for the fork server, and the writing end for the process; OSError if no descriptors are left."""
     reader, writer = os.pipe()
     # Neither end may block: a descendant of the process may keep the writing end, and may fill it.
     os.set_blocking(reader, False)
@@ -77,7 +76,7 @@ def open_pipe() -> tuple[int, int]:
 
 
 def was_announced(reader: int, status: int) -> bool:
-    """Whether a process that ended with this wait status had announced its exit code."""
+    """Whether a process with this wait status had announced its exit code."""
     try:
         codes = os.read(reader, _READ_MAX_BYTES)
     except OSError:

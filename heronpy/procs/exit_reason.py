@@ -18,7 +18,7 @@ _SHELL_KILLED = 128 + signal.SIGKILL
 
 
 class ExitReason(Enum):
-    """The named reasons; users and the topology master see the value."""
+    """The named reasons; the values are visible to users and the topology master."""
 
     OK = "ok"
     FINISHED = "finished"
@@ -35,7 +35,7 @@ class ExitReason(Enum):
     FENCED = "fenced"
     OWN_BUG = "own_bug"
     SPAWN_FAILED = "spawn_failed"
-    #: The process said that no later attempt can succeed.
+    #: The process reported that no later attempt can succeed.
     GAVE_UP = "gave_up"
     #: For a container: its host is drained, or its restart was requested.
     MOVED = "moved"
@@ -55,7 +55,7 @@ COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
 
 
 class ExitHints(Struct, frozen=True):
-    """Facts that the supervisor knows in addition to the wait status."""
+    """Facts from the supervisor in addition to the wait status."""
 
     #: The supervisor asked it to stop or to restart.
     asked: bool = False
@@ -78,7 +78,7 @@ class ExitHints(Struct, frozen=True):
 
 
 def classify(status: int, hints: ExitHints) -> ExitReason:
-    """The reason behind a status as os.wait returns it."""
+    """The reason for an end with this wait status, as os.wait returns it."""
     if hints.hung:
         return ExitReason.HUNG
     if hints.overgrown:
@@ -134,10 +134,9 @@ def _by_code(code: int, hints: ExitHints) -> ExitReason:
 
 
 def by_user_code(status: int, hints: ExitHints) -> bool:
-    """Whether user code ended its process with an exit code, such as by `os._exit(7)`, even if the code has a meaning
-    for heronpy.
+    """Whether user code ended its process with an exit code, as by `os._exit(7)`, whatever the code means for heronpy.
 
-    Three codes have the same meaning for every program: 0, 1 (an uncaught error), and a shell's code of a kill.
+    Three codes have the same meaning for every program: 0, 1 (an uncaught error), and a shell's code for a kill.
     """
     return (
         hints.user_code
@@ -148,10 +147,7 @@ def by_user_code(status: int, hints: ExitHints) -> bool:
 
 
 def describe_end(status: int, hints: ExitHints) -> str:
-    """Like `describe_status`, but an exit code of user code is not given heronpy's meaning.
-
-    The same holds for exit code 0 if user code chose it, although 0 is an orderly end with its own reason.
-    """
+    """Like `describe_status`, but without heronpy's meaning for an exit code that user code chose."""
     code = os.waitstatus_to_exitcode(status)
     if by_user_code(status, hints) or (code == exit_codes.OK and hints.user_code and not hints.announced):
         return f"user code ended the process with exit code {code}"

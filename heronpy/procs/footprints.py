@@ -1,4 +1,4 @@
-"""Child processes, descriptors, threads and log of tasks, the CPU use of process trees, and the room on the disk.
+"""The footprints of tasks (children, descriptors, threads, log, free disk space), and the CPU use of process trees.
 
 Each task is examined every `LOOK_S`, by the process that measures its processes anyway. This reads a bounded number of
 small files: the children and the memory of `SAMPLED` processes below a task.
@@ -26,14 +26,14 @@ _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 #: Fields of /proc/PID/stat after the name: CPU time of the user and the system, for the process and for its ended
 #: children.
 _TIMES = slice(11, 15)
-#: Most processes that are examined in one tree.
+#: Maximum number of processes that are examined in one tree.
 PROCESSES_MAX = 10_000
 #: The children of a process that uses no CPU are listed again after this time.
 LOOK_AGAIN_S = 10.0
 
 
 class _Family(Struct):
-    """The children of a process, with its CPU time and the time at which they were listed."""
+    """The children of a process, with its CPU time and the time of the listing."""
 
     ticks: int
     at: float
@@ -41,9 +41,7 @@ class _Family(Struct):
 
 
 class TreeMeter:
-    """CPU use of processes with all their descendants, such as a Spark gateway with its driver and its workers.
-
-    It gives the CPU seconds of trees, and the CPU seconds per second between two calls.
+    """The CPU use of processes with all descendants, such as a Spark gateway with its driver and workers.
 
     Children are found by `/proc/PID/task/TID/children`, which costs one small file per thread and does not examine
     other users' processes. A process that has not used CPU since the last call has most likely started no children, so
@@ -97,7 +95,7 @@ class TreeMeter:
         return max(0.0, used_s - last[2]) / (now - last[1])
 
     def forget(self) -> None:
-        """Forget the last call, so that the next `rate` does not cover a time in which nobody asked."""
+        """Forget the last call, so that the next `rate` does not cover a time without calls."""
         self._last = None
         for pid in list(self._families):
             self._drop(pid)

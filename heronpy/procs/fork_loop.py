@@ -206,7 +206,7 @@ class ForkLoop:
                     os.kill(pid, signal.SIGKILL)
 
     def _kill_all(self) -> None:
-        """Kill every descendant. Orphans become children of this process, so this ends when it has no child left."""
+        """Kill every descendant. Orphans become children of this process, so the call ends when no child is left."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         deadline = time.monotonic() + _KILL_ALL_MAX_S
         while time.monotonic() < deadline:
@@ -228,7 +228,7 @@ def _close(*descriptors: int | None) -> None:
 
 
 def load_modules(names: Iterable[str]) -> dict[str, str]:
-    """Import each module; returns the modules that could not be imported, with the reasons."""
+    """Import each module; returns the modules that failed to import, with the reasons."""
     problems = {}
     gc.disable()  # modules leave almost no garbage, and collections would take a sixth of this time
     # A BLAS thread pool in the parent makes every fork unsafe.
@@ -252,7 +252,7 @@ def load_modules(names: Iterable[str]) -> dict[str, str]:
 def run_child(request: dict[str, Any], log_fd: int | None, notice_fd: int | None, parent: int) -> int:
     """Become the requested process; returns its exit code.
 
-    Of its inherited descriptors it keeps its output `log_fd`, and `notice_fd`, on which it announces its exit.
+    The inherited descriptors are closed except for the output `log_fd` and `notice_fd`, for announcing the exit.
     """
     os.setsid()
     if not linux.die_with_parent(signal.SIGKILL, parent):
@@ -319,7 +319,7 @@ def _exec(request: dict[str, Any]) -> int:
 
 
 def _forget_parent(request: dict[str, Any]) -> None:
-    """Hide the parent from the code that a forked process runs."""
+    """Replace the streams, `__main__`, arguments and random state that a fork inherits from its parent."""
     # The parent's streams may hold closed descriptors; these are the child's own.
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)

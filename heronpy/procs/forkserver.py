@@ -1,9 +1,9 @@
-"""The owner's side of a fork server: start it, request children, receive their exits.
+"""The owner's side of a fork server: start the server, request children, receive their exits.
 
-`ForkServer.start` forks, so call it before the program has any thread, zmq context, event loop or
-ephemeral lock. `attach` then delivers its events to the running loop. The children belong to the server,
-not to the owner: their exits arrive as events. When the server itself is gone, everything that it
-started is gone too (`ServerGone`). `close` kills the remaining children, and waits for the server.
+`ForkServer.start` forks, so call it before the program has any thread, zmq context, event loop or ephemeral lock.
+`attach` then delivers its events to the running loop. The children belong to the server, not to the owner: their exits
+arrive as events. When the server is gone, so is everything that it started (`ServerGone`). `close` kills the remaining
+children, and waits for the server.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Command(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True):
-    """The server has loaded its modules; `problems` has the modules that it could not load, with the reasons."""
+    """The server has loaded its modules; `problems` has those that failed to load, with the reasons."""
 
     problems: dict[str, str]
     threads: int
@@ -78,7 +78,7 @@ class ChildExited(Struct, frozen=True):
 
 
 class ServerGone(Struct, frozen=True):
-    """The server died, together with every child."""
+    """The server has died, with all its children."""
 
 
 ServerEvent = Ready | ChildSpawned | ChildFailed | ChildExited | ServerGone
@@ -89,7 +89,7 @@ _EVENTS: Final[dict[str, Callable[..., ServerEvent]]] = {
 
 
 class ForkServer:
-    """One fork server. Create it with `start`."""
+    """One fork server; create it with `start`."""
 
     def __init__(self, pid: int, sock: socket.socket) -> None:
         self.pid = pid
@@ -159,7 +159,7 @@ class ForkServer:
         return request
 
     def signal(self, pid: int, signum: int, group: bool = False) -> None:
-        """Signal a child (and its session's group); does nothing if it has already ended."""
+        """Signal a child (and its session's group); does nothing if the child has already ended."""
         self._post({"op": "signal", "pid": pid, "signum": int(signum), "group": group}, None)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The files that an executor hands to the tasks of its container: the topology and the packing plan.
 
-They are next to the sockets of the topology. So tasks open no state manager: it gets a few requests per container, for
+The files are next to the topology's sockets. So tasks open no state manager: it gets a few requests per container, for
 any number of tasks, and a task can restart while the state manager is down. A file is replaced as a whole.
 """
 
@@ -16,12 +16,10 @@ _MAX_BYTES = 64 << 20
 
 
 def plan_file(sockets_dir: str, container: int) -> Path:
-    """The file with the packing plan."""
     return Path(sockets_dir) / f"{executor_id(container)}.plan"
 
 
 def topology_file(sockets_dir: str, container: int) -> Path:
-    """The file with the topology."""
     return Path(sockets_dir) / f"{executor_id(container)}.topology"
 
 

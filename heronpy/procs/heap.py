@@ -1,14 +1,13 @@
 """Counts the objects of this process by type: their number and size, never their content.
 
-The collector lists only objects that can be part of a cycle. All other objects (texts, numbers, arrays, dicts of
-plain values) are found through them, and are counted in parts: an object with n references counts 1/n for each
-reference found. So a shared object is counted once, and an object that the interpreter shares with everything is
-hardly counted. This needs no memory for the objects seen so far, which a process that is short of memory would not
-have.
+The collector lists only objects that can be part of a cycle. All other objects (texts, numbers, arrays, dicts of plain
+values) are found through listed ones, and are counted in parts: an object with n references counts 1/n for each
+reference found. So a shared object is counted once, and an object that the whole interpreter shares is hardly counted.
+The count needs no memory for the objects already visited, because the process may be short of memory.
 
-Frozen objects (`gc.freeze`) are not listed, either. They belong to the runtime that all processes share, or were made
-by a task before it began to run, such as a cache from its `initialize`. So the search for frozen objects starts at the
-task itself and at the modules of the user, and finds the nearest ones.
+Frozen objects (`gc.freeze`) are not listed, either. They belong to the runtime that all processes share, or a task has
+made them before it began to run, such as a cache in `initialize`. So the search for frozen objects starts at the task
+itself and at the user's modules, and finds the nearest objects first.
 
 No code of the user runs: sizes and names come from the types of the interpreter.
 """
@@ -44,7 +43,7 @@ ROUNDS = 32
 #: About how many of a container's references are examined, spread over all of them.
 BELOW_MAX = 20_000
 LOOK_EVERY = 256
-#: Most frozen objects to search for; containers with more than `WIDE` references are not searched.
+#: Maximum number of frozen objects to find; containers with more than `WIDE` references are not searched.
 FROZEN_MAX, WIDE = 50_000, 1000
 #: References below this weight are not followed further.
 WEIGHT_MIN = 0.001
@@ -81,7 +80,7 @@ class _TimeOver(Exception):
 
 
 class _Kind:
-    """One type: how to measure its objects, and their sum."""
+    """A type, with the function that measures its objects, and the sum of their sizes."""
 
     __slots__ = ("bytes", "count", "header", "sizeof")
 
@@ -96,9 +95,7 @@ class _Kind:
 def count_types(
     top: int, limit_s: float, roots: Sequence[object] = (), clock: Callable[[], float] = time.perf_counter
 ) -> HeapCount:
-    """Count all objects for at most about `limit_s` seconds; the `top` largest types are named. `roots` may be
-    frozen.
-    """
+    """Count all objects, for about `limit_s` seconds at most; names the `top` largest types. `roots` may be frozen."""
     begun = clock()
     listed = gc.get_objects()
     frozen = _frozen(roots, listed)
@@ -137,7 +134,7 @@ def count_types(
 
 
 def _frozen(roots: Sequence[object], listed: list[Any]) -> list[Any]:
-    """Objects that the collector does not list, nearest first, without code and modules."""
+    """Frozen objects below the roots, nearest first, without code and modules."""
     waiting: deque[Any] = deque([*roots, *_user_modules()])
     near = {id(one): one for one in waiting}
     while waiting and len(near) < FROZEN_MAX:
@@ -154,7 +151,7 @@ def _frozen(roots: Sequence[object], listed: list[Any]) -> list[Any]:
 
 
 def _user_modules() -> Iterator[Any]:
-    """The variables of modules and classes that belong to the user's code."""
+    """The variables of the user's modules and classes."""
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         origin = getattr(spec, "origin", None)
@@ -173,7 +170,7 @@ def _is_large(one: Any, limit: int) -> bool:
 
 
 class _Walk:
-    """Sums by type while objects are added."""
+    """The sums by type of the objects added so far."""
 
     def __init__(self, clock: Callable[[], float], until: float) -> None:
         self.found: dict[type, _Kind] = {}
@@ -226,7 +223,7 @@ class _Walk:
 
 
 def _name(kind: type) -> str:
-    """The type as `module.Class`; for built-in types only the name."""
+    """The name of a type: `module.Class`, or only the class for a built-in type."""
     module, name = _MODULE(kind), _QUALNAME(kind)
     whole = name if module == "builtins" else f"{module}.{name}"
     return str(whole)[:NAME_MAX]

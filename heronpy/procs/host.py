@@ -1,7 +1,7 @@
-"""Joins the pure supervisor to a fork server: effects become forks and signals, exits become events.
+"""Connects the pure supervisor to a fork server: effects become forks and signals, exits become events.
 
-The owner decides the program for a specification and the place of its output. Invariants: the supervisor
-gets each exit once; one timer is set to the supervisor's next deadline and nothing polls.
+The owner chooses the program for a specification and the destination of its output. Invariants: the supervisor gets
+each exit once; one timer is set to the supervisor's next deadline and nothing polls.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ _NO_LIMIT = 1 << 60
 
 
 class OomCounter:
-    """The kernel's count of out-of-memory kills in this process's control group (versions 1 and 2), and the group's own
-    figures.
+    """The out-of-memory kills in this process's control group (versions 1 and 2), and the group's memory figures.
 
     `moved()` returns whether the kernel has killed a process since the last call.
 
@@ -77,7 +76,7 @@ class OomCounter:
         return moved
 
     def figures(self) -> str:
-        """Limit and peak of the control group as text; "" if there is no limit or it is unknown."""
+        """The memory limit and peak of the control group as text; "" if the limit is missing or unknown."""
         for folder in (Path(path).parent for path in self._paths):
             for limit_name, peak_name in _FIGURES:
                 limit, peak = number_in(folder / limit_name), number_in(folder / peak_name)
@@ -103,7 +102,7 @@ def _oom_kills(path: str) -> int:
 
 
 def counter_files(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> list[str]:
-    """The files with a line `oom_kill N` that cover this process."""
+    """The files for this process that contain a line `oom_kill N`."""
     found = []
     try:
         with open(cgroup_file, encoding="utf-8") as groups:
@@ -133,11 +132,11 @@ class Owner(Protocol):
     def command_of(self, spec: ProcessSpec, number: int) -> Command: ...
 
     def open_output(self, name: str) -> int:
-        """A file descriptor for stdout and stderr of a new child; the host closes it."""
+        """A file descriptor for a new child's stdout and stderr; the host closes it."""
         ...
 
     def termination_report(self, name: str, killed: bool) -> tuple[str, bool]:
-        """Why the child ended, if its log says so; and whether it ran out of memory.
+        """Why the child ended according to its log, and whether it ran out of memory.
 
         A child killed by a signal had no time for a last line in its log.
         """
@@ -186,7 +185,7 @@ class ProcessHost:
         self._arm()
 
     def reported(self, name: str, number: int, loop_age_s: float, ready: bool = False) -> None:
-        """Record a sign of life. It only postpones deadlines, so the timer is unchanged."""
+        """Record a sign of life. Signs of life only postpone deadlines, so the timer is unchanged."""
         effects = self._supervisor.handle(Reported(name, number, loop_age_s, ready), time.monotonic())
         for effect in effects:
             self._apply(effect)

@@ -25,7 +25,7 @@ _others = sys.unraisablehook
 
 
 def interrupt(signum: int, frame: FrameType | None) -> None:
-    """The handler of a signal that ends the command: a KeyboardInterrupt, and a note that `heed` finds.
+    """The handler of a signal that ends the command: raises KeyboardInterrupt, and sets the flag that `heed` reads.
 
     A second signal within a second raises nothing: it would interrupt the clean-up that the first one began. Python
     drops exceptions raised in some places, such as the release of a lock while a module is imported: see `dropped`.

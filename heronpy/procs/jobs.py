@@ -1,4 +1,4 @@
-"""The asyncio tasks of a process: no failure goes unnoticed, and all of them end with the process."""
+"""The asyncio tasks of a process: every failure is reported, and all tasks end with the process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = logging.getLogger("heronpy.procs")
 
 
 class Jobs:
-    """Runs jobs. Every failure is logged; `on_failure` is for processes that cannot continue after one."""
+    """Runs jobs and logs every failure; `on_failure` is for processes that cannot continue after a failure."""
 
     def __init__(self, on_failure: Callable[[], None] = lambda: None, group: int = 0) -> None:
-        """Calls of `every` are made at the shared moments of `group`, see `shared_moment`."""
+        """`every` makes its calls at the shared moments of `group`, see `shared_moment`."""
         self._on_failure = on_failure
         self._group = group
         self._tasks: set[asyncio.Task[None]] = set()
@@ -36,7 +36,7 @@ class Jobs:
             self._on_failure()
 
     def every(self, interval_s: float, call: Callable[[], None]) -> None:
-        """Repeat a call, also after a failure of it."""
+        """Repeat a call, even after it failed."""
 
         async def repeat() -> None:
             while True:

@@ -1,6 +1,6 @@
 """The few kernel calls that Python's library lacks, and the limit of open files.
 
-Invariant: every call here is safe in a freshly forked child (no allocation of threads, no logging).
+Invariant: every call is safe in a freshly forked child (starts no threads, logs nothing).
 On a system without `prctl` the calls do nothing and return False; the parents then rely on the end of
 file of their sockets alone.
 """
@@ -56,7 +56,7 @@ def set_title(title: str) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """The living and unreaped children of a single-threaded process."""
+    """The children of a single-threaded process, including unreaped ones."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as listing:
             return [int(child) for child in listing.read().split()]
@@ -81,9 +81,9 @@ def children_by_scan(parent: int) -> list[int]:
 
 
 def lift_files() -> int:
-    """Raise the soft limit of this process and its children to the hard limit, which is returned.
+    """Raise the soft limit of open files to the hard limit, which is returned.
 
-    An estimated limit would not suffice, because a client that connects and stays silent also takes a descriptor.
+    An estimate would not suffice, because a client that connects and stays silent also takes a descriptor.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else hard
@@ -93,7 +93,7 @@ def lift_files() -> int:
 
 
 def number_in(path: str | os.PathLike[str]) -> int | None:
-    """The number in a file of the kernel; None if there is no such file, or it says "max"."""
+    """The number in a file of the kernel; None if the file is missing or contains "max"."""
     try:
         with open(path, encoding="ascii") as file:
             return int(file.read())

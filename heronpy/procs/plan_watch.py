@@ -1,8 +1,8 @@
 """Follows the packing plan in the state manager, for the scheduler and the executors.
 
 Invariants: `on_plan` gets only plans that differ from the last one, never an older version; while the state manager is
-unreachable, or the plan is unreadable, the last plan stays valid. A copy on disk lets a restarted process start with
-the last plan even then, and the tasks of a container read it.
+unreachable, or the plan is unreadable, the last plan stays valid. A copy of the plan on disk lets a process restart
+during such an outage, and is the plan that a container's tasks read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Watch(Protocol):
 
 
 class PlanSource(Protocol):
-    """The part of a state manager needed here."""
+    """The part of a state manager that this module needs."""
 
     def get(self, path: str) -> tuple[bytes, int] | None: ...
 
@@ -40,7 +40,7 @@ class PlanSource(Protocol):
 
 
 class PlanWatch:
-    """One watch of the packing plan; create it on the loop that should get the plans."""
+    """One watch of the packing plan; create it on the event loop that should get the plans."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Modules that the fork server loads once, so that every process of a container shares them and starts quickly.
 
-A module that is not installed is skipped. None of them may start a thread or open a socket on import.
+A module that is not installed is skipped. A preloaded module must not start a thread or open a socket on import.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MASTERS, _TASKS = frozenset({"heronpy.tmaster.__main__"}), frozenset({"stmgr.__
 
 
 def preload_of(container: int) -> tuple[str, ...]:
-    """The modules of one container's fork server, without modules of processes that run in other containers.
+    """The modules that one container's fork server loads, without those for processes of other containers.
 
     A standby topology master, which may run anywhere, loads its own.
     """

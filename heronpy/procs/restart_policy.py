@@ -1,4 +1,4 @@
-"""When an ended process is restarted. Pure.
+"""Decides whether and when an ended process is restarted. Pure.
 
 Each exit reason has its own budget within a sliding window. The pause before a restart doubles from `backoff_s`, and is
 reset once the process has run long enough to count as healthy. In a crash loop no failure expires, so the budget runs
@@ -9,8 +9,9 @@ restarted and never charged, unless `budgets` names `killed`. After a startup fa
 process is never restarted.
 
 An exception of user code that has run before often has a temporary cause, such as a database that is down for a minute.
-So it has a time budget instead, unless `budgets` names `user_exception`. The pauses grow up to `backoff_max_s`, and the
-process is given up only after failing for `exception_budget_s` without a healthy run in between.
+So such exceptions have a time budget instead, unless `budgets` names `user_exception`. The pauses grow up to
+`backoff_max_s`, and the process is given up only after failing for `exception_budget_s` without a healthy run in
+between.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ UNCHARGED_PAUSE_MAX_S = 0.5
 
 
 class RestartLimits(Struct, frozen=True):
-    """The numbers of the policy."""
+    """The settings of the policy."""
 
     backoff_s: float = 0.05
     backoff_max_s: float = 60.0
@@ -59,7 +60,7 @@ class RestartLimits(Struct, frozen=True):
 
     @property
     def by_time(self) -> bool:
-        """Whether exceptions of user code that has run have a time budget."""
+        """Whether exceptions of user code that has run before have a time budget."""
         return self.exception_budget_s > 0 and ExitReason.USER_EXCEPTION not in self.budgets
 
 
@@ -87,7 +88,7 @@ def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:
 
 
 class RestartHistory(Struct):
-    """The failures of one process."""
+    """The failures of one process so far."""
 
     #: Times of the charged failures, per reason, oldest first.
     failures: dict[ExitReason, deque[float]] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class RestartHistory(Struct):
 
 
 class Charges(Struct, frozen=True):
-    """An immutable `RestartHistory` that outlives the counting process, on the same clock."""
+    """An immutable `RestartHistory` that outlives the process that counted, on the same clock."""
 
     failures: tuple[tuple[ExitReason, tuple[float, ...]], ...] = ()
     streak: int = 0
@@ -129,7 +130,7 @@ class Charges(Struct, frozen=True):
 
 
 class Outlook(Struct, frozen=True):
-    """How close a process is to being given up; zeros if no budget is charged."""
+    """How close a process is to its last restart; zeros if no budget is charged."""
 
     #: The number of this consecutive restart, and the maximum; 0 of 0 when only time counts.
     charged: int = 0
@@ -157,8 +158,8 @@ def decide_restart(
     now: float,
     transient: bool = False,
 ) -> Decision:
-    """Decide on one exit; updates the history. `transient`: user code that has run before raised, maybe because of a
-    temporary condition.
+    """Decide on one exit, and update the history.
+    `transient`: the exception comes from user code that has run before, so its cause may be temporary.
     """
     if reason in NEVER_RESTARTED:
         return Decision(False, cause=reason.value)

@@ -1,11 +1,11 @@
-"""Lets a process report its activity at the request of its executor, by a signal and a file.
+"""Lets a process report its activity when its executor requests that with a signal and a file.
 
-SIGUSR1 prints all stacks. `sample-PID.ask` in the folder of the topology's sockets (0700) says what SIGUSR2 starts, and
-`sample-PID.json` has the result: the objects by type (see `heap`), or stacks. `heron profile` takes stacks in this way
-if py-spy is not installed or may not attach. A CPU-time timer (ITIMER_PROF) takes the samples, in the main thread
-between two bytecodes; a sampling thread would run only when the main one releases the interpreter lock, and see hardly
-anything else. The weight of a thread's sample is the CPU time it has used since its previous one, so waiting threads
-weigh nothing.
+SIGUSR1 prints all stacks. `sample-PID.ask` in the folder of the topology's sockets (0700) selects the action of
+SIGUSR2, and `sample-PID.json` has the result: the objects by type (see `heap`), or stacks. `heron profile` samples
+stacks like this if py-spy is not installed or may not attach. A CPU-time timer (ITIMER_PROF) takes the samples, in the
+main thread between two bytecodes; a sampling thread would run only when the main thread releases the interpreter lock,
+and sample mostly those moments. The weight of a sample is the CPU time that the thread has used since its previous
+sample, so waiting threads weigh nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def install(folder: str, roots: Sequence[object] = ()) -> None:
             wanted = json.loads(ask.read_text(encoding="utf-8"))
             if "heap" in wanted:
                 found = _count(wanted["heap"], roots)
-                # The client that has the answer may send its next request at once.
+                # The client that has the answer may send its next request immediately.
                 running.release()
                 _answer(answer, found)
                 return
@@ -100,13 +100,13 @@ def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, runnin
             signal.setitimer(signal.ITIMER_PROF, 0)
         rows = [{"stack": stack, "seconds": seconds} for stack, seconds in samples.close().items()]
     finally:
-        # The client that has the answer may send its next request at once.
+        # The client that has the answer may send its next request immediately.
         running.release()
     _answer(answer, {"rows": rows, "discarded": samples.discarded})
 
 
 def _count(wanted: Mapping[str, Any], roots: Sequence[object]) -> Mapping[str, Any]:
-    """Count the objects in this thread, so that nothing else runs in it."""
+    """Count the objects in the main thread, so that it runs no other code meanwhile."""
     top, limit_s = int(wanted["top"]), min(float(wanted["limit_s"]), LIMIT_MAX_S)
     try:
         return asdict(count_types(top, limit_s, roots))
@@ -141,7 +141,7 @@ class Samples:
         self._begin = {ident: _cpu_of(ident) for ident in sys._current_frames()}
 
     def take(self, signum: int = 0, frame: FrameType | None = None) -> None:
-        """Take one sample of each thread except this one; `frame` is where the signal arrived."""
+        """Take one sample of each thread except the current one; `frame` is where the signal arrived."""
         me, now = threading.get_ident(), time.monotonic()
         gap_s, self._last = now - self._last, now
         names = {thread.ident: thread.name for thread in threading.enumerate()}

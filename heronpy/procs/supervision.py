@@ -12,7 +12,7 @@ from heronpy.proto import control_pb2
 
 
 class ProcessSpec(Struct, frozen=True):
-    """One process that should run."""
+    """The specification of a process that should run."""
 
     name: str
     #: The kind of process, which the launcher turns into a command.
@@ -95,7 +95,7 @@ class ProcessView(Struct, frozen=True):
     restart_at: float | None = None
 
     def record(self, started_at: float, epoch: int) -> control_pb2.ProcessRecord:
-        """The record of the process; `started_at` is wall time."""
+        """The record of the process for the topology master; `started_at` is wall time."""
         return control_pb2.ProcessRecord(
             name=self.spec.name,
             pid=self.pid,
@@ -139,7 +139,7 @@ class Exited(Struct, frozen=True):
 
 
 class Overgrown(Struct, frozen=True):
-    """A process uses more memory than it may."""
+    """A process exceeds its memory limit."""
 
     name: str
     number: int
@@ -148,7 +148,7 @@ class Overgrown(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True):
-    """A sign of life of the process itself."""
+    """A sign of life from the process itself."""
 
     name: str
     number: int
@@ -199,11 +199,11 @@ class Note(Struct, frozen=True):
 
 
 class Changed(Struct, frozen=True):
-    """A view has changed; report it at once."""
+    """The view of a process has changed; report it immediately."""
 
 
 class Removed(Struct, frozen=True):
-    """The process is gone permanently; drop its data."""
+    """A process is gone permanently; drop its data."""
 
     name: str
 
@@ -229,7 +229,7 @@ class Ended(Struct, frozen=True):
 
 
 class AllStopped(Struct, frozen=True):
-    """After StopAsked: no process is left."""
+    """The last process has ended after StopAsked."""
 
 
 Effect = Start | Signal | Note | Changed | Removed | GiveUp | Ended | AllStopped

@@ -1,4 +1,4 @@
-"""The machine that keeps a set of processes running: start, restart, give up, stop in order. Pure.
+"""The state machine that keeps a set of processes running: start, restart, give up, stop in order. Pure.
 
 The executor uses it for the processes of its container, the scheduler for its containers.
 
@@ -51,7 +51,7 @@ from heronpy.procs.supervision import (
 DUMP_GRACE_S = 0.3
 #: No event for this long means that this process was paused: silence then proves nothing.
 OWN_STALL_S = 5.0
-#: A process that SIGKILL ends above this share of its memory limit ran out of memory, independent of the sender.
+#: A process that SIGKILL ends above this share of its memory limit ran out of memory, whoever sent the signal.
 AT_LIMIT = 0.95
 #: Starts that one supervisor can number (16 bits of a child's epoch).
 NUMBER_MAX = 0xFFFF
@@ -103,7 +103,7 @@ class _Process(Struct):
 
 
 class Supervisor:
-    """`handle(event, now)` returns the effects; call it again with a Tick at `next_deadline()`."""
+    """`handle(event, now)` returns the effects; pass a Tick at `next_deadline()`."""
 
     def __init__(self, limits: RestartLimits) -> None:
         self._limits = limits
@@ -291,7 +291,7 @@ class Supervisor:
         return [*effects, Changed()] if effects else []
 
     def _advance_wave(self, now: float) -> list[Effect]:
-        """Stop the lowest running rank of a joint restart; start all ranks once all are down.
+        """In a joint restart, stop the lowest running rank; start all ranks once all are down.
 
         A rank stops after all lower ranks, because it passes on their last reports.
         """
@@ -373,7 +373,7 @@ class Supervisor:
         ]
 
     def _ended(self, process: _Process, reason: ExitReason, detail: str, now: float) -> list[Effect]:
-        """Handle an incarnation that is gone or could not be started."""
+        """Handle the end of an incarnation, or a failed start."""
         if reason is not ExitReason.HUNG and process.intent is not _Intent.MEMORY:
             asked = process.intent is _Intent.RESTART and reason is ExitReason.PREEMPTED
             process.exit_detail = f"restarted {process.exit_wish}" if asked else detail
@@ -387,7 +387,7 @@ class Supervisor:
         return [ended, *self._judge(process, reason, now)]
 
     def _judge(self, process: _Process, reason: ExitReason, now: float) -> list[Effect]:
-        """Decide what follows the end of a process that should run."""
+        """Decide how to react to the end of a process that should run."""
         name = process.spec.name
         ran_s = now - process.started
         what = f"{name} ended ({reason.value}{': ' + process.exit_detail if process.exit_detail else ''})"
@@ -418,7 +418,7 @@ class Supervisor:
         return effects
 
     def _down(self, process: _Process, now: float) -> list[Effect]:
-        """Handle a process that is down as requested: remove it, start it again, or leave it."""
+        """Handle a process that was stopped on request: remove, start or leave it."""
         name = process.spec.name
         intent, process.intent, process.deadline = process.intent, _Intent.NONE, None
         process.state = ProcessState.STOPPED
@@ -458,7 +458,7 @@ class Supervisor:
 
 
 def _with_peak(process: _Process) -> str:
-    """The end of a process that ran out of memory as text, with its resident peak and its limit."""
+    """The text about a process that ran out of memory, with its resident peak and its limit."""
     peaked, limit = f"its resident memory peaked at {format_bytes(process.peak_bytes)}", process.spec.memory_max_bytes
     if process.intent is _Intent.MEMORY:
         return f"{peaked}, above the limit of {format_bytes(limit)}"

@@ -1,4 +1,4 @@
-"""CPU and memory use of processes, and how busy this machine is.
+"""The CPU and memory use of processes, and the load of this machine.
 
 CPU and resident size are in one small file of Linux, which stays open. The unshared size (USS) and the proportional
 size (PSS) walk page tables, which takes milliseconds, so they are measured at most every `USS_INTERVAL_S` per process,
@@ -34,16 +34,16 @@ _ALL = slice(0, 8)
 
 
 class KeptFiles:
-    """Small files of /proc that are read again and again, kept open, which costs a third to a quarter of opening them.
+    """Small files of /proc that are read repeatedly and kept open, at a third to a quarter of the cost of opening them.
 
-    It has one descriptor per path. The descriptor of an ended process reads nothing, even if the pid was reused.
+    Each path has one descriptor. That of an ended process reads nothing, even if the pid was reused.
     """
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
 
     def read(self, path: str) -> bytes:
-        """The first bytes of a file; OSError if it does not exist."""
+        """The beginning of a file; OSError if the file does not exist."""
         kept = self._files.get(path)
         if kept is not None:
             try:
@@ -56,7 +56,7 @@ class KeptFiles:
         return os.pread(opened, _BYTES, 0)
 
     def forget(self, path: str) -> None:
-        """Close a file that is not read again soon."""
+        """Close a file that will not be read again soon."""
         kept = self._files.pop(path, None)
         if kept is not None:
             os.close(kept)
@@ -93,7 +93,7 @@ class _Meter(Struct):
 
 
 def look_at(pid: int, files: KeptFiles) -> tuple[float, int]:
-    """CPU seconds and resident bytes of a process; OSError or psutil.Error if it cannot be seen."""
+    """CPU seconds and resident bytes of a process; OSError or psutil.Error if the process is not accessible."""
     try:
         # A name may hold spaces and brackets.
         fields = files.read(_stat(pid)).rpartition(b")")[2].split()
@@ -109,7 +109,7 @@ def _stat(pid: int) -> str:
 
 
 def unshared(pid: int) -> tuple[int, int]:
-    """Bytes that this process shares with no other, and its proportional size; psutil.Error if it cannot be seen."""
+    """The unshared and the proportional bytes of a process; psutil.Error if the process is not accessible."""
     found = psutil.Process(pid).memory_full_info()
     return int(found.uss), int(getattr(found, "pss", found.uss))
 
@@ -123,7 +123,7 @@ class UsageMeter:
         look: Callable[[int, KeptFiles], tuple[float, int]] = look_at,
         uss: Callable[[int], tuple[int, int]] = unshared,
     ) -> None:
-        """`interval_s` is the interval of calls of `measure`."""
+        """`interval_s` is the interval between calls of `measure`."""
         self._interval_s = interval_s
         self._look = look
         self._uss = uss
@@ -174,7 +174,7 @@ class UsageMeter:
 
 
 def pressure_of(text: str) -> float | None:
-    """The share of the last ten seconds from the content of /proc/pressure/cpu; None if the kernel does not have it."""
+    """The pressure over the last ten seconds, from the content of /proc/pressure/cpu; None if the kernel has none."""
     for line in text.splitlines():
         words = line.split()
         if words and words[0] == "some":
@@ -187,7 +187,7 @@ def pressure_of(text: str) -> float | None:
 
 
 def times_of(text: str) -> tuple[int, int] | None:
-    """All time and working time of all cores, in ticks since the start, from the content of /proc/stat."""
+    """The total and the busy time of all cores, in ticks since the boot, from the content of /proc/stat."""
     words = text.split("\n", 1)[0].split()
     try:
         ticks = [int(word) for word in words[1:]][_ALL]
@@ -199,7 +199,7 @@ def times_of(text: str) -> tuple[int, int] | None:
 
 
 def memory_of(text: str) -> int | None:
-    """All memory of the machine, bytes, from the content of /proc/meminfo."""
+    """The memory of the machine in bytes, from the content of /proc/meminfo."""
     words = text.split("\n", 1)[0].split()
     if words[:1] != ["MemTotal:"] or len(words) != 3 or not words[1].isdigit():
         return None
@@ -207,7 +207,7 @@ def memory_of(text: str) -> int | None:
 
 
 class HostMeter:
-    """How busy the CPUs of this machine are, with the processes of all users.
+    """The CPU load of this machine from the processes of all users.
 
     Each measurement covers the time since the previous call.
 
@@ -225,7 +225,7 @@ class HostMeter:
         self.usage = control_pb2.HostUsage(cores=self._cores, memory_bytes=self._memory_bytes)
 
     def measure(self) -> None:
-        """Set `usage`; figures that cannot be read are left out."""
+        """Update `usage`; figures that cannot be read are left out."""
         usage = control_pb2.HostUsage(cores=self._cores, memory_bytes=self._memory_bytes)
         pressure, times = pressure_of(self._read("pressure/cpu")), times_of(self._read("stat"))
         if pressure is not None:

@@ -33,8 +33,6 @@ Tasks: TypeAlias = Mapping[str, int]
 
 
 class Amount(Struct, frozen=True):
-    """An amount of resources."""
-
     cpu: float = 0.0
     ram_bytes: float = 0
 
@@ -45,11 +43,9 @@ class Amount(Struct, frozen=True):
         return Amount(self.cpu - other.cpu, self.ram_bytes - other.ram_bytes)
 
     def times(self, factor: float) -> Amount:
-        """The amount times a factor."""
         return Amount(self.cpu * factor, self.ram_bytes * factor)
 
     def fits(self, room: Amount) -> bool:
-        """Whether the amount fits into `room`."""
         return self.cpu <= room.cpu * _ROUNDING and self.ram_bytes <= room.ram_bytes * _ROUNDING
 
     def __str__(self) -> str:
@@ -57,8 +53,6 @@ class Amount(Struct, frozen=True):
 
 
 class Allotted(Struct, frozen=True):
-    """The allotment of a job."""
-
     state: Literal["GRANTED", "SHRUNK", "WAITING", "PREEMPTED"] = "GRANTED"
     """WAITING: the job has not run yet. PREEMPTED: it has run, and is stopped until there is room again."""
     limits: dict[str, int] = {}

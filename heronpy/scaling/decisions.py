@@ -74,7 +74,7 @@ class Alert(Struct, frozen=True):
     text: str
     #: Whether scaling is suspended while the alert is open.
     vetoes: bool = False
-    #: Seconds for which the cause must persist before it is reported; it suspends scaling at once.
+    #: Seconds for which the cause must persist before it is reported; it suspends scaling immediately.
     waits_s: float = 0.0
     told: bool = False
     since: float = 0.0
@@ -105,7 +105,7 @@ def watched(
 
 
 def lag_text(lag_s: float) -> str:
-    """`lag 2m05s`"""
+    """Format a lag, such as `lag 2m05s`."""
     return "stands still" if lag_s >= ENDLESS_S else f"lag {format_duration(lag_s)}"
 
 
@@ -117,7 +117,7 @@ def rate_text(per_s: float) -> str:
 def size_text(component: str, key: str, figures: Mapping[str, float], times: Times) -> str:
     """Explain why a component needs this number of tasks or of simultaneous calls.
 
-    Example: `work 3 -> 5 tasks: 2,310/s arrive; a task does 902/s, and should be 70 % busy`.
+    Example: `work 3 -> 5 tasks: 2,310/s arrive; a task handles 902/s, and should be 70 % busy`.
     """
     n = {name: rate_text(value) for name, value in figures.items()}
     comes = [f"{n['asked']} arrive"]
@@ -129,7 +129,7 @@ def size_text(component: str, key: str, figures: Mapping[str, float], times: Tim
     what = "calls at once" if key == "concurrency" else "tasks"
     each = "a call" if key == "concurrency" else "a task"
     of = f"{component} {figures['before']:.0f} -> {figures['after']:.0f} {what}"
-    return f"{of}: {', '.join(comes)}; {each} does {n['each']}, and should be {AIM * 100:.0f} % busy"
+    return f"{of}: {', '.join(comes)}; {each} handles {n['each']}, and should be {AIM * 100:.0f} % busy"
 
 
 def memory_text(component: str, before: int, after: int, used: float | None) -> str:

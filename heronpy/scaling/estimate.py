@@ -260,7 +260,7 @@ def lag_of(look: Observation) -> float | None:
 
 
 def shown_lag(look: Observation, kept_up_at: float) -> float | None:
-    """The lag for users. A backlog is no older than the last look without a lag, whatever its estimate is."""
+    """The lag for users: an estimated age of the backlog never exceeds the time since the last look without a lag."""
     lag_s = lag_of(look) if look.components else None
     if lag_s is None or lag_s >= ENDLESS_S or not kept_up_at:
         return lag_s

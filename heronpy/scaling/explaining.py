@@ -8,7 +8,7 @@ from heronpy.common.units import format_duration
 from heronpy.scaling import estimate, patterns
 from heronpy.scaling.decisions import Alert
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
-from heronpy.scaling.plan import State
+from heronpy.scaling.state import State
 
 
 class Evidence(Struct, frozen=True):
@@ -61,20 +61,19 @@ def _known(state: State, look: Observation) -> dict[str, estimate.Known]:
 
 
 def _stops_scaling(state: State, times: Times) -> Alert | None:
-    """Return the open alert that suspends scaling, if there is one."""
     return next((one for one in state.alerts.values() if one.vetoes and state.at - one.seen < times.clear_s), None)
 
 
 def _verdict(
     state: State, one: Figures, needed: int | None, goal: Goal, times: Times
 ) -> tuple[str, float | None, float | None]:
-    """Return a sentence about the decision, and the times since and until which it holds."""
+    """Return a sentence about the decision, and the time from which and until which the decision holds."""
     name, high = one.name, goal.max.get(one.name)
     trial = state.plan.trials.get(name) if state.plan is not None else None
     if state.plan is not None and trial is not None:
         what = {"ram": "bytes of memory a task", "concurrency": "calls at once"}.get(trial.key, "tasks")
         seen = state.plan.seen_at
-        now = "the scaler waits for the effect" if seen else "the manager makes the change"
+        now = "the scaler waits for the effect" if seen else "the manager is making the change"
         text = f"{trial.before:,} -> {trial.after:,} {what}: {now}"
         return text, seen or state.plan.at, seen + times.settle_s if seen else None
     wants, spare, bar = state.since.get(f"wants:{name}"), state.since.get(f"spare:{name}"), state.bars.get(name)
@@ -99,7 +98,7 @@ def _verdict(
         return f"it needs more tasks and gets them after {format_duration(times.sure_s)}", wants, settled
     if wants is not None:
         return (
-            "its tasks are busy; it gets more tasks unless the backlog is gone soon or the load does not need them",
+            "its tasks are busy; it gets more tasks unless the backlog clears soon or the load does not need them",
             wants,
             None,
         )
@@ -114,4 +113,4 @@ def _verdict(
     if spare + times.spare_s > state.at:
         return f"{text}; some are removed after {format_duration(times.spare_s)}", spare, spare + times.spare_s
     why = "while there is an alert or a backlog, or while other days or the memory of its keys need them"
-    return f"{text}; none is removed {why}", spare, None
+    return f"{text}; no task is removed {why}", spare, None

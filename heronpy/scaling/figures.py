@@ -98,7 +98,6 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     @property
     def by_name(self) -> dict[str, Figures]:
-        """The components by their names."""
         return {one.name: one for one in self.components}
 
 
@@ -120,7 +119,7 @@ class Goal(Struct, frozen=True):
 
 
 class Times(Struct, frozen=True):
-    """The times of decisions in seconds. A shorter day shortens all times alike, down to their minimums."""
+    """The times of decisions in seconds. A shorter day shortens all times in proportion, down to their minimums."""
 
     day_s: float = 86_400.0
     look_s: float = 60.0

@@ -127,7 +127,7 @@ class History:
         return {name: past for name, (_, past) in self._pasts.items()}
 
     def kept(self, since: float) -> tuple[float, float]:
-        """Return for how many seconds since that time the lag was known, and for how many it was too high."""
+        """Return the seconds since that time in which the lag was known, and the seconds in which it was too high."""
         with self._said():
             found = self._database.execute("SELECT sum(measured), sum(broken) FROM looks WHERE at >= ?", (since,))
             measured_s, broken_s = found.fetchone()
@@ -138,7 +138,6 @@ class History:
         return Span(minutes, mean or 0.0, most or 0.0, keys)
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
     @contextlib.contextmanager

@@ -24,7 +24,8 @@ from heronpy.scaling import estimate, patterns
 from heronpy.scaling.decisions import Alert, Changed, Decision, Judged, Refused, memory_text, size_text, watched
 from heronpy.scaling.estimate import LAG_S, Known
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
-from heronpy.scaling.slo import Attainment, observed
+from heronpy.scaling.slo import observed
+from heronpy.scaling.state import Bar, Plan, Shrunk, State, Trial, by_clock
 from heronpy.views.findings import CALM, OF_MACHINES, Finding, Verdict
 
 T = TypeVar("T")
@@ -53,67 +54,7 @@ _GAP_LOOKS: Final = 5
 _MORE: Final = "the last step helped, so there may be up to twice as many now"
 
 
-class Trial(Struct, frozen=True):
-    """A changed value, and the rate of its component before the change."""
-
-    key: str
-    before: int
-    after: int
-    rate: float
-
-
-class Plan(Struct, frozen=True):
-    """Changes whose effect has not been judged yet, by component."""
-
-    at: float
-    trials: dict[str, Trial]
-    #: Time at which the changes became visible; None before.
-    seen_at: float | None = None
-
-
-class Bar(Struct, frozen=True):
-    """A component for which more tasks had no effect; `times` counts the consecutive attempts after the first."""
-
-    until: float
-    times: int
-
-
-class Shrunk(Struct, frozen=True):
-    """The time at which tasks of a component were removed, and its previous number of threads."""
-
-    at: float
-    threads: int
-
-
-class State(Struct, frozen=True):
-    """The memory of the scaler between looks, which can be stored as JSON."""
-
-    at: float = 0.0
-    known: dict[str, Known] = {}
-    #: Condition, such as a component needing more tasks, to the time since which it holds.
-    since: dict[str, float] = {}
-    #: Time of the last change of the topology by a user.
-    changed_at: float = 0.0
-    #: The program at the last look, and the time since which it runs; 0: since before the first look.
-    program: str = ""
-    deployed_at: float = 0.0
-    plan: Plan | None = None
-    shrunk: dict[str, Shrunk] = {}
-    bars: dict[str, Bar] = {}
-    #: Components whose last step had most of its effect, since a user changed the topology.
-    helped: tuple[str, ...] = ()
-    #: Component to the last reason of a refusal.
-    said: dict[str, str] = {}
-    alerts: dict[str, Alert] = {}
-    slo: Attainment = Attainment()
-    #: The last look without a lag; 0: none was seen.
-    kept_up_at: float = 0.0
-    format: int = 1
-
-
 class Outcome(Struct, frozen=True):
-    """The result of a look."""
-
     state: State
     decisions: tuple[Decision, ...] = ()
     #: Values for layer scaler: `parallelism`, `resources` and `concurrency` by component.
@@ -124,34 +65,7 @@ class Outcome(Struct, frozen=True):
 
 def decide(state: State, look: Observation, goal: Goal, times: Times) -> Outcome:
     """Decide after this look, considering all earlier looks."""
-    return _Round(_by_clock(state, look.at, times), look, goal, times).outcome()
-
-
-def _by_clock(state: State, now: float, times: Times) -> State:
-    """Return the state without times after now, if the clock was set back: otherwise the scaler would wait for them."""
-    if state.at <= now:
-        return state
-    plan = state.plan
-    if plan is not None:
-        seen_at = min(plan.seen_at, now) if plan.seen_at is not None else None
-        plan = replace(plan, at=min(plan.at, now), seen_at=seen_at)
-    return replace(
-        state,
-        changed_at=min(state.changed_at, now),
-        deployed_at=min(state.deployed_at, now),
-        kept_up_at=min(state.kept_up_at, now),
-        plan=plan,
-        shrunk={name: replace(one, at=min(one.at, now)) for name, one in state.shrunk.items()},
-        bars={
-            name: replace(one, until=min(one.until, now + times.bar_s * 2**one.times))
-            for name, one in state.bars.items()
-        },
-    )
-
-
-def withdrawn(state: State) -> State:
-    """Return the state after a failed write of changes, without a plan in progress."""
-    return replace(state, plan=None)
+    return _Round(by_clock(state, look.at, times), look, goal, times).outcome()
 
 
 class _Round:
@@ -305,7 +219,6 @@ class _Round:
         return past.ahead if patterns.is_usual(past) else None
 
     def _correct(self, asked: dict[str, float]) -> None:
-        """Correct estimates that were disproved."""
         for name, shrunk in list(self.shrunk.items()):
             one = self.parts.get(name)
             if one is None or self.now - shrunk.at >= self.times.shrink_s:
@@ -563,7 +476,7 @@ class _Round:
             is_lag = (
                 f"the lag of {name} is {format_duration(lag_s)}, above the promised {format_duration(self.goal.lag_s)}"
             )
-            text = f"{name} stands still while tuples wait" if lag_s >= estimate.ENDLESS_S else is_lag
+            text = f"{name} makes no progress while tuples wait" if lag_s >= estimate.ENDLESS_S else is_lag
             text += ", but no component is full"
             self.found.append(Alert("", "lag", text))
 

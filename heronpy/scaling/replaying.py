@@ -10,12 +10,13 @@ from msgspec import Struct
 from heronpy.scaling.decisions import Decision
 from heronpy.scaling.estimate import ENDLESS_S, Known, asked_for, shown_lag
 from heronpy.scaling.figures import Goal, Observation, Times
-from heronpy.scaling.plan import State, decide
+from heronpy.scaling.plan import decide
+from heronpy.scaling.state import State
 from heronpy.views.past import Series, Timeline
 
 
 class Minute(Struct, frozen=True, omit_defaults=True):
-    """A look, the goal at that time, and the state before it; None: the state after the previous minute."""
+    """A look, the goal at that time, and the state before the look; None: the state after the previous minute."""
 
     look: Observation
     goal: Goal

@@ -2,7 +2,7 @@
 
 It runs below a guardian that restarts it when it is killed or hangs. Containers run on this host, or on an engine if
 the topology was submitted to one. Modules that both the scheduler and its fork server need are loaded before the fork,
-because loading them twice would not be faster.
+so that they are loaded once.
 """
 
 from __future__ import annotations

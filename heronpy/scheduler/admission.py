@@ -1,7 +1,7 @@
-"""Requests of containers at the endpoint: admission, renewal, the package, and reports before their end.
+"""Requests from containers at the endpoint: admission, lease renewal, the package, and their last reports.
 
-It implements the `Handlers` of the endpoint for a scheduler whose containers run on an engine. The requests become
-events of placement, whose answers come back by `answer`.
+It implements the endpoint's `Handlers` for a scheduler whose containers run on an engine. The requests become events of
+placement, which answers them through `answer`.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class _Open:
 
 
 class Renewals:
-    """The requests of containers that wait for an answer: the last request of each submission.
+    """The open requests of containers: the last request of each submission.
 
     The key is (container, submission).
 
     A standby's request is answered when there is news for it, or after its waiting time. A container that acts is
-    answered at once. An earlier request that is still open gets an answer without news.
+    answered immediately. An earlier request that is still open gets an answer without news.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Renewals:
         return answer
 
     def received_at(self, who: tuple[int, int]) -> float | None:
-        """When its open request came; None without one."""
+        """When the open request of a submission arrived; None without a request."""
         found = self._open.get(who)
         return found.received_at if found is not None else None
 
@@ -95,7 +95,7 @@ class Renewals:
         why: str = "",
         after: endpoint_pb2.Cause | None = None,
     ) -> bool:
-        """Answer the open request of a submission; False without one."""
+        """Answer the open request of a submission; False without a request."""
         found = self._open.pop(who, None)
         if found is None or found.answer.done():
             return False
@@ -120,7 +120,7 @@ class Terms:
 
 
 class Admission:
-    """`handle` passes events to placement; `now` is its clock. `permit` is None until this scheduler has it."""
+    """`handle` passes events to placement; `now` is its clock. `permit` is None until this scheduler has the permit."""
 
     def __init__(self, terms: Terms, handle: Callable[[Event], list[Effect]], now: Callable[[], float]) -> None:
         self._terms = terms
@@ -162,7 +162,7 @@ class Admission:
         self.busy = 0
 
     def start(self) -> None:
-        """Put a file into each shared folder, and begin to pack the package; raises ConfigError."""
+        """Put a proof file into each shared folder, and begin to pack the package; raises ConfigError."""
         self._bindings.load()
         for folder in self._terms.shared:
             file = Path(folder) / self._proof_name
@@ -181,24 +181,21 @@ class Admission:
         return f".heron-{self._terms.launch.topology_id}"
 
     def _proof_of(self, folder: str) -> bytes:
-        """A proof for a shared folder, which only schedulers of this topology can compute."""
+        """The content of a shared folder's proof file, which only schedulers of this topology can compute."""
         return hmac.digest(self._terms.endpoint_keys.secret_key, f"shared {folder}".encode(), "sha256").hex().encode()
 
     def remove(self) -> None:
-        """Remove the files of this object, because the topology is gone. May wait for the place of packages."""
+        """Remove this object's files after the end of the topology. May wait for the package store."""
         for folder in self._terms.shared:
             try:
                 (Path(folder) / self._proof_name).unlink(missing_ok=True)
             except OSError as error:
-                log.warning("%s stays in %s: %s", self._proof_name, folder, error.strerror)
+                log.warning("cannot remove %s from %s: %s", self._proof_name, folder, error.strerror)
         self._package.remove()
 
     # ---- answers ----------------------------------------------------------------------------
     def answer(self, effect: Activate | Grant | Fence) -> None:
-        """Answer the last request of a submission.
-
-        Does nothing without a request, or if the permit does not allow a grant.
-        """
+        """Answer the last request of a submission; does nothing without a request, or if the permit forbids it."""
         who = effect.container, effect.submission
         received_at = self._renewals.received_at(who)
         if received_at is None:
@@ -272,7 +269,7 @@ class Admission:
         )
 
     def _check_who(self, who: Who, nonce: bytes) -> None:
-        """Refuse a process that cannot be this submission: another process is bound to it, or it does not exist."""
+        """Refuse a process if the submission does not exist or is bound to another process."""
         entry = self.entry_of(who[0])
         if entry is not None and who[1] > entry.submitted:
             if who[1] > entry.submitted + AHEAD_MAX:
@@ -280,7 +277,7 @@ class Admission:
             # After the state manager has lost its records, the engine's next list shows the submission.
             raise RetryableRpcError(f"container {who[0]} has no submission {who[1]} yet; try again")
         if len(nonce) != NONCE_BYTES:
-            raise InvalidRpcError(f"a hello has a nonce of {NONCE_BYTES} bytes, not of {len(nonce)}")
+            raise InvalidRpcError(f"a hello needs a nonce of {NONCE_BYTES} bytes, not {len(nonce)}")
         if self._bindings.is_other(who, nonce):
             self.impostors += 1
             log.warning("refused another process that claims to be container %d, submission %d", *who)
@@ -294,7 +291,7 @@ class Admission:
         release, where = self._terms.launch.release, f"on host {hello.host[:255]}"
         if hello.heronpy != release:
             raise InvalidRpcError(
-                f"heronpy {where} is of release {hello.heronpy[:80]}, but the topology was submitted with {release};"
+                f"heronpy {where} has release {hello.heronpy[:80]}, but the topology was submitted with {release};"
                 " install that release there, or set heron.engine.python to a Python that has it"
             )
         if hello.python != PYTHON:
@@ -307,7 +304,7 @@ class Admission:
         """Grant, activate or fence; a standby's request waits until there is news for it."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
-            raise InvalidRpcError(f"container {who[0]} claims an epoch that it was not given")
+            raise InvalidRpcError(f"container {who[0]} claims an epoch that it never received")
         answer = self._renewals.open(who, renew.number, self._now())
         number, host = self._hosts.get(who[0], (0, ""))
         if who not in self._sent:
@@ -328,11 +325,9 @@ class Admission:
         self._handle(Leaving(*who, why))
 
     async def read_package(self, package: str, offset: int) -> bytes:
-        """A piece of the archive."""
         return await self.packages.get(package, self._package).read(package, offset)
 
     async def log_end(self, who: Who, end: endpoint_pb2.LogEnd) -> None:
-        """Keep the end of a log."""
         if self._log_ends >= LOGS_MAX:
             self.busy += 1
             raise RetryableRpcError("too many logs arrive at once; send the log again")
@@ -353,7 +348,7 @@ class Admission:
             self._final_message[who[0]] = who[1], said[:1024]
 
     async def tell_lost(self, all_left: bool = False) -> None:
-        """Record that vanished submissions have sent no logs; with `all_left`, all submissions that have sent none."""
+        """Note the missing logs of vanished submissions; `all_left`: of all submissions that have sent none."""
         gone = [who for who in self._silent if all_left or who[1] not in self.known(who[0])]
         self._sent = {who for who in self._sent if who[1] in self.known(who[0])}
         # All are removed before the first write, because during it another call may report the same loss.
@@ -365,7 +360,7 @@ class Admission:
                 log.warning("container %d, submission %d, has sent no logs (%s)", *who, error)
 
     def start_spans(self, who: Who, spans: Sequence[endpoint_pb2.StartSpan]) -> None:
-        """Record how long the steps of a start took."""
+        """Record the durations of the steps of a start."""
         container, submission = who
         if submission < self._starts.get(container, (0, []))[0]:
             return
@@ -377,12 +372,12 @@ class Admission:
         log.info("container %d, submission %d, has started: %s", container, submission, steps)
 
     def start_of(self, container: int, submission: int) -> Sequence[endpoint_pb2.StartSpan]:
-        """How long the steps of the start of a submission took; empty until it has reported them."""
+        """The durations of the steps of a submission's start; empty until the submission has reported them."""
         number, spans = self._starts.get(container, (0, []))
         return spans if number == submission else []
 
     def final_message_of(self, container: int) -> str:
-        """The last message of a container's newest submission; "" unless that submission is known to have ended."""
+        """The termination report of a container's newest submission; "" unless its end is known."""
         return self._final_message.get(container, (0, ""))[1]
 
     def holder_of(self, container: int) -> int:

@@ -1,4 +1,4 @@
-"""Hosts that get no containers for a time: hosts that lost one, and hosts that a user drains. Pure."""
+"""Hosts that get no containers for a time: hosts that lost a container, and hosts that a user drains. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ class Avoided:
 
 
 class AvoidedHosts:
-    """Each host is avoided for `avoid_s` after it was last added or its drain ended; `known` are the hosts of an
-    earlier scheduler.
-
-    A host may have lost a container and also be drained, so it has an entry for each.
+    """Avoids each host for `avoid_s` after the last `add` or the end of its drain.
+    `known`: the avoided hosts of an earlier scheduler. A host that lost a container and is drained has two entries.
     """
 
     def __init__(self, avoid_s: float, known: Iterable[Avoided] = ()) -> None:
@@ -34,7 +32,7 @@ class AvoidedHosts:
         self._found: dict[tuple[str, bool], Avoided] = {(one.host, bool(one.by)): one for one in known}
 
     def add(self, host: str, now: float, why: str = "", by: str = "") -> bool:
-        """Returns whether the host was not avoided before; an empty name is ignored. A name in `by` begins a drain."""
+        """Avoid a host; returns False if it already was avoided, or has no name. A name in `by` begins a drain."""
         if not host:
             return False
         new = host not in self.at(now)
@@ -45,7 +43,7 @@ class AvoidedHosts:
         return new
 
     def drained(self, host: str, failed: bool, now: float) -> None:
-        """End the drain of a host, which is then avoided for `avoid_s`, or no longer if the drain failed."""
+        """End the drain of a host. The host is then avoided for `avoid_s`, but not after a failed drain."""
         found = self._found.get((host, True))
         if found is not None and failed:
             del self._found[host, True]
@@ -53,7 +51,7 @@ class AvoidedHosts:
             self._found[host, True] = replace(found, until=now + self.avoid_s, draining=False)
 
     def lift(self, host: str) -> bool:
-        """Stop avoiding the host, unless its drain continues; returns whether it was avoided and no longer is."""
+        """Stop avoiding a host, unless its drain continues; returns whether that changed anything."""
         if host in self.draining():
             return False
         found = [key for key in self._found if key[0] == host]
@@ -62,7 +60,7 @@ class AvoidedHosts:
         return bool(found)
 
     def draining(self) -> dict[str, str]:
-        """Hosts whose drain is not over, and the user who asked for it."""
+        """Hosts that are being drained, each with the user who requested the drain."""
         return {one.host: one.by for one in self._found.values() if one.draining}
 
     def known(self, now: float) -> tuple[Avoided, ...]:

@@ -1,8 +1,8 @@
-"""Binds each submission of a container to one process: the process that said hello first.
+"""Binds each submission of a container to the process that first said hello for it.
 
-Any process with a join token may say hello. So the first hello of a submission binds it to the random nonce of its
-sender, and another process that claims to be the same submission is refused. Bindings outlive the scheduler, in a
-private file next to the keys of the endpoint. A hello is answered after the file is written.
+Any process with a join token may say hello. So a submission's first hello binds the submission to the sender's random
+nonce, and another process that claims to be the same submission is refused. Bindings outlive the scheduler, in a
+private file next to the keys of the endpoint. A hello is answered only after the file is written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Who = tuple[int, int]
 
 
 class Bindings:
-    """The bindings of one topology; `may_exist` says which submissions are still relevant. Call it on the loop."""
+    """The bindings of one topology; `may_exist` tells whether a submission is still relevant. Use it on the loop."""
 
     def __init__(self, folder: Path, may_exist: Callable[[Who], bool]) -> None:
         self._file = folder / _FILE
@@ -49,7 +49,7 @@ class Bindings:
             self._bound = {(int(one[0]), int(one[1])): str(one[2]) for one in found}
         except (ValueError, TypeError, IndexError, KeyError):
             raise ConfigError(
-                f"{self._file} does not identify the processes of the containers; kill the topology and submit it again"
+                f"{self._file} (the processes of the containers) is damaged; kill the topology and submit it again"
             ) from None
         self._written = dict(self._bound)
 
@@ -59,7 +59,7 @@ class Bindings:
         return bound is not None and not hmac.compare_digest(bound, _digest(nonce))
 
     async def bind(self, who: Who, nonce: bytes) -> None:
-        """Bind the submission to the nonce permanently; RetryableRpcError if that cannot be written."""
+        """Bind a submission to a nonce permanently; RetryableRpcError if the file cannot be written."""
         self._bound.setdefault(who, _digest(nonce))
         async with self._writing:
             if self._written.get(who) == self._bound[who]:

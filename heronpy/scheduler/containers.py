@@ -1,4 +1,4 @@
-"""Containers on an engine: the requests for them, and their records and descriptions for users. Pure."""
+"""Containers on an engine: the requests to the engine, and the records and descriptions for users. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STATES = {
 
 
 def with_standby(containers: Iterable[int], standbys: int) -> tuple[int, ...]:
-    """Those of the containers in which a standby topology master runs."""
+    """The containers in which a standby topology master runs."""
     return tuple(sorted(containers)[1 : 1 + standbys])
 
 
@@ -52,8 +52,8 @@ def record_of(
 ) -> control_pb2.ProcessRecord:
     """The record of a container.
 
-    `started_at` is the wall time at which it began to act, or 0 if it does not act; `termination_report` is its last
-    message before it ended.
+    `started_at` is the wall time at which the container began to act, 0 if it does not act; `termination_report` is its
+    last message before its end.
     """
     failed = view.phase is Phase.FAILED
     # Between two submissions the engine does not list the container, and nothing else says why the last one ended.
@@ -80,7 +80,7 @@ def record_of(
 
 
 def standing(views: Sequence[ContainerView], containers: Sequence[int]) -> str:
-    """The phases of containers that do not run, as the end of a sentence."""
+    """The phases of containers that are not running, as a clause for a message."""
     late = [view for view in views if view.container in containers and view.phase is not Phase.RUNNING]
     return "; ".join(
         f"container {view.container} is {view.phase.name}" + (f" ({view.words})" if view.words else "") for view in late

@@ -1,9 +1,9 @@
-"""The control endpoint of a scheduler: the TCP port for requests of containers on other hosts.
+"""The control endpoint of a scheduler: the TCP port for requests from containers on other hosts.
 
-A process with the join token may say hello; every other request needs the secret of a submission, which is the answer
-to its hello. The user's clients on other hosts have a key of their own: they may have requests passed on (`relay`) and
-read the state, but are not containers. The endpoint checks the sender and the size of a request; `Handlers` act on it.
-A restarted scheduler uses the same port, so that containers find it again.
+A process with the join token may say hello; every other request needs the secret of a submission, which its process
+gets in the answer to the hello. The user's clients on other hosts have their own key: they may send requests through
+the endpoint (`relay`) and read the state, but are not containers. The endpoint checks the sender and the size of a
+request; `Handlers` act on it. A restarted scheduler uses the same port, so that containers find it again.
 
 Invariants: no message ends the scheduler; a refusal is one sentence; the data kept per container is bounded.
 """
@@ -56,7 +56,7 @@ _ASKED = _OF_CONTAINERS | _OF_CLIENTS | {"hello"}
 
 
 class Handlers(Protocol):
-    """The actions of the endpoint's requests; a HeronError from one of them is the refusal."""
+    """The actions for the endpoint's requests; a HeronError from an action becomes the refusal."""
 
     def hello(self, hello: endpoint_pb2.Hello) -> Awaitable[endpoint_pb2.Welcome]: ...
 
@@ -74,14 +74,11 @@ class Handlers(Protocol):
         """The submission of a container that was activated last; 0 if there is none."""
 
     def has_stopped(self, who: Who) -> bool:
-        """Whether a submission has reported that all of its processes have ended.
-
-        Later messages of it were already in flight.
-        """
+        """Whether a submission has reported the end of all its processes; later messages were already in transit."""
 
 
 class StateHandler(Protocol):
-    """The part of `heronpy.scheduler.state_endpoint.StateEndpoint` that is needed here."""
+    """The part of `heronpy.scheduler.state_endpoint.StateEndpoint` that this module needs."""
 
     refused: int
 
@@ -99,7 +96,7 @@ class StateHandler(Protocol):
 class ControlEndpoint:
     """The control endpoint of one scheduler; create it on the loop, for example with `bind_endpoint`.
 
-    `state` is None where containers reach the state manager directly.
+    `state` is None if containers reach the state manager directly.
     """
 
     def __init__(
@@ -134,7 +131,7 @@ class ControlEndpoint:
 
     @property
     def strangers(self) -> int:
-        """Number of connections without a valid key."""
+        """The number of connections without a valid key."""
         return self._authenticator.refused
 
     @property
@@ -144,11 +141,11 @@ class ControlEndpoint:
 
     @property
     def busy(self) -> int:
-        """Number of calls of state that were refused for now."""
+        """The number of state calls with a temporary refusal."""
         return self._state.refused if self._state is not None else 0
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close the endpoint. Answers on their way get `linger_ms`."""
+        """Close the endpoint. Pending answers are sent for up to `linger_ms`."""
         self._authenticator.close()
         self._server.close(linger_ms)
 
@@ -256,13 +253,13 @@ class ControlEndpoint:
         return self._state.call(body, container, request, lambda changed: self._server.send(identity, changed))
 
 
-# ---- where it listens -----------------------------------------------------------------------
+# ---- addresses ------------------------------------------------------------------------------
 def bind_endpoint(
     working_dir: str, addresses: Sequence[str], port_range: str, make: Callable[[list[str]], ControlEndpoint]
 ) -> ControlEndpoint:
     """The endpoint at all addresses, with one port: that of an earlier scheduler, else any port of the range.
 
-    `make` opens it at endpoints. ConfigError when an address does not belong to this host, or no port is free.
+    `make` opens the endpoint. ConfigError if an address does not belong to this host, or no port is free.
     """
     kept = _kept(working_dir)[0]
     deadline = time.monotonic() + PORT_WAIT_S
@@ -272,7 +269,7 @@ def bind_endpoint(
         except zmq.ZMQError as error:
             _refuse_address(error, addresses)
             if time.monotonic() >= deadline:
-                log.error("port %d, where containers expect this scheduler, is taken; they will be replaced", kept)
+                log.error("port %d, to which containers connect, is taken; the containers will be replaced", kept)
                 break
             time.sleep(PORT_AGAIN_S)
     endpoint = _at_any_port(addresses, port_range, make)
@@ -325,5 +322,5 @@ def _refuse_address(error: zmq.ZMQError, addresses: Sequence[str]) -> None:
 
 
 def forget_port(working_dir: str) -> None:
-    """Forget the port, because the topology is gone."""
+    """Forget the port after the end of the topology."""
     (Path(working_dir) / _PORT_FILE).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The calls to an engine, one at a time: commands first, then lists, then the reasons of waiting containers.
 
-The results become events of placement. An engine that is away or hangs is asked repeatedly. Commands that it did not
-take are dropped, because placement gives them again.
+The results become events of placement. Calls to an engine that is away or hangs are repeated. A command that the engine
+did not accept is dropped, because placement repeats it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class EngineCalls:
 
     `deadline_s` is longer than the engine's own deadlines, which normally end a call.
 
-    A call that misses it raises EngineAwayError. Its thread continues, and further calls raise the same error until it
-    returns.
+    A call that exceeds it raises EngineAwayError. Its thread continues, and further calls raise the same error until
+    the thread returns.
     """
 
     def __init__(self, deadline_s: float) -> None:
@@ -60,7 +60,7 @@ class EngineCalls:
             work()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """The result of the call, or its error. Only one call may be in progress."""
+        """Make a call and return its result, or raise its error. Only one call may be in progress."""
         if self._since is not None:
             raise EngineAwayError(f"a call to the engine has hung for {time.monotonic() - self._since:.0f} s")
         loop = asyncio.get_running_loop()
@@ -99,7 +99,7 @@ class EngineCalls:
 
 
 class EngineClient:
-    """`now` is the clock of placement; `prove` is called before commands."""
+    """`now` is the clock of placement; `prove` proves the permit before each command."""
 
     def __init__(
         self,
@@ -136,12 +136,12 @@ class EngineClient:
         self._wake.set()
 
     def look(self) -> None:
-        """Request a list soon, because it may show a change."""
+        """Request a list soon, because the engine may have reported a change."""
         self._look_at = min(self._look_at, self._now())
         self._wake.set()
 
     async def run(self) -> None:
-        """Run until cancelled, or until this scheduler has lost its permit; other code detects the loss."""
+        """Run until cancelled, or until other code finds that this scheduler has lost its permit."""
         loop = asyncio.get_running_loop()
         with self._engine.watch(lambda: _soon(loop, self.look)):
             while True:
@@ -197,7 +197,7 @@ class EngineClient:
             for one in requests:
                 self._on_event(Refused(one.container, one.submission, str(error), fatal))
 
-    # ---- what is seen -----------------------------------------------------------------------
+    # ---- lists ------------------------------------------------------------------------------
     async def _list(self) -> None:
         asked_at = self._listed_at = self._now()
         self._look_at = float("inf")
@@ -210,7 +210,7 @@ class EngineClient:
         await self._explain(seen)
 
     async def _ready(self, seen: Iterable[Seen]) -> frozenset[str]:
-        """The hosts avoided by queued containers that accept containers again; asked only while one is queued."""
+        """The hosts that queued containers avoid, but which accept containers again; empty if none is queued."""
         avoided = {host for one in seen if one.waits for host in one.avoid}
         if not avoided:
             return frozenset()
@@ -221,7 +221,7 @@ class EngineClient:
             return frozenset()
 
     async def _explain(self, seen: Iterable[Seen]) -> None:
-        """Ask for the reason of the queued container whose reason is the oldest."""
+        """Update the oldest reason for which a queued container waits."""
         waiting = {one.engine_id for one in seen if one.phase is EnginePhase.QUEUED}
         self.explained = {name: words for name, words in self.explained.items() if name in waiting}
         self._explained_at = {name: at for name, at in self._explained_at.items() if name in waiting}

@@ -1,4 +1,4 @@
-"""The parent of a scheduler: a tiny process that restarts the scheduler when it is killed, or hangs.
+"""The parent of a scheduler: a small process that restarts the scheduler when the scheduler is killed or hangs.
 
 Without it, a topology would end with its scheduler, which replaces all other processes.
 
@@ -43,7 +43,7 @@ HANG_S = 10.0
 START_S = 120.0
 #: A scheduler that has announced its end gets this time, because a thread may hang in a file system.
 END_S = 60.0
-#: Limits for a later start that fails: something that the scheduler needs may be away for a while.
+#: Limits for failures after the first successful start, whose cause may be a temporary outage.
 LATER = RestartLimits(backoff_s=1.0, backoff_max_s=60.0, budget=1000, window_s=3600.0)
 #: Interval at which the guardian checks for signs of life.
 _LOOK_S = 2.0
@@ -68,7 +68,7 @@ class _Signals:
         self._poll.register(self._reader, select.POLLIN)
 
     def wait(self, seconds: float) -> set[int]:
-        """The signals since the last call. Waits up to `seconds` for the first one."""
+        """The signals since the last call; waits up to `seconds` for the first signal."""
         if not self._poll.poll(seconds * 1000):
             return set()
         return {number for number in os.read(self._reader, 65536) if number in _HEARD}
@@ -92,13 +92,13 @@ class _Signals:
 
 
 class Pulse:
-    """The pipe for a scheduler's signs of life, from its loop to its guardian."""
+    """The pipe for signs of life from a scheduler's loop to its guardian."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def beat(self) -> None:
-        """Report that the loop turns. After the first beat the guardian expects the next ones sooner."""
+        """Report a turn of the loop. After the first beat the guardian expects further beats sooner."""
         self._write(b"+")
 
     def end(self) -> None:
@@ -110,7 +110,7 @@ class Pulse:
             os.write(self._writer, sign)
 
     def read(self) -> bytes:
-        """The beats since the last call, for the guardian."""
+        """The beats since the last call; called by the guardian."""
         try:
             return os.read(self._reader, 65536)
         except BlockingIOError:
@@ -123,7 +123,7 @@ class Pulse:
 
 
 class Watchman:
-    """Decides whether a scheduler hangs (pure). Time in which the guardian itself did not run does not count."""
+    """Decides whether a scheduler hangs (pure). Time during which the guardian itself did not run does not count."""
 
     def __init__(self, hang_s: float, start_s: float, now: float) -> None:
         self._hang_s = hang_s
@@ -134,7 +134,7 @@ class Watchman:
         self.lived = self.ends = False
 
     def hangs(self, signs: bytes, now: float) -> bool:
-        """Whether the scheduler hangs, given the signs of life since the last call, about `_LOOK_S` ago."""
+        """Whether the scheduler hangs, given the signs of life since the last call (about every `_LOOK_S`)."""
         slept, self._looked_at = now - self._looked_at, now
         if signs or slept > 3 * _LOOK_S:
             self._alive_at = now
@@ -151,7 +151,7 @@ def guard(
     start_s: float = START_S,
     what: str = "scheduler",
 ) -> int:
-    """Run `run` in a child process, again whenever it is killed or hangs; returns the exit code of the last one.
+    """Run `run` in a child, and again whenever the child is killed or hangs; returns the last child's exit code.
 
     `what` names the process in the log. Call it before the process has threads, sockets or locks.
     """
@@ -229,9 +229,7 @@ def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tupl
 
 
 def refused(topology: str, error: HeronError) -> int:
-    """The exit code of a scheduler that cannot start. Its log has the reason, and a submit shows the last line of the
-    log.
-    """
+    """Log why a scheduler cannot start, for the submit to show; returns the exit code."""
     log.error("the scheduler of %s cannot start", topology)
     log.error("%s", error)
     if isinstance(error, RetryableError):

@@ -1,8 +1,8 @@
-"""The ends of logs that containers of other hosts send when they end, in the topology's own folder of logs.
+"""The ends of logs that ending containers on other hosts send, in the topology's own log folder.
 
 Each process has one file, `<process>.log`, where `heron logs` looks for it; the scheduler is the only process of this
 host that writes there. The end of a log is appended after a line that names the host. A file that would grow beyond
-`FILE_MAX_BYTES` is emptied first. A container may send the logs of its own processes only. Each line that is not a
+`FILE_MAX_BYTES` is emptied first. A container may send only the logs of its own processes. Each line that is not a
 record of the named process is escaped and marked as raw output, as the supervisor of a child does.
 """
 
@@ -38,7 +38,7 @@ class KeptLogs:
         self._folder = folder
 
     def keep(self, process: str, container: int, submission: int, host: str, data: bytes, cut: bool) -> None:
-        """Append the end of a log; InvalidRpcError if it is not acceptable, OSError if the disk refuses it."""
+        """Append the end of a log; InvalidRpcError for an unacceptable request, OSError if the disk refuses."""
         too_long = len(process.encode()) > _NAME_MAX_BYTES
         if too_long or part_name_problem(process[:_NAME_MAX_BYTES]) or _OWN.fullmatch(process):
             raise InvalidRpcError(f"{process[:80]!r} is not the name of a process of a container")
@@ -55,7 +55,7 @@ class KeptLogs:
         self._append(process, "INFO", f"{what} of {process} {where}:", _marked(process, data))
 
     def lost(self, container: int, submission: int, host: str) -> None:
-        """Note in the log of a container's executor that the logs of a run did not arrive; OSError as for `keep`."""
+        """Note in the log of a container's executor that a run's logs did not arrive; OSError as for `keep`."""
         on = f"are on host {host}, if they still exist" if host else "did not arrive"
         said = f"container {container}, submission {submission}, has ended without sending its logs; they {on}"
         self._append(executor_id(container), "WARNING", said, b"")

@@ -1,8 +1,8 @@
-"""The scheduler's view of which process may act for a container: grants, and the permit of the scheduler. Pure.
+"""The scheduler's side of leases: which process may act for a container, and the permit of the scheduler. Pure.
 
-`heronpy.engines.lease` says how leases work. A scheduler proves that its permit, an ephemeral node, is still the node
-that it created, before it records a new activation. This proves that no container was told in the meantime that there
-is no scheduler.
+`heronpy.engines.lease` describes leases. A scheduler proves that its permit, an ephemeral node, is still the node that
+it created, before it records a new activation. This proves that in the meantime no container got the answer that no
+scheduler exists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
     """The fencing of a topology: `asked` is auto, lease, epoch or confirmation; `mode` its reliability mode.
 
     With `state_at_endpoint`, containers reach the state manager through the scheduler. They lose both together, so they
-    cannot ask whether there is a scheduler. ConfigError if the mode's guarantee could not be kept.
+    cannot ask whether a scheduler exists. ConfigError if the guarantee of `mode` could not be kept.
     """
     known = {"auto", *(fencing.value for fencing in Fencing)}
     if asked not in known:
@@ -48,7 +48,7 @@ class Grants:
         self._heard: dict[int, float] = {}
 
     def hold(self, container: int, now: float) -> None:
-        """Record that a submission may act for the container from now on, or has just sent a request."""
+        """Record that a submission may now act for the container, or has just sent a request."""
         self._heard[container] = max(now, self._heard.get(container, now))
 
     def release(self, container: int) -> None:
@@ -61,7 +61,7 @@ class Grants:
         return free_at is not None and now >= free_at
 
     def free_at(self, container: int) -> float | None:
-        """When a successor may be activated if no further request comes; None if the end has to be confirmed first."""
+        """When a successor may be activated if no further request arrives; None if the end must be confirmed first."""
         if container not in self._heard:
             return 0.0
         if self._fencing is Fencing.CONFIRMATION:
@@ -70,10 +70,10 @@ class Grants:
 
 
 class Permit:
-    """The right of one scheduler to grant. It counts from the time of the last request that proved it.
+    """The right of one scheduler to grant leases, from the time of the last request that proved it.
 
-    `alone`: all earlier schedulers are known to have ended. A scheduler records `is_alone` in the node of its permit,
-    so that its successor knows whether schedulers before it may still run.
+    `alone`: all earlier schedulers are known to have ended. A scheduler records `is_alone` in its permit's node, so
+    that a successor can tell whether even earlier schedulers may still run.
     """
 
     def __init__(self, times: LeaseTimes, taken_at: float, alone: bool) -> None:
@@ -82,13 +82,13 @@ class Permit:
         self._alone = alone
 
     def proved(self, asked_at: float) -> None:
-        """Record that the state manager has confirmed the permit in answer to a request sent at that time."""
+        """Record that the state manager has confirmed the permit; `asked_at` is when that request was sent."""
         self._proved_at = max(self._proved_at, asked_at)
 
     def may_grant(self, received_at: float) -> bool:
-        """Whether a container's request that arrived at that time may be granted."""
+        """Whether a container's request may be granted; `received_at` is when it arrived."""
         return received_at < self._proved_at + self._permit_s
 
     def is_alone(self, now: float) -> bool:
-        """Whether no earlier scheduler can grant anything any more."""
+        """Whether no earlier scheduler can grant a lease any more."""
         return self._alone or now >= self._taken_at + self._permit_s

@@ -1,8 +1,8 @@
 """The permit and the ledger of a scheduler whose containers run on an engine, in the state manager.
 
-The permit is the ephemeral node of the scheduler's location. The ledger is another node, written over the version that
-this scheduler has read or written last. A scheduler that takes the permit writes the ledger at once, so that later
-writes of its predecessor are refused. All calls block, so call them in a thread.
+The permit is the ephemeral node of the scheduler's location. The ledger is another node. A write names the version that
+this scheduler last read or wrote. A scheduler that takes the permit writes the ledger immediately, so that later writes
+of its predecessor are refused. All calls block, so call them in a thread.
 
 Times in the ledger are wall times, because the scheduler's own clock starts again when its host boots.
 """
@@ -41,7 +41,7 @@ class Taken(NamedTuple):
 
 
 class LedgerStore:
-    """The ledger of one topology, for the incarnation of its scheduler in `location.permit`; `now` is its clock."""
+    """The ledger of one topology, for the scheduler whose incarnation is in `location.permit`; `now` is its clock."""
 
     def __init__(
         self, state: StateManager, location: plan_pb2.SchedulerLocation, now: Callable[[], float] = time.monotonic
@@ -75,7 +75,7 @@ class LedgerStore:
         return Taken(ledger, alone, kept.killing, hosts)
 
     def prove(self) -> None:
-        """FencedError unless this scheduler still has the permit; StateError if that is unknown."""
+        """Raise FencedError unless this scheduler still has the permit; StateError if that is unknown."""
         found = self._state.get(paths.scheduler(self._topology))
         holder = plan_pb2.SchedulerLocation.FromString(found[0]) if found is not None else None
         if holder is None or holder.permit != self._location.permit:
@@ -84,9 +84,9 @@ class LedgerStore:
 
     # ---- ledger -----------------------------------------------------------------------------
     def write(self, ledger: Ledger, killing: bool = False, hosts: Sequence[Avoided] = ()) -> None:
-        """Prove the permit and write; FencedError if another scheduler has written it meanwhile.
+        """Prove the permit, then write; FencedError if another scheduler has written the ledger meanwhile.
 
-        After any other error the ledger may have been written; the same or a later one can be written again.
+        After any other error the ledger may have been written; the same or a later ledger can be written again.
         """
         with self._writing:
             draft = plan_pb2.PlacementLedger(
@@ -103,7 +103,7 @@ class LedgerStore:
             self._write(draft)
 
     def become_alone(self) -> None:
-        """Record that no earlier scheduler can grant anything any more; does nothing if that is already recorded."""
+        """Record that no earlier scheduler can grant a lease any more; idempotent."""
         with self._writing:
             if not self._written.alone:
                 draft = plan_pb2.PlacementLedger.FromString(self._written.SerializeToString())
@@ -166,7 +166,7 @@ class LedgerStore:
         return tuple(Avoided(one.host, one.until - ahead_s, one.why, one.by, one.draining) for one in kept.hosts)
 
     def _recognise(self, path: str) -> None:
-        """After a version conflict, check that this scheduler wrote the stored version itself, but lost the answer.
+        """After a version conflict, accept a version that this scheduler wrote itself, but without getting the answer.
 
         FencedError if another scheduler wrote it.
         """
@@ -202,7 +202,7 @@ def _charges(kept: plan_pb2.RestartCharges, ahead_s: float) -> Charges:
 
 
 def _reason(name: str) -> ExitReason | None:
-    """The reason with this name; None for "" and for names of another release."""
+    """The exit reason with this name; None for "" and for names of another release."""
     return next((reason for reason in ExitReason if reason.value == name), None)
 
 
@@ -216,13 +216,13 @@ def _parse(data: bytes) -> plan_pb2.PlacementLedger:
 
 
 def trace_of(pid: int, permit: str) -> plan_pb2.SchedulerTrace:
-    """Identifies a process, so that a later scheduler of this host can tell whether it has ended."""
+    """The identity of a process, from which a later scheduler on this host can tell whether the process has ended."""
     one = KnownProcess.of(pid)
     return plan_pb2.SchedulerTrace(host=one.host, pid=pid, started=one.started, permit=permit, pids=one.namespace)
 
 
 def _has_ended(trace: plan_pb2.SchedulerTrace) -> bool:
-    """Whether the scheduler of a trace is known to have ended; never known on another host."""
+    """Whether the scheduler of a trace is known to have ended, which only its own host can tell."""
     if not trace.permit:
         return True
     return KnownProcess(trace.pid, trace.started, trace.pids, trace.host).life() in (Life.ENDED, Life.REBOOTED)

@@ -152,9 +152,9 @@ class LocalScheduler:
         log.info("the scheduler of %s runs as process %d", launch.topology, os.getpid())
 
     def _check_host(self) -> None:
-        """While a submit waits for the answer, refuse a topology that this host cannot hold.
+        """During a submit, refuse a topology that this host cannot hold.
 
-        After a crash a topology starts again even if the host has become too small.
+        After a crash, a topology starts even if the host has become too small.
         """
         name = self._launch.topology
         found = self._state.get(paths.packing_plan(name)) if self._state.exists(paths.submission(name)) else None
@@ -173,7 +173,7 @@ class LocalScheduler:
 
     def _on_signal(self) -> None:
         if self._kill is None:
-            log.info("the scheduler was requested to end; the topology's state is kept")
+            log.info("the scheduler was asked to end; the topology's state is kept")
             self._kill = asyncio.create_task(self._stop(0.0))
             self._kill.add_done_callback(lambda _: self._end.set())
 
@@ -270,7 +270,7 @@ class LocalScheduler:
         specs = [ProcessSpec(executor_id(one), "executor", stop_grace_s=self._grace_s) for one in sorted(numbers)]
         self._host.handle(DesiredChanged(tuple(specs)))
 
-    # ---- what the host needs ----------------------------------------------------------------
+    # ---- callbacks of the process host ------------------------------------------------------
     def command_of(self, spec: ProcessSpec, number: int) -> Command:
         container = container_of(spec.name)
         epoch = self._state.counter(paths.epoch(self._launch.topology, f"container-{container}"))
@@ -282,7 +282,7 @@ class LocalScheduler:
         return Command(spec.name, self._executor_module, argv, cwd=self._launch.working_dir)
 
     def _limits(self, container: int) -> tuple[str, ...]:
-        """Flags for an executor that limits itself to the requested CPU and memory; empty if nothing is requested."""
+        """Flags with which an executor limits itself to the requested CPU and memory; empty without a request."""
         plan = self._plan.containers if self._plan is not None and self._limited else ()
         for one in plan:
             if one.id == container and (one.required.cpu or one.required.ram_bytes):
@@ -290,7 +290,7 @@ class LocalScheduler:
         return ()
 
     def _cause(self, name: str, epoch: int) -> tuple[ExitReason | None, str]:
-        """Why this container is restarted, for events; None at the first start."""
+        """The reason for the restart of a container, for events; None at the first start."""
         view = self._supervisor.view(name)
         asked = name in self._asked
         self._asked.discard(name)
@@ -300,7 +300,7 @@ class LocalScheduler:
             how = f": {view.exit_detail}" if view.exit_detail else ""
             text = f"{view.exit_reason.value.replace('_', ' ')}{how}"
             return view.exit_reason, text.replace("\0", "")[:CAUSE_MAX_CHARS]
-        # All containers end with their scheduler, and the new scheduler does not remember them.
+        # All containers end with their scheduler, and the new scheduler has no record of them.
         return (ExitReason.LOST_HOST, "its scheduler had ended") if epoch > 1 else (None, "")
 
     def open_output(self, name: str) -> int:

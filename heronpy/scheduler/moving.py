@@ -1,8 +1,8 @@
-"""Replacing containers at a user's request: `heron restart`, `heron drain` of a host, and changed sizes.
+"""Replaces containers at a user's request: `heron restart`, `heron drain` of a host, and changed sizes.
 
 It passes requests to placement, and waits until they are done. Invariants: a request is answered within its own time
-limit; after a failed drain a container acts on its old host or another one, and the host may get containers again. The
-drain of an earlier scheduler is continued.
+limit; after a failed drain each container acts on its old or a new host, and the drained host may get containers again.
+The drain of an earlier scheduler is continued.
 """
 
 from __future__ import annotations
@@ -84,9 +84,7 @@ class Moves:
         return [executor_id(number) for number in containers]
 
     async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
-        """Replace a container by one of another size, once `known` holds. The old one ends when its successor stands
-        by.
-        """
+        """Once `known` holds, replace a container by one of another size, which stands by before the old one ends."""
         until = time.monotonic() + (wait_s or self._limit_s)
         why = "the scheduler has not seen the new size"
         if await wait_until(known, self._change, lambda: until):
@@ -97,9 +95,9 @@ class Moves:
             raise RpcError(f"no container of the new size replaced it within {wait_s or self._limit_s:.0f} s: {why}")
 
     async def drain(self, host: str, wait_s: float, by: str = "") -> list[int]:
-        """Avoid a host and move its containers away, one at a time; returns the numbers of the moved containers.
+        """Avoid a host and move its containers away, one after another; returns the numbers of the moved containers.
 
-        Two requests for the same host wait for the same drain, with the longer of their times.
+        Two requests for the same host share one drain, with the longer of the two time limits.
         """
         until = time.monotonic() + (wait_s or self._limit_s)
         running = self._drains.get(host)
@@ -115,9 +113,7 @@ class Moves:
         return running
 
     def resume(self, drains: Mapping[str, str], listed: Callable[[], bool]) -> None:
-        """Continue drains of these hosts, with the user who asked for each, once `listed` says that the places of
-        containers are known.
-        """
+        """Continue drains (users by host) once `listed` tells that the hosts of all containers are known."""
         for host, by in drains.items():
             log.info("the drain of host %s, which %s requested, continues", host, by)
             self._until[host] = time.monotonic() + self._limit_s
@@ -173,7 +169,7 @@ class Moves:
         raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {rest}, or give a longer --timeout")
 
     async def _replace(self, number: int, host: str, by: str, until: Callable[[], float]) -> tuple[str, bool]:
-        """Replace a container. Returns why it has no successor ("" if one acts), and whether that was known in time."""
+        """Replace a container; returns the reason if that fails (else ""), and whether the result was known in time."""
         first = self._by_container()[number]
         before, held = first.epoch, first.submission
         self._handle(MoveAsked(number, host, by))
@@ -191,7 +187,7 @@ class Moves:
         return why, in_time
 
     def _why_late(self, view: ContainerView, held: int) -> str:
-        """Why a container has not moved yet; `held` is its submission at the time of the request."""
+        """Why a container has not moved in time; `held` is its submission at the time of the request."""
         away = self._away()
         if view.submission == held:
             return f"the engine does not answer: {away}" if away else "it has no successor yet"
@@ -210,5 +206,5 @@ def _names(containers: Sequence[int]) -> str:
 
 
 def who(by: str) -> str:
-    """The user who asks, for events and logs."""
+    """The name of the requesting user, for events and logs."""
     return "".join(one if one.isprintable() else "?" for one in by[:BY_MAX_CHARS]) or "a user"

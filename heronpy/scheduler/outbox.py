@@ -1,8 +1,8 @@
 """Carries out the decisions of placement: the ledger first, then commands to the engine and answers at the endpoint.
 
-No effect after a `Persist` happens before the ledger is written. The permit is proved before each command, and a
-scheduler that has lost its permit carries out nothing more. While the state manager is away, the newest command of a
-kind for a container replaces the older ones, and the newest ledger replaces older ledgers, so the queue is bounded.
+No effect after a `Persist` happens before the ledger is written. The permit is proved before each command. A scheduler
+that has lost its permit carries out no further effects. While the state manager is away, the newest command of a kind
+for a container replaces the older ones, and the newest ledger replaces older ledgers, so the queue is bounded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The package of a topology as one archive, for hosts that do not have it.
 
-It is made once, in its own thread: a tar file of the package's entry in the cache, without compression, owners and
-times, so that equal packages give equal archives. It is in the working folder and is kept for the next scheduler.
+The archive is made once, in its own thread: a tar file of the package's entry in the cache, without compression, owners
+and times, so that equal packages give equal archives. The file stays in the working folder for the next scheduler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heronpy.storage.packages import BYTES_MAX, FILES_MAX
 log = logging.getLogger("heronpy.scheduler")
 
 PIECE_BYTES = 256 << 10
-#: How long a request to the place of packages is repeated; at the end of a topology, when a user waits, for REMOVE_S.
+#: How long requests to the package store are repeated; REMOVE_S applies at the end of a topology, when a user waits.
 STORE_S = 30.0
 REMOVE_S = 5.0
 #: Maximum number of pieces that are read from the disk at the same time.
@@ -38,12 +38,12 @@ class Archive:
 
     size: int = 0
     sha256: bytes = b""
-    #: Another place of the archive; empty if there is none.
+    #: The place in the package store; empty if hosts ask the scheduler.
     place: str = ""
 
 
 class PackageEndpoint:
-    """Call `start` on the loop; without a package `digest` is empty.
+    """The archive of one topology; call `start` on the loop. Without a package, `digest` is empty.
 
     `place` is a folder or URL from which hosts fetch the archive; if it is empty, hosts ask the scheduler.
     """
@@ -78,7 +78,7 @@ class PackageEndpoint:
         return replace(made, place=self._place)
 
     async def archive(self) -> Archive:
-        """The archive, once it is made. RetryableRpcError if making it failed; the next call tries again."""
+        """Wait for the archive. RetryableRpcError if it could not be made; the next call tries again."""
         if self._made is None:
             return Archive()
         if self._made.done() and self._made.exception() is not None:
@@ -89,9 +89,9 @@ class PackageEndpoint:
             raise RetryableRpcError(str(error)) from None
 
     async def read(self, package: str, offset: int) -> bytes:
-        """At most `PIECE_BYTES` from the offset on; empty at the end."""
+        """Read at most `PIECE_BYTES` of the archive from the offset; empty at the end."""
         if not self.digest or package != self.digest:
-            raise InvalidRpcError(f"package {package[:80]!r} is not this topology's")
+            raise InvalidRpcError(f"package {package[:80]!r} does not belong to this topology")
         if self._asking >= ASKING_MAX:
             raise RetryableRpcError("too many hosts are fetching the package; try again")
         self._asking += 1
@@ -103,7 +103,7 @@ class PackageEndpoint:
             self._asking -= 1
 
     def remove(self) -> None:
-        """Delete the archive when it is no longer needed. This may wait for its store."""
+        """Delete the archive when it is no longer needed. May wait for the package store."""
         if not self.digest:
             return
         self._file.unlink(missing_ok=True)
@@ -111,7 +111,7 @@ class PackageEndpoint:
             try:
                 PackagePieces(self._place, self._topology_id, REMOVE_S).remove()
             except HeronError as error:
-                log.warning("the package of the topology stays in %s: %s", self._place, error)
+                log.warning("cannot remove the package of the topology from %s: %s", self._place, error)
 
 
 def _read(file: Path, offset: int) -> bytes:
@@ -129,7 +129,7 @@ def _read(file: Path, offset: int) -> bytes:
 def pack_entry(entry: Path, into: Path, files_max: int = FILES_MAX, bytes_max: int = BYTES_MAX) -> int:
     """Write an entry of the package cache as a tar file, unless the file exists; returns its size.
 
-    The file appears complete or not at all. Names are relative to the entry. It has only files, folders and links.
+    The file appears complete or not at all. It has only files, folders and links, with names relative to the entry.
     """
     try:
         if into.is_file() and not into.is_symlink():

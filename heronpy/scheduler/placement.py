@@ -1,14 +1,14 @@
-"""The decisions on where containers run: which submission is made, activated, cancelled. Pure.
+"""The decisions of placement: which submissions of containers are made, activated and cancelled. Pure.
 
 The engine's list and the messages of containers at the endpoint are the truth. Each event updates facts, and `_settle`
-compares them with the plan. So a lost command is given again, and a scheduler that takes over adopts the existing
+compares the facts with the plan. So a lost command is repeated, and a scheduler that takes over adopts the existing
 submissions: it starts with the ledger of its predecessor and waits for the first list.
 
 Invariants:
 - At most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor may act.
 - Submission numbers and epochs only grow, and are in the ledger before they are used.
-- Once a successor is decided on, its predecessor is granted nothing more.
-- A submission does not count as ended because a list lacks it, or because there is no list.
+- Once a successor is decided on, its predecessor gets no more grants.
+- A submission that a list lacks, or whose list is missing, does not count as ended.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Placement(PlacementFacts):
 
     # ---- events -----------------------------------------------------------------------------
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """Handle one event at the monotonic time `now`; nothing follows after AllGone."""
+        """Handle one event at the monotonic time `now`; AllGone is the last effect."""
         if now - self._last_now > OWN_STALL_S:
             self._awake_since = now
         self._last_now, self._changed = now, False
@@ -180,7 +180,7 @@ class Placement(PlacementFacts):
         if late:
             return [
                 *effects,
-                Note(f"a list of the engine came {now - event.asked_at:.0f} s late and is ignored", True),
+                Note(f"ignored a list from the engine that arrived {now - event.asked_at:.0f} s late", True),
             ]
         if self.away_since is not None:
             effects.append(Note(f"the engine answers again after {now - self.away_since:.0f} s"))
@@ -194,7 +194,7 @@ class Placement(PlacementFacts):
         return effects
 
     def _on_ended(self, container: Container, seen: Seen, now: float) -> list[Effect]:
-        """Handle an end that the engine confirms, which it repeats in its lists for a while."""
+        """Handle a confirmed end, which the engine's lists repeat for a while."""
         number = seen.submission
         if number in container.ended:
             return []
@@ -218,7 +218,7 @@ class Placement(PlacementFacts):
         return effects
 
     def _judge(self, container: Container, seen: Seen, one: Submission, now: float) -> list[Effect]:
-        """Decide what follows the unexpected end of a submission."""
+        """Decide how to react to the unexpected end of a submission."""
         where = f"on host {seen.host}: " if seen.host else ""
         what = f"container {container.number}, submission {one.number} on {seen.host or 'no host'}, has ended"
         what += f" ({container.exit_detail})"
@@ -283,7 +283,7 @@ class Placement(PlacementFacts):
         # The engine was also asked to end it, but may be away.
         patience_s = self._limits.leave_s if self._killed_at is None else self._kill_grace_s
         if asked_at is not None and (not held or now - asked_at >= patience_s):
-            return [*effects, Fence(container.number, number, "it was requested to end")]
+            return [*effects, Fence(container.number, number, "it was asked to end")]
         return [*effects, Grant(container.number, number)] if one.epoch else effects
 
     def _on_refused(self, event: Refused, now: float) -> list[Effect]:
@@ -315,9 +315,9 @@ class Placement(PlacementFacts):
             self._blame(container, container.entry.holder, ExitReason.RESTARTED, event.why or "a user requested it")
         return effects
 
-    # ---- what follows from the facts ----------------------------------------------------------
+    # ---- consequences of the facts ------------------------------------------------------------
     def _settle(self, container: Container, heard: int, now: float) -> list[Effect]:
-        """The effects that the facts about one container require; `heard` is the submission that sent this request."""
+        """The effects that the facts about one container require; `heard` is the submission that sent a request."""
         if not self._planned:
             return []
         effects = self._find_lost(container, now)
@@ -435,7 +435,7 @@ class Placement(PlacementFacts):
         return [Submit(wish)]
 
     def _activate(self, container: Container, one: Submission, heard: int, now: float) -> list[Effect]:
-        """Let a standby act as soon as no other process of the container can."""
+        """Activate a standby as soon as no other process of the container can act."""
         entry = container.entry
         if not one.is_heard(now, 2 * self._times.renew_s) or one.epoch:
             return []
@@ -452,7 +452,7 @@ class Placement(PlacementFacts):
         return [Activate(container.number, one.number, container.entry.epoch)]
 
     def _has_no_successor(self, container: Container, why: str, now: float) -> list[Effect]:
-        """Handle a permanent refusal of the engine. A container that was only to be moved stays where it is."""
+        """Handle a permanent refusal of the engine. A container that was to be moved stays on its host."""
         if not container.is_moving:
             return self._fail(container, None, why)
         self._end_move(container, why, now)
@@ -471,4 +471,4 @@ class Placement(PlacementFacts):
         self._changed = self._changed or bool(host)
         if not self._avoided.add(host, now, why, by):
             return []
-        return [Note(f"host {host} gets no container for {self._limits.avoid_s:g} s: {why}", True)]
+        return [Note(f"host {host} gets no containers for {self._limits.avoid_s:g} s: {why}", True)]

@@ -1,4 +1,4 @@
-"""The events and effects of placement: plain data between the machine and its shell. Pure."""
+"""The events and effects of placement: plain data between the state machine and its shell. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The past ends of a container, for its status and for its budgets."""
+    """The past ends of a container, for its status and its restart budgets."""
 
     restarts: int = 0
     #: The submission whose end was counted last, because the engine continues to list it.
@@ -62,10 +62,10 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a container was started again, or is going to be."""
+    """The reason for a past or planned restart of a container."""
 
     reason: ExitReason
-    #: For people.
+    #: For users.
     text: str
 
 
@@ -81,7 +81,7 @@ class Entry:
     past: Past = Past()
     #: The host from which it is being moved away; empty if it is not being moved.
     moves_from: str = ""
-    #: Why the holder replaced its predecessor; once the holder is to be replaced, the reason of that.
+    #: Why the holder replaced its predecessor; once the holder is to be replaced, the reason for that.
     cause: Cause | None = None
 
 
@@ -110,10 +110,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A request of a container at the endpoint: its hello, or a renewal.
+    """A container's request at the endpoint: its hello, or a renewal.
 
-    A submission that has lost the epochs in which it acted must end: it could not tell a late activation from a new
-    one.
+    A submission that has lost its record of past epochs must end, because it could not tell a late activation from a
+    new one.
     """
 
     container: int
@@ -127,7 +127,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A container was warned of its end: preemption, the end of its time, a drained host."""
+    """A container was warned that it will end: preemption, its time limit, a drained host."""
 
     container: int
     submission: int
@@ -146,7 +146,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class DrainAsked:
-    """Submit nothing to this host for a time, and move its containers away."""
+    """Submit no containers to this host for a time, and move its containers away."""
 
     host: str
     by: str
@@ -154,7 +154,7 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True)
 class DrainEnded:
-    """The drain has ended. If it has `failed`, containers remain on the host, which may get containers again."""
+    """The drain of a host has ended. If `failed`, containers remain on the host, which may get more containers."""
 
     host: str
     failed: bool
@@ -162,7 +162,7 @@ class DrainEnded:
 
 @dataclass(frozen=True, slots=True)
 class HostLifted:
-    """A user says that a host may get containers again."""
+    """A user has allowed a host to get containers again."""
 
     host: str
     by: str
@@ -170,9 +170,9 @@ class HostLifted:
 
 @dataclass(frozen=True, slots=True)
 class MoveAsked:
-    """Move a container away from this host. It continues there until its successor stands by elsewhere.
+    """Move a container away from this host, where it continues until its successor stands by elsewhere.
 
-    Without a host the container is replaced by one of its current size, on any host with room.
+    Without a host, the container is replaced by one of its current size, on any host with room.
     """
 
     container: int
@@ -182,7 +182,7 @@ class MoveAsked:
 
 @dataclass(frozen=True, slots=True)
 class MoveEnded:
-    """The request to move a container is over; a container that was not asked to end yet stays."""
+    """The request to move a container is over; a container that was not yet asked to end stays."""
 
     container: int
 
@@ -227,10 +227,10 @@ Event = (
 # ---- effects --------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write the ledger, at the version that this scheduler has written or read last.
+    """Write the ledger, at the version that this scheduler last wrote or read.
 
-    First the permit is proved: it is still the node that this scheduler has created. Otherwise, or if the version
-    differs, this scheduler ends, and no later effect is carried out.
+    Before that, prove the permit: its node must still be the one that this scheduler has created. If it is not, or if
+    the version differs, this scheduler ends, and no later effect is carried out.
     """
 
     ledger: Ledger
@@ -258,7 +258,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """Answer the last request of a standby: act from now on, in this epoch. Sent only while the permit allows
+    """Answer the last request of a standby: it acts from now on, in this epoch. Sent only while the permit allows
     grants.
     """
 
@@ -322,7 +322,7 @@ class ContainerView:
     epoch: int = 0
     engine_id: str = ""
     host: str = ""
-    #: The engine's reason while it waits; why it failed; why it ended last.
+    #: Why the container waits (from the engine), has failed, or last ended.
     words: str = ""
     restarts: int = 0
     exit_reason: ExitReason | None = None

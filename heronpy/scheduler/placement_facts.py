@@ -1,4 +1,4 @@
-"""The facts about the containers of a topology: placement decides by them, and others ask about them. Pure."""
+"""The facts about the containers of a topology, for the decisions of placement and for queries. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CANCELLED = RestartLimits(backoff_s=0.2, budget=2, window_s=300.0, budgets={Exit
 
 @dataclass(frozen=True, slots=True)
 class PlacementLimits:
-    """The numbers of placement, in seconds."""
+    """The time limits of placement, in seconds."""
 
     restart: RestartLimits = field(default_factory=RestartLimits)
     #: Time for a container to end by itself, once its successor stands by or a user asks for its restart.
@@ -38,7 +38,7 @@ class PlacementLimits:
 
 
 class PlacementFacts:
-    """The containers, their submissions, and the hosts that get none."""
+    """The containers, their submissions, and the hosts that get no containers."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class PlacementFacts:
         return {number: container.entry for number, container in known if container.entry != Entry()}
 
     def views(self) -> list[ContainerView]:
-        """The containers that should run or may still run, in order."""
+        """The containers that should run or may still run, sorted by number."""
         return [
             container.view(self._fencing)
             for _, container in sorted(self._containers.items())
@@ -93,12 +93,12 @@ class PlacementFacts:
         ]
 
     def entry_of(self, container: int) -> Entry | None:
-        """The ledger's entry of a container; None for a container that is neither planned nor known from before."""
+        """The ledger's entry for a container; None if the container is neither planned nor in an earlier ledger."""
         found = self._containers.get(container)
         return found.entry if found is not None else None
 
     def slot(self, container: int, now: float) -> tuple[int, int, bool]:
-        """The epoch in which a container acts (0: none), the highest ended epoch, and whether it may still act."""
+        """The epoch in which a container acts (0: none), its highest ended epoch, and whether it may still act."""
         found = self._containers.get(container)
         if found is None:
             return 0, 0, False
@@ -121,12 +121,12 @@ class PlacementFacts:
 
     @property
     def has_listed(self) -> bool:
-        """Whether the engine has sent a list, so that the places of containers are known."""
+        """Whether the engine has sent a list, so that the hosts of containers are known."""
         return self._planned and self._listed
 
     @property
     def draining(self) -> dict[str, str]:
-        """Hosts whose drain is not over, and the user who asked for it."""
+        """Hosts that are being drained, each with the user who requested the drain."""
         return self._avoided.draining()
 
     def avoided(self, now: float) -> tuple[Avoided, ...]:
@@ -139,7 +139,7 @@ class PlacementFacts:
         return self._killed_at is not None
 
     def left(self) -> tuple[str, ...]:
-        """The submissions that may exist, as text."""
+        """Descriptions of the submissions that may exist."""
         return tuple(text for _, container in sorted(self._containers.items()) for text in container.named())
 
     def validate(self) -> None:
@@ -177,7 +177,7 @@ class PlacementFacts:
             self._write(container, cause=Cause(reason, text[:CAUSE_MAX_CHARS]))
 
     def _waits_for_hosts(self, container: Container, now: float) -> bool:
-        """Whether to wait until the hosts that this container must avoid are known."""
+        """Whether a container waits because the hosts to avoid are not known yet."""
         if container.spec is None or container.entry.submitted:
             return False
         # Of two containers that avoid each other, the first does not wait.

@@ -1,4 +1,4 @@
-"""A topology in the slots of a pool: its plan and package, and the address for requests to its scheduler."""
+"""A topology in the slots of a pool: its plan and package, and the address at which its scheduler answers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Member:
         self._watch.start()
 
     def location(self) -> bytes:
-        """The location of its scheduler, for commands."""
+        """The location of the member's scheduler, for commands."""
         return plan_pb2.SchedulerLocation(
             topology=self.launch.topology,
             endpoint=f"ipc://{self.launch.sockets_dir}/scheduler",
@@ -91,7 +91,7 @@ class Member:
         self._on_change()
 
     def ask_restart(self, container: int) -> None:
-        """Have a container started again."""
+        """Request the restart of a container."""
         self.restarts[container] = self.restarts.get(container, 0) + 1
         self._spec = None
         self._on_change()
@@ -114,13 +114,13 @@ class Member:
         return self._spec
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering requests."""
         self._packing.cancel()
         self._watch.close()
         self._server.close(LAST_ANSWERS_MS)
 
     def remove(self) -> None:  # called in a thread
-        """Delete its state, keys and files, after its last process has ended."""
+        """Delete the topology's state, keys and files, after its last process has ended."""
         curve.remove(self.launch.working_dir)
         self.package.remove()
         remove_state(self._state, self.launch.topology)
@@ -128,7 +128,7 @@ class Member:
 
 
 def read_member(state: StateManager, name: str, topology_id: str) -> tuple[LaunchSpec, topology_pb2.Topology]:
-    """The stored records of a topology; HeronError if they are missing or belong to another one."""
+    """The stored records of a topology; HeronError if they are missing or belong to another topology."""
     found = state.get(paths.execution_state(name))
     record = plan_pb2.ExecutionState.FromString(found[0]) if found is not None else plan_pb2.ExecutionState()
     if record.topology_id != topology_id:
@@ -137,7 +137,7 @@ def read_member(state: StateManager, name: str, topology_id: str) -> tuple[Launc
 
 
 def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
-    """The slots and epochs that may run containers of a topology that this map no longer publishes."""
+    """The slots, with their epochs, that may run containers of a topology after the map stops publishing it."""
     shards = {shard_of((spec.topology_id, container), len(known.owners)) for container in spec.containers}
     owners = (known.owners[shard] for shard in shards)
     return {(one.slot, one.epoch): known.number for one in owners if one.slot}
@@ -146,7 +146,7 @@ def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
 def records_of(
     spec: Spec, answered: dict[str, tuple[int, bytes]], hosts: dict[int, str]
 ) -> list[control_pb2.ProcessRecord]:
-    """The records of a topology's containers; `answered` has slot and record by name."""
+    """The records of a topology's containers; `answered` has slots and records by name."""
     found = []
     for container in spec.containers:
         slot, content = answered.get(name_of((spec.topology_id, container)), (0, b""))

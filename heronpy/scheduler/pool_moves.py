@@ -1,8 +1,7 @@
 """Prepares topologies for the move of their containers to other slots: see `heronpy.tmaster.operations.Move`.
 
-Before a slot is ordered to drop a container, the spouts are paused, and a checkpoint is complete or no tuple is in
-flight.
-Invariant: a topology that does not get ready in time moves anyway.
+Before a slot has to drop a container, the topology's spouts are paused, and a checkpoint is complete or no tuple is in
+flight. Invariant: a topology that is not ready in time moves anyway.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ AGAIN_S: Final = 1.0
 
 
 class PoolMoves:
-    """The preparations of one pool; use it on the loop. `changed` is called when a topology has become ready."""
+    """The preparations in one pool; use it on the loop. `changed` is called when a topology becomes ready."""
 
     def __init__(self, state: StateManager, changed: Callable[[], None]) -> None:
         self._state, self._changed = state, changed
@@ -89,6 +88,6 @@ class PoolMoves:
                 client.close()
 
     def close(self) -> None:
-        """Send no more requests."""
+        """Stop sending requests."""
         for task in self._asking.values():
             task.cancel()

@@ -1,10 +1,9 @@
-"""The scheduler of a pool: it keeps slots as containers on an engine, and runs the containers of other topologies in
-them.
+"""The scheduler of a pool: it keeps slots running as containers on an engine, with containers of topologies in them.
 
-Placement looks after the slots, and `heronpy.pools.keeping` decides which slot gets which shard. This module is the
-shell between them, the state manager and the clients of the pool's topologies. Invariants: a map is written over the
-version that this scheduler has read or written last, so two schedulers never act on one pool; a topology is removed
-when no slot runs any part of it.
+Placement manages the slots, and `heronpy.pools.keeping` assigns shards to slots. This module connects both with the
+state manager and the clients of the pool's topologies. Invariants: a map is written only over the version that this
+scheduler last read or wrote, so two schedulers never act on one pool; a topology is removed only when no slot runs any
+part of it.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class PoolScheduler(EngineScheduler):
     def _works(self) -> Sequence[Awaitable[None]]:
         return (self._keep(),)
 
-    # ---- what runs until the end ---------------------------------------------------------------
+    # ---- loops ---------------------------------------------------------------------------------
     async def _keep(self) -> None:
         self._turn = asyncio.Event()
         self._pool_moves = PoolMoves(self._state, self._turn.set)
@@ -117,7 +116,7 @@ class PoolScheduler(EngineScheduler):
                     await self._turn.wait()
 
     async def _take(self) -> None:
-        """Read the records of a predecessor; the next map invalidates its later writes."""
+        """Read the records of a predecessor, and write a map, so that later writes of the predecessor are refused."""
         name = self._launch.topology
         pool = await asyncio.to_thread(read_pool, self._state, name)
         if pool is None:
@@ -138,7 +137,7 @@ class PoolScheduler(EngineScheduler):
         return [paths.pool_slot(self._launch.topology, slot) for slot in self._slots()]
 
     def _slots(self) -> list[int]:
-        """The existing and intended slots."""
+        """The numbers of all existing and intended slots."""
         return [view.container for view in self._acting().views()]
 
     def _on_node(self, path: str) -> None:
@@ -150,7 +149,6 @@ class PoolScheduler(EngineScheduler):
             self._loop.call_soon_threadsafe(note)
 
     async def _read(self) -> None:
-        """Read what has changed."""
         name, self._loop = self._launch.topology, asyncio.get_running_loop()
         for path in {paths.pool(name), *self._slot_nodes()} - self._followed:
             await asyncio.to_thread(self._state.watch, path, self._on_node)
@@ -204,7 +202,7 @@ class PoolScheduler(EngineScheduler):
         await self._resize(pool)
 
     def _is_opening(self, topology_id: str, pool: Pool) -> bool:
-        """Whether the pool has this topology, but this scheduler, which has just taken over, has not read it yet."""
+        """Whether the topology is in the pool, but not yet read by this scheduler, which has just taken over."""
         member = self._members.get(topology_id)
         is_unknown = member is None or (member.spec() is None and not member.is_killed)
         return is_unknown and topology_id in pool.members.values()

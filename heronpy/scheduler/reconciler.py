@@ -1,9 +1,9 @@
-"""The scheduler of containers that run on an engine's hosts: the shell of `placement`.
+"""The scheduler for containers on an engine's hosts: the shell of `placement`.
 
-It lists containers, receives requests at its endpoint, decides, and carries out the decisions. One scheduler per
-topology acts, which its permit in the state manager ensures. The engine, the state manager and the package are accessed
-in threads, so the endpoint always answers. A scheduler that ends leaves its containers running, and its successor
-adopts them.
+It lists containers, receives requests at its endpoint, decides, and carries out the decisions. The permit in the state
+manager ensures that one scheduler per topology acts. The engine, the state manager and the package are accessed in
+threads, so the endpoint always answers. A scheduler that ends leaves its containers running, and its successor adopts
+them.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class EngineScheduler:
         return ()
 
     async def _watched(self, work: Awaitable[None]) -> None:
-        """Run permanent work; a bug in it ends this process, and the guardian starts a new one."""
+        """Run a permanent task; if a bug ends the task, this process ends too, and the guardian starts a new one."""
         try:
             await work
         except asyncio.CancelledError:
@@ -263,7 +263,7 @@ class EngineScheduler:
         """End the scheduler as a signal does."""
         stays = self._placement is None or traits_of(self._setup.engine).outlives_scheduler
         fate = "keep running" if stays else "end with it"
-        log.info("the scheduler was requested to end; the topology's containers %s", fate)
+        log.info("the scheduler was asked to end; the topology's containers %s", fate)
         self._end.set()
 
     def _on_lost(self, error: FencedError) -> None:
@@ -273,7 +273,7 @@ class EngineScheduler:
         self._exit_code = exit_codes.FENCED
         self._end.set()
 
-    # ---- what runs until the end ---------------------------------------------------------------
+    # ---- loops ---------------------------------------------------------------------------------
     async def _tick(self) -> None:
         ticked_at = 0.0
         while True:
@@ -406,11 +406,10 @@ class EngineScheduler:
         return self._placement
 
     async def _answer_kill(self, asked: control_pb2.KillTopology, linger_s: float) -> Message:
-        """End all containers and remove the topology; after `wait_s` answer with the remaining containers, and continue
-        to end them.
+        """End all containers and remove the topology; if containers remain after `wait_s`, report them and continue.
 
-        The name stays taken until a request finds no containers left, because only its sender learns that the name is
-        free.
+        The name stays taken until a request finds no remaining containers, because only its sender learns that the name
+        is free.
         """
         placement = self._acting()
         if not placement.is_killed:
@@ -481,4 +480,4 @@ class EngineScheduler:
         what = (
             f"moved {', '.join(f'container {number}' for number in moved)}" if moved else "the host had no containers"
         )
-        return control_pb2.Ok(text=f"host {host} gets no container for {self._setup.settings.avoid_s:g} s; {what}")
+        return control_pb2.Ok(text=f"host {host} gets no containers for {self._setup.settings.avoid_s:g} s; {what}")

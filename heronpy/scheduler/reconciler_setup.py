@@ -1,4 +1,4 @@
-"""The prerequisites of a scheduler of containers on an engine: settings, keys, engine, addresses, sizes."""
+"""The prerequisites of a scheduler for containers on an engine: settings, keys, engine, addresses, sizes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SESSIONS_MAX = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Everything that does not change while a scheduler runs."""
+    """The data that does not change while a scheduler runs."""
 
     settings: EngineSettings
     limits: PlacementLimits
@@ -74,7 +74,7 @@ class Setup:
 
 
 def set_up(launch: LaunchSpec, mode: str) -> Setup:
-    """Read everything; ConfigError when settings or keys do not meet the needs of an engine."""
+    """Read all prerequisites; ConfigError if settings or keys do not suit an engine."""
     settings, scheduler = settings_for(launch, EngineSettings), settings_for(launch, SchedulerSettings)
     times = LeaseTimes(settings.renew_s, settings.fence_s, settings.lost_s, scheduler.kill_grace_s, settings.permit_s)
     terms = Terms(
@@ -88,7 +88,7 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
     command = [settings.python or sys.executable, "-Pm", "heronpy.executor.bootstrap"]
     command += ["--start-s", f"{settings.start_s:g}"]
     engine = open_engine(launch.submitted.engine, launch, launch.topology_id, command)
-    # If the engine does not tell a container to end, the endpoint does, in answer to the next renewal.
+    # If the engine does not ask a container to end, the endpoint does, in answer to the next renewal.
     leave_s = _LEAVE_S if traits_of(engine).tells_to_end else 0.0
     limits = PlacementLimits(
         limits_of(scheduler),
@@ -113,7 +113,7 @@ def sizes_of(
 
 
 def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
-    """The topology as submitted; ConfigError when the state manager has no topology."""
+    """The topology as submitted; ConfigError if the state manager does not have it."""
     found = state.get(paths.topology(name))
     if found is None:
         raise ConfigError(f"the state manager contains no topology {name!r}; submit it again")
@@ -123,7 +123,7 @@ def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
 def state_endpoint_of(
     launch: LaunchSpec, state: StateManager, rules: ContainerRules | PoolRules
 ) -> StateEndpoint | None:
-    """The endpoint for state in files of this host; None if containers access the state manager directly."""
+    """The endpoint for state in this host's files; None if containers access the state manager directly."""
     if launch.state_type != "local":
         return None
     from heronpy.scheduler.state_endpoint import StateEndpoint
@@ -144,7 +144,7 @@ def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]
 async def open_endpoint(
     launch: LaunchSpec, setup: Setup, admission: Admission, at_endpoint: StateEndpoint | None
 ) -> ControlEndpoint:
-    """The endpoint at the address of an earlier scheduler, else at one that the engine's hosts can reach."""
+    """The endpoint at an earlier scheduler's address, else at an address that the engine's hosts can reach."""
     security = settings_for(launch, SecuritySettings)
     clients = {make_client(launch.submitted.cluster).public: USER}
 
@@ -168,7 +168,7 @@ async def open_endpoint(
 
 
 def relay_of(setup: Setup, state: StateManager, own: Own) -> Relay:
-    """The relay for requests of clients; `own` answers the requests to the scheduler."""
+    """The relay for clients' requests; `own` answers requests to the scheduler itself."""
     path = paths.tmaster(setup.terms.launch.topology)
 
     def master() -> plan_pb2.TmasterLocation | None:
@@ -179,7 +179,7 @@ def relay_of(setup: Setup, state: StateManager, own: Own) -> Relay:
 
 
 def tell_clients(setup: Setup, endpoints: list[str]) -> None:
-    """Write the address of the endpoint for commands on other hosts; containers run without it."""
+    """Write the endpoint's address for commands on other hosts; a failure is no problem for containers."""
     launch, keys = setup.terms.launch, setup.terms.endpoint_keys.keys
     place = EndpointPlace(launch.topology_id, tuple(setup.told_at(endpoints)), keys.server.public)
     try:

@@ -1,4 +1,4 @@
-"""Requests of the user's clients on other hosts, which the endpoint passes on to the topology's processes.
+"""Passes on requests of the user's clients on other hosts from the endpoint to the topology's processes.
 
 A client may send the same requests as commands on the user's own host, and no others: see `PASSED_ON`. Open requests
 and waiting answers are bounded, in total and for each connection, so that containers, which use the same endpoint,
@@ -60,8 +60,9 @@ Own = Callable[[control_pb2.Envelope], "Message | Awaitable[Message]"]
 
 
 class Relay:
-    """Create and close it on the loop. `own` answers for the scheduler; `master` returns the leading topology master,
-    in a thread.
+    """Create and close it on the loop.
+
+    `own` answers for the scheduler; `master`, called in a thread, returns the leading topology master.
     """
 
     def __init__(self, own: Own, master: Callable[[], plan_pb2.TmasterLocation | None], keys: Keys) -> None:
@@ -81,9 +82,9 @@ class Relay:
         self.busy = self.forbidden = self.oversized = 0
 
     async def pass_on(self, peer: bytes, request: int, relay: endpoint_pb2.Relay) -> endpoint_pb2.Relayed:
-        """Send request number `request` of a client's connection `peer` to the process that it names.
+        """Pass on a client's request, number `request` on its connection `peer`, to the process that it names.
 
-        InvalidRpcError for a request that is not allowed, RetryableRpcError when too many are open.
+        InvalidRpcError for a request that is not allowed, RetryableRpcError if too many requests are open.
         """
         kind, envelope, size = self._checked(relay)
         number = self._number_of(peer)
@@ -120,7 +121,9 @@ class Relay:
         field = body_of(envelope)[0] if envelope is not None else ""
         if envelope is None or field not in PASSED_ON.get(kind, ()):
             self.forbidden += 1
-            raise InvalidRpcError(f"the control endpoint does not forward request {field!r} to {kind or 'nobody'!r}")
+            raise InvalidRpcError(
+                f"the control endpoint does not forward request {field!r} to {kind or 'an unnamed process'!r}"
+            )
         if not (math.isfinite(relay.timeout_s) and 0 < relay.timeout_s <= TIMEOUT_MAX_S):
             self.forbidden += 1
             raise InvalidRpcError(f"a request may wait for its answer for at most {TIMEOUT_MAX_S:g} s")
@@ -222,11 +225,11 @@ class Relay:
                 client.close()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the relay. Idempotent."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()
 
 
 class _AbsentError(HeronError):
-    """The requested process does not run."""
+    """The requested process is not running."""

@@ -1,7 +1,7 @@
-"""Checks whether this host can hold the containers of a topology, before any of them is started.
+"""Checks before a topology starts whether this host can hold all its containers.
 
-It runs where the containers will. The sums are upper estimates of what the runtime opens and starts; a refusal prints
-them, so the user sees which part is too large. All processes of a local topology share one host.
+The check runs on the host of the containers. The sums are upper estimates of the files and processes of the runtime; a
+refusal prints them, so the user sees which part is too large. All processes of a local topology share one host.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the host; None where there is no limit."""
+    """The limits of the host; None means no limit."""
 
     fds: int | None
     threads: int | None
@@ -65,7 +65,7 @@ class Need:
 
 
 def need_of(plan: plan_pb2.PackingPlan) -> Need:
-    """Sum up a packing plan."""
+    """The sum of a packing plan's requirements."""
     containers = len(plan.containers)
     sizes = {container.id: len(container.instances) for container in plan.containers}
     tasks = sum(sizes.values())
@@ -122,7 +122,7 @@ def _ram_bytes() -> int | None:
 
 
 def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
-    """ConfigError, one sentence for the user, when this host cannot hold all containers of a plan."""
+    """Raise ConfigError, one sentence for the user, if this host cannot hold all containers of a plan."""
     limits = limits_of_host()
     check_asked(plan, limits)
     check(plan, limits)
@@ -142,7 +142,7 @@ def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
 
 
 def check_asked(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
-    """ConfigError when the topology requests more memory than this host has; default sizes do not count."""
+    """Raise ConfigError if the topology requests more memory than this host has; default sizes do not count."""
     asked = {container.id: container.required.ram_bytes for container in plan.containers}
     total = sum(asked.values())
     if limits.ram_all_bytes is None or total <= limits.ram_all_bytes:
@@ -157,7 +157,7 @@ def check_asked(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
 
 
 def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
-    """ConfigError with the calculation when the topology cannot fit; nothing is started then."""
+    """Raise ConfigError with the calculation if the topology does not fit."""
     need = need_of(plan)
     total = (
         f"{counted(need.tasks, 'task')} in {counted(need.containers, 'container')} need {need.processes} processes with"
@@ -170,8 +170,8 @@ def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
         )
     if limits.threads is not None and need.threads > limits.threads:
         raise ConfigError(
-            f"{total}, but only {limits.threads} threads may run here; raise 'ulimit -u' or the group's pids.max,"
-            " or lower the parallelism",
+            f"{total}, but only {limits.threads} threads may run on this host; raise 'ulimit -u' or the group's"
+            " pids.max, or lower the parallelism",
         )
     if limits.ram_bytes is not None and need.ram_bytes > limits.ram_bytes:
         raise ConfigError(
@@ -180,7 +180,7 @@ def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
 
 
 def check_ports(plan: plan_pb2.PackingPlan, host: str, base: int) -> None:
-    """ConfigError when the port configured for a container's metrics page cannot be used."""
+    """Raise ConfigError if the port configured for a container's metrics page cannot be used."""
     if not base:
         return
     for number in (0, *(container.id for container in plan.containers)):

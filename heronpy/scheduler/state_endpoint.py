@@ -1,7 +1,7 @@
 """Serves the state manager of the scheduler's host to the topology's containers on other hosts.
 
-The decisions are in `state_records` and `state_rules`. This module has the requests, and the state manager, whose calls
-run in threads. The number of open calls is bounded; further calls are refused with STATE_AWAY.
+`state_records` and `state_rules` decide. This module handles the requests, and calls the state manager in threads. The
+number of open calls is bounded; further calls are refused with STATE_AWAY.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Send = Callable[[endpoint_pb2.StateChanged], object]
 class StateEndpoint:
     """The state that is served to a topology's containers; create it on the loop that calls it.
 
-    Call `tick` at least every `state_records.TICK_MAX_S`, better twice a second.
+    Call `tick` twice a second, and at least every `state_records.TICK_MAX_S`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class StateEndpoint:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._refusal = ""
 
-    # ---- what the endpoint calls ----------------------------------------------------------------
+    # ---- calls from the endpoint ----------------------------------------------------------------
     def container_of(self, session: int) -> int | None:
         """The container that opened a session; None if the session does not exist or has ended."""
         return self._records.container_of(session)
@@ -98,10 +98,10 @@ class StateEndpoint:
     async def call(
         self, request: endpoint_pb2.StateCall, container: int, asked: int, send: Send
     ) -> endpoint_pb2.StateAnswer:
-        """Carry out one call of a container's session, and answer it; `send` is used for this session from now on.
+        """Carry out one call of a container's session, and answer it; `send` is used for all later answers, too.
 
-        `asked` is the id of the request. RetryableRpcError when the open requests have too many bytes; StateError when
-        the session is not open.
+        `asked` is the id of the request. RetryableRpcError if the open requests have too many bytes; StateError if the
+        session is not open.
         """
         number, what = request.session, request.WhichOneof("what")
         if self._refusal:
@@ -157,7 +157,7 @@ class StateEndpoint:
         self._latest.pop(number, None)
 
     def close(self) -> None:
-        """Stop serving. Ephemerals stay for the next scheduler; locks end. Idempotent."""
+        """Stop serving. Ephemerals stay for the next scheduler; locks are released. Idempotent."""
         self._refusal = self._refusal or "the scheduler is ending"
         for task in self._tasks:
             task.cancel()
@@ -208,7 +208,7 @@ class StateEndpoint:
             log.warning("cannot remove the locations of ended processes yet: %s", error)
 
     async def _drive(self, steps: Steps) -> endpoint_pb2.StateAnswer:
-        """Run all steps in threads, because each may wait for a disk."""
+        """Run all steps of a call in threads, because each may wait for a disk."""
         with closing(steps):
             try:
                 step = next(steps)

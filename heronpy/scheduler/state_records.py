@@ -1,11 +1,10 @@
-"""The records at the control endpoint: sessions, the owner of each node, and how a call is carried out. Pure.
+"""The records at the control endpoint: sessions, the owner of each node, and the steps of each call. Pure.
 
-A call is a generator. It yields a `Step` for the state manager, gets the step's result (or its error, which is thrown
-into it), and returns the answer. Reads (`get`) run concurrently; all other calls run one by one.
+A call is a generator. It yields a `Step` for the state manager, receives the step's result (an error is thrown into
+it), and returns the answer. Reads (`get`) run concurrently; all other calls run one by one.
 
 An ephemeral of a session is an ordinary node. The *list of owners* names its session, and is written before the node is
-made. So the node stays for all readers while the scheduler is away, and the next scheduler, which starts with the list,
-knows the session.
+made. So readers find the node while the scheduler is away, and the next scheduler finds its session in the list.
 
 Invariants:
 
@@ -15,10 +14,10 @@ Invariants:
 - A path has one owner at most. A listed owner without a node is harmless: only the endpoint makes such nodes.
 - The changes of a session are carried out in the order of their numbers, and never twice. A change with a number below
   the latest is refused, so a late copy changes nothing.
-- The list is written over the version that this endpoint has read or written last: once another scheduler has written
-  it, this one stops serving. The list names the endpoint that wrote it. After a write with an unknown outcome, for
-  example because the disk failed, an endpoint recognises its own list and continues; no client was told that it was
-  written.
+- The list is written only over the version that this endpoint last read or wrote: once another scheduler has written
+  it, this endpoint stops serving. The list names the endpoint that wrote it. After a write with an unknown outcome, for
+  example because the disk failed, an endpoint recognises its own list and continues; no client has got an answer for
+  that write.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ Steps = Generator[Step, Any, endpoint_pb2.StateAnswer]
 
 
 class GoneError(StateError):
-    """The session of the request has ended."""
+    """The session of a request has ended."""
 
 
 class SupersededError(StateAwayError):
@@ -99,9 +98,7 @@ class _Owner:
 
 
 class StateRecords:
-    """See the module. `owners` has the bytes and version of the stored list; `name` identifies this endpoint and no
-    other.
-    """
+    """The records of an endpoint, named uniquely by `name`. `owners` has the bytes and version of the stored list."""
 
     def __init__(
         self,
@@ -123,16 +120,16 @@ class StateRecords:
         self._version = owners[1]
         #: Sessions of an earlier scheduler, with the time until which their nodes are kept for them.
         self._waiting = {owner.session: now + owner.session_s for owner in self._owners.values()}
-        #: Held locks to the sessions that hold them.
+        #: The session that holds each lock.
         self._locks: dict[str, int] = {}
-        #: Watched nodes to the number of their changes.
+        #: The change count of each watched node.
         self._changes: dict[str, int] = {}
 
     # ---- life -------------------------------------------------------------------------------
     def open(self, now: float, number: int, container: int, session_s: float, call: int) -> None:
         """Open a session, or resume it. Changes with numbers below `call` were given up.
 
-        StateAwayError when there are too many sessions, StateError for an impossible `session_s` or another's session.
+        StateAwayError for too many sessions, StateError for an invalid `session_s` or another container's session.
         """
         self._listen(now)
         if not SESSION_MIN_S <= session_s <= SESSION_MAX_S:
@@ -175,7 +172,7 @@ class StateRecords:
         return session is not None
 
     def tick(self, now: float) -> list[tuple[int, int]]:
-        """The sessions that have ended now because of silence, with their containers; call `sweep` next."""
+        """End silent sessions, and return them with their containers; call `sweep` next."""
         self._listen(now)
         self._waiting = {number: at for number, at in self._waiting.items() if now < at}
         ended = [(number, one.container) for number, one in self._sessions.items() if one.ends_at <= now]
@@ -184,7 +181,7 @@ class StateRecords:
         return ended
 
     def _listen(self, now: float) -> None:
-        """Extend all sessions by the time in which the endpoint was suspended."""
+        """Extend all sessions by the time during which the endpoint was suspended."""
         stopped_s = now - self._awake_at - TICK_MAX_S
         self._awake_at = now
         if stopped_s > 0:
@@ -194,7 +191,7 @@ class StateRecords:
 
     # ---- calls ------------------------------------------------------------------------------
     def begin(self, number: int, call: int) -> bool:
-        """Whether a change is new for its session; False if it is the latest change, which was begun already.
+        """Whether a change is new for its session; False for a repetition of the latest change.
 
         StateError when the change was given up.
         """
@@ -205,7 +202,7 @@ class StateRecords:
         return is_new
 
     def perform(self, request: endpoint_pb2.StateCall) -> Steps:
-        """Carry out any call but `open`."""
+        """Carry out any call except `open`."""
         number, what = request.session, request.WhichOneof("what")
         if what == "put":
             return self._lead(number, request) if request.put.ephemeral else self._put(number, request)
@@ -217,14 +214,14 @@ class StateRecords:
         raise StateError("the control endpoint does not know this call; install the same heronpy release on all hosts")
 
     def seen(self, number: int) -> endpoint_pb2.StateAnswer:
-        """The number of changes of each node that a session watches, as the answer to its heartbeat."""
+        """The change counts of all nodes that a session watches, for the answer to a heartbeat."""
         watches = sorted(self._sessions[number].watches)
         return endpoint_pb2.StateAnswer(
             seen=[endpoint_pb2.StateSeen(path=path, count=self._changes[path]) for path in watches]
         )
 
     def changed(self, path: str) -> list[tuple[int, int]]:
-        """Record the change of a node; returns the sessions that watch it, each with the number of changes so far."""
+        """Record the change of a node; returns the sessions that watch the node, each with its change count."""
         if path not in self._changes:
             return []
         self._changes[path] += 1
@@ -240,7 +237,7 @@ class StateRecords:
         return endpoint_pb2.StateAnswer(found=True, data=found[0], number=found[1])
 
     def _watch(self, number: int, path: str) -> Steps:
-        """Set a watch. The answer has the value, because a process that watches a node also reads it."""
+        """Set a watch. The answer has the value of the node, because the watching process would read it next."""
         self._check(number, Use.READ, path)
         if path not in self._changes:
             self._changes[path] = 0
@@ -285,7 +282,7 @@ class StateRecords:
         return endpoint_pb2.StateAnswer()
 
     def _lead(self, number: int, request: endpoint_pb2.StateCall) -> Steps:
-        """Create an ephemeral; with `again` an existing one of the same session is fine."""
+        """Create an ephemeral; `again` also accepts an existing ephemeral of the same session."""
         path = request.put.path
         self._check(number, Use.EPHEMERAL, path)
         yield from self.sweep()
@@ -318,9 +315,9 @@ class StateRecords:
             del self._locks[path]
         return endpoint_pb2.StateAnswer()
 
-    # ---- what sessions leave ------------------------------------------------------------------
+    # ---- ended sessions -----------------------------------------------------------------------
     def owner_of(self, path: str) -> int | None:
-        """The session that owns the ephemeral at this path; None without an owner."""
+        """The session that owns the ephemeral at a path; None without an owner."""
         owner = self._owners.get(path)
         return owner.session if owner is not None else None
 
@@ -352,7 +349,7 @@ class StateRecords:
         return endpoint_pb2.StateAnswer()
 
     def owners(self) -> bytes:
-        """The list of owners of ephemerals, with which the next scheduler starts."""
+        """The list of owners of ephemerals, for the next scheduler."""
         nodes = {path: [owner.session, owner.container, owner.session_s] for path, owner in self._owners.items()}
         return json.dumps({"endpoint": self._name, "nodes": nodes}, sort_keys=True).encode()
 
@@ -386,7 +383,7 @@ class StateRecords:
 
 
 def _writer_of(owners: bytes) -> str:
-    """The endpoint that wrote a list of owners; "" if it is not named."""
+    """The name of the endpoint that wrote a list of owners; "" if it is missing."""
     try:
         return str(json.loads(owners).get("endpoint", ""))
     except (ValueError, AttributeError):

@@ -1,7 +1,7 @@
 """The rights of containers, and of the user's clients, on the state of a topology at the control endpoint. Pure.
 
-All accesses that are not listed are refused: other topologies, the scheduler's own nodes and its ledger, and nodes that
-only the command writes. Only the containers in which topology masters run write. A compromised container can harm only
+All other access is refused: to other topologies, to the scheduler's own nodes and ledger, and to nodes that only
+commands write. Only containers with a topology master may write. A compromised container can harm only
 its own topology.
 """
 
@@ -22,7 +22,7 @@ ALL_MAX_BYTES: Final = 256 << 20
 
 
 class Use(enum.Enum):
-    """The kind of access of a call to a node."""
+    """The kind of access to a node that a call needs."""
 
     READ = "read"
     WRITE = "write"
@@ -35,11 +35,11 @@ class Rules(Protocol):
     """Access rights to the state."""
 
     def refusal(self, use: Use, path: str, container: int) -> str:
-        """The reason of a refusal; "" when the access is allowed."""
+        """The reason for a refusal; "" if the access is allowed."""
 
 
 class ContainerRules:
-    """Rights of one topology's containers: the needs of executors, stream managers and topology masters."""
+    """Rights of one topology's containers: those that executors, stream managers and topology masters need."""
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
@@ -57,7 +57,7 @@ class ContainerRules:
         }
 
     def refusal(self, use: Use, path: str, container: int) -> str:
-        """Why a container may not access a node; "" when it may."""
+        """Why a container may not access a node; "" if the access is allowed."""
         if path in self._allowed[use]:
             if use is Use.READ or container in self.masters:
                 return ""
@@ -66,7 +66,7 @@ class ContainerRules:
 
 
 class PoolRules:
-    """Rights of a pool's slots: the nodes of the pool, and the needs of the containers of its topologies.
+    """Rights of a pool's slots: on the nodes of the pool, and those that the containers of its topologies need.
 
     All topologies belong to one user and trust each other: any slot may run any of their topology masters.
     """
@@ -80,7 +80,7 @@ class PoolRules:
         self.masters: frozenset[int] = frozenset()
 
     def refusal(self, use: Use, path: str, container: int) -> str:
-        """Why a slot may not access a node; "" when it may."""
+        """Why a slot may not access a node; "" if the access is allowed."""
         if (use is Use.READ and path in self._read) or (
             use in (Use.READ, Use.WRITE) and path == paths.pool_slot(self._pool, container)
         ):
@@ -92,7 +92,7 @@ class PoolRules:
 
 
 class ClientRules:
-    """Rights of the user's commands on other hosts: they read, and announce their operations; they write no nodes."""
+    """Rights of the user's commands on other hosts: reading nodes and announcing operations, but no writing."""
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
@@ -124,10 +124,10 @@ class ClientRules:
         }
 
     def refusal(self, use: Use, path: str, container: int) -> str:
-        """Why a client may not access a node; "" when it may."""
+        """Why a client may not access a node; "" if the access is allowed."""
         if path in self._allowed[use]:
             return ""
-        return f"a command on another host than topology {self._topology!r} may not {use.value} state node {path!r}"
+        return f"a command on another host may not {use.value} state node {path!r} of topology {self._topology!r}"
 
 
 def operations_lock(topology: str) -> str:
@@ -138,7 +138,7 @@ def operations_lock(topology: str) -> str:
 class LargeAnswers:
     """The bytes of large answers that wait at the endpoint, by session and request.
 
-    ZeroMQ counts the messages that wait for a peer, not their bytes, and a value of the state may have megabytes. So
+    ZeroMQ counts the messages that wait for a peer, not their bytes, and a value may have megabytes. So
     each large answer counts until a later call of its session confirms it, or until the session ends.
     """
 
@@ -148,7 +148,7 @@ class LargeAnswers:
         self.bytes = 0
 
     def settle(self, session: int, awaits: int) -> None:
-        """A session has received, or given up, its answers to all requests below `awaits`."""
+        """Record that a session has received or given up the answers to all requests below `awaits`."""
         waiting = self._waiting.get(session)
         if waiting is None:
             return
@@ -158,7 +158,7 @@ class LargeAnswers:
             del self._waiting[session]
 
     def take(self, session: int, request: int, size: int) -> bool:
-        """Whether an answer may be sent now. A repeated answer counts once, and a single answer is never too large."""
+        """Whether an answer may be sent now. A repeated answer counts once; a single answer is never too large."""
         if size <= SMALL_MAX_BYTES:
             return True
         waiting = self._waiting.get(session, {})

@@ -1,6 +1,4 @@
-"""The facts that placement knows of one submission and of one container, and their consequences without any command.
-Pure.
-"""
+"""The facts about one submission and one container for placement, and conclusions that need no command. Pure."""
 
 from __future__ import annotations
 
@@ -34,9 +32,9 @@ class Submission:
     hello_at: float | None = None
     #: When the engine first listed it as running.
     runs_since: float | None = None
-    #: When the engine first said that it will never start.
+    #: When the engine first reported that it will never start.
     hopeless_since: float | None = None
-    #: The engine has said so, and has not listed it as running since.
+    #: The engine has reported that it will never start, and has not listed it as running since.
     unstarted: bool = False
     #: Consecutive lists without it: lists that show other submissions, and all lists.
     missed: int = 0
@@ -45,10 +43,10 @@ class Submission:
     given_up: bool = False
     #: It is silent, or missing: its end is neither confirmed nor denied.
     lost: bool = False
-    #: A user says that its end counts as confirmed once it is lost.
+    #: A user has requested that its end counts as confirmed once it is lost.
     forced: bool = False
     leaving: bool = False
-    #: A user wants to move it away from its host, and it may stay if no other host has room.
+    #: A user has requested its move to another host; it stays if no other host has room.
     moving: bool = False
     #: When this scheduler first and last asked for its end.
     cancelled_at: float | None = None
@@ -78,15 +76,15 @@ class Submission:
         return Phase.QUEUED if self.runs_since is None else Phase.STARTING
 
     def known_at(self, awake_since: float) -> float:
-        """When it was last known to exist; silence counts only while this scheduler was awake."""
+        """When the submission was last known to exist; silence counts only while this scheduler is awake."""
         return max(self.since, self.seen_at or 0.0, self.heard_at or 0.0, awake_since)
 
     def is_heard(self, now: float, within_s: float) -> bool:
-        """Whether the container has sent a request within this time."""
+        """Whether the submission has sent a request within this time."""
         return self.heard_at is not None and now - self.heard_at <= within_s
 
     def show(self, seen: Seen, now: float) -> None:
-        """Record that a list shows it, and that its end is not confirmed."""
+        """Record that a list shows the submission, without a confirmed end."""
         self.missed = self.missed_any = 0
         self.engine_id, self.words, self.avoid = seen.engine_id, seen.words, seen.avoid
         self.waits, self.pinned = seen.waits, seen.pinned
@@ -100,13 +98,13 @@ class Submission:
         self.unstarted = seen.hopeless or (self.unstarted and seen.phase is not EnginePhase.RUNNING)
 
     def miss(self, asked_at: float, others: bool) -> None:
-        """Record that a list does not show it; `others` says whether the list shows other submissions."""
+        """Record that a list lacks the submission; `others`: the list shows other submissions."""
         if asked_at >= self.since + SETTLE_S:
             self.missed_any += 1
             self.missed += others
 
     def is_absent(self, now: float, lost_s: float, awake_since: float) -> bool:
-        """Whether enough lists do not show it. Empty lists prove little, so they count only after a long silence."""
+        """Whether enough lists lack the submission. Empty lists prove little: they count only after a long silence."""
         if self.missed >= ABSENT_LISTS:
             return True
         return self.missed_any >= ABSENT_LISTS and now - self.known_at(awake_since) >= lost_s
@@ -114,7 +112,7 @@ class Submission:
 
 @dataclass(slots=True)
 class Container:
-    """One container: its submissions, and its data that outlives them."""
+    """One container: its submissions, and the data that outlives them."""
 
     number: int
     entry: Entry
@@ -150,7 +148,7 @@ class Container:
 
     @classmethod
     def of(cls, number: int, entry: Entry, limits: RestartLimits, cancelled: RestartLimits) -> Container:
-        """The state of a container that an earlier scheduler has left."""
+        """The state of a container from the ledger of an earlier scheduler."""
         past = entry.past
         return cls(
             number,
@@ -179,24 +177,24 @@ class Container:
         )
 
     def forget_past(self) -> None:
-        """Forget its ends and budgets; an end that was counted is not counted again."""
+        """Forget the container's past ends and budgets; ends that were already counted are not counted again."""
         self.failed, self.finished, self.restarts = "", False, 0
         self.history, self.cancels = RestartHistory(), RestartHistory()
         self.exit_reason, self.exit_detail = None, ""
 
     def count_loss(self) -> None:
-        """Count a restart of its tasks after their host was lost, because then no confirmed end was counted."""
+        """Count a restart of the container after its host was lost, because no confirmed end was counted then."""
         cause = self.entry.cause
         if self.entry.holder and cause is not None and cause.reason is ExitReason.LOST_HOST:
             self.restarts += 1
             self.exit_reason, self.exit_detail = cause.reason, cause.text
 
     def never_ran(self, one: Submission) -> bool:
-        """Whether the submission is gone and never started, so that its end needs no confirmation."""
+        """Whether a submission is gone without ever having started, so that its end needs no confirmation."""
         return one.given_up and one.unstarted and one.heard_at is None and one.number > self.entry.holder
 
     def named(self) -> list[str]:
-        """Its submissions that may exist, as text."""
+        """Descriptions of the container's submissions that may exist."""
         return [
             f"container {self.number}, submission {number}"
             + (f" ({one.engine_id}{f' on {one.host}' if one.host else ''})" if one.engine_id else "")
@@ -205,12 +203,12 @@ class Container:
 
     @property
     def moves_from(self) -> str:
-        """The host from which it is moved away; empty if it is not being moved."""
+        """The host from which the container is moved away; empty if it is not being moved."""
         return self.entry.moves_from
 
     @property
     def is_moving(self) -> bool:
-        """Whether it is being moved: it acts until its successor stands by."""
+        """Whether the container is being moved: it acts until its successor stands by."""
         return bool(self.moves_from) or (self.holder is not None and self.holder.moving)
 
     @property
@@ -220,13 +218,13 @@ class Container:
 
     @property
     def stays(self) -> Submission | None:
-        """The holder, or None if it must end."""
+        """The holder; None if it must end, or if there is none."""
         holder = self.holder
         leaves = holder is None or holder.phase in (Phase.UNCONFIRMED, Phase.LEAVING)
         return None if leaves else holder
 
     def successors(self) -> list[Submission]:
-        """Submissions that may be activated after the holder, starting with the most advanced one."""
+        """Submissions that may be activated after the holder, most advanced first."""
         ready = {Phase.STANDBY: 0, Phase.STARTING: 1, Phase.QUEUED: 2}
         found = [one for number, one in self.submissions.items() if number > self.entry.holder and one.phase in ready]
         return sorted(found, key=lambda one: (ready[one.phase], one.number))
@@ -257,9 +255,7 @@ class Container:
         )
 
     def move(self, host: str, now: float) -> None:
-        """Move the container away from a host, "" for its current one; a submission that only waits there is ended at
-        once.
-        """
+        """Move the container away from a host, "" for its own. A submission that only waits there ends immediately."""
         self.unmoved = ""
         for number, one in self.submissions.items():
             here = host in ("", one.host)
@@ -269,7 +265,7 @@ class Container:
                 one.cancelled_at = now
 
     def end_move(self, why: str, now: float) -> None:
-        """End a move: the container stays, or its next submission may go anywhere."""
+        """End a move: the container stays, or its next submission may run on any host."""
         self.unmoved = why
         for one in self.submissions.values():
             one.moving = False
@@ -277,7 +273,7 @@ class Container:
                 one.cancelled_at = now
 
     def choose_again(self) -> None:
-        """Reset after an activation: the next submission starts with all preferences for its host."""
+        """Reset after an activation, so that the next submission starts with all its host preferences."""
         self.beside = self.anywhere = False
         self.spared.clear()
 

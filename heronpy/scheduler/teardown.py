@@ -1,10 +1,10 @@
 """Removes the nodes of a topology from the state manager, and the folder of its sockets.
 
-Call it when no process of the topology is left. The execution state is removed last: until then the name
-is taken, so half a topology is never visible and a new submit cannot mix with the old one.
+Call it when no process of the topology is left. The execution state is removed last: until then the name is taken, so a
+half-removed topology is never visible and a new submit cannot mix with it.
 
-Before that, their content is written into a file of the topology's working folder, for later questions on how it ended.
-Old files are removed, see `outdated`. If the disk refuses the file, the topology is removed nevertheless.
+Before that, the content of the nodes is written into a file in the topology's working folder, to show later how the
+topology ended. Old files are removed, see `outdated`. If the disk refuses the file, the topology is removed anyway.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ class KeptFile(NamedTuple):
 
 
 def outdated(files: Iterable[KeptFile], now: float) -> list[KeptFile]:
-    """The files to be removed: first files that are too old, except the newest ones of each name, and then files beyond
-    the size limit.
-    """
+    """The files to remove: those that are too old, except the newest of each name, then those beyond the size limit."""
     old, size, newer = [], 0, Counter[Path]()
     for file in sorted(files, reverse=True):
         size += file.bytes
@@ -78,7 +76,7 @@ def outdated(files: Iterable[KeptFile], now: float) -> list[KeptFile]:
 
 
 def known_of(state: StateManager, topology: str) -> control_pb2.EndedTopology | None:
-    """The records in the state manager of a topology that has run; None if it has not."""
+    """The records of a topology in the state manager; None if the topology has not run."""
     kept = control_pb2.EndedTopology(ended_at=time.time())
     if not _copy(state, paths.execution_state(topology), kept.record):
         return None
@@ -108,7 +106,7 @@ def _take_spark(kept: control_pb2.EndedTopology) -> None:
 
 
 def keep_ended(state: StateManager, topology: str) -> None:
-    """Write the records of a topology that is about to be removed into its working folder; never raises."""
+    """Save the records of a topology in its working folder before its removal; never raises."""
     try:
         kept = known_of(state, topology)
         if kept is None:
@@ -121,7 +119,7 @@ def keep_ended(state: StateManager, topology: str) -> None:
 
 
 def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
-    """Write why a submit has failed, before `keep_ended` adds the other records; never raises."""
+    """Save why a submit has failed, before `keep_ended` adds the other records; never raises."""
     now = time.time()
     kept = control_pb2.EndedTopology(record=record, ended_at=now)
     kept.events.topology_id = record.topology_id
@@ -136,7 +134,7 @@ def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
 
 
 def last_life(kept: control_pb2.EndedTopology) -> control_pb2.TopologyEvent:
-    """The last event of its life cycle; an event without a reason if it has none."""
+    """The last life-cycle event of a topology; an empty event if there is none."""
     lives = (one for one in reversed(kept.events.events) if one.kind == control_pb2.EVENT_LIFE)
     return next(lives, control_pb2.TopologyEvent())
 

@@ -1,4 +1,4 @@
-"""Waiting for a change of what a scheduler knows."""
+"""Waits until a condition on a scheduler's data holds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import suppress
 
 
 async def wait_until(holds: Callable[[], bool], changed: asyncio.Event, deadline: Callable[[], float]) -> bool:
-    """Wait until `holds` is true; `changed` is set whenever that may have changed.
+    """Wait until `holds` is true; `changed` is set whenever its result may have changed.
 
-    False when the monotonic time `deadline()`, which may move, comes first.
+    Returns False if the monotonic time `deadline()`, which may move, comes first.
     """
     while not holds():
         left_s = deadline() - time.monotonic()

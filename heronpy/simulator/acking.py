@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Outcome(Enum):
-    """How a spout tuple ended."""
+    """The outcome of a tracked spout tuple."""
 
     ACKED = "acked"
     FAILED = "failed"
@@ -99,7 +99,7 @@ class AckTracker:
         self._pending.pop(owner, None)
 
     def pending(self, owner: int) -> int:
-        """Number of pending tuples of this task."""
+        """Return the number of pending tuples of this task."""
         return self._pending.get(owner, 0)
 
     def next_deadline(self) -> float | None:

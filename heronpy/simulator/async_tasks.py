@@ -17,7 +17,7 @@ from heronpy.simulator.tuples import SimulatedTuple
 
 
 class AsyncBoltTask(BoltTask):
-    """Starts a coroutine per tuple up to the limit; a step is one start and one turn of the loop."""
+    """Starts a coroutine per tuple, up to the limit. A step is one start and one turn of the loop."""
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
@@ -45,7 +45,7 @@ class AsyncBoltTask(BoltTask):
         return bool(self._running) or super().is_busy()
 
     def waits_for_outside(self) -> bool:
-        """Whether coroutines wait for something other than a virtual timer."""
+        """Return whether coroutines wait for something other than a virtual timer."""
         return bool(self._running) and not self.loop.has_work() and self.loop.next_timer() is None
 
     def poll(self) -> None:

@@ -74,8 +74,8 @@ class BatchResult:
 
 
 class BatchRun:
-    """One batch run. `unit_bytes` is the size of a unit of text. `buckets` is the number of buckets of a stage whose
-    number the data would otherwise determine.
+    """One batch run. `unit_bytes` is the size of a unit of text. `buckets` replaces the numbers of buckets that the
+    amount of data would determine.
     """
 
     def __init__(self, topology: topology_pb2.Topology, unit_bytes: int, buckets: int, records: bool) -> None:

@@ -88,7 +88,7 @@ def virtual_time(clock: VirtualClock) -> Iterator[None]:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A private event loop per async bolt or spout that never waits: `turn` runs what is ready and returns.
+    """The event loop of one async bolt or spout. It never waits: `turn` runs the ready callbacks and returns.
 
     `asyncio.sleep` and timeouts fire when the virtual clock reaches them, so coroutines interleave identically in every
     run. Real I/O inside a coroutine works, but its timing is not deterministic.
@@ -130,12 +130,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return handle
 
     def has_work(self) -> bool:
-        """Whether a turn would run a callback now."""
+        """Return whether a turn would run a callback now."""
         when = self.next_timer()
         return self._has_ready or (when is not None and when <= self.time())
 
     def next_timer(self) -> float | None:
-        """Time at which the next timer is due; None without timers."""
+        """Return the time at which the next timer is due; None without timers."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -1,4 +1,4 @@
-"""Emission of one task: checks, groupings and copies for every receiver, by the rules of the runtime.
+"""Checks, routes and copies the tuples that one task emits, by the rules of the runtime.
 
 Values are serialized by the topology's own serializer, or the wire codec.
 """
@@ -132,5 +132,5 @@ class Outputs:
         return given.rows()
 
     def is_direct(self, stream: str) -> bool:
-        """Whether the emitter must name the receiving task."""
+        """Return whether the emitter must name the receiving task."""
         return self._streams[stream].definition.direct

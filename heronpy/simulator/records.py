@@ -27,17 +27,17 @@ class MetricsCollector:
         self._totals: dict[str, Any] = {}
 
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
-        """Register a metric. A second metric of the same name is an error, as in the runtime."""
+        """Register a metric. Raises ValueError if the name is already registered."""
         if name in self._metrics:
             raise ValueError(f"metric {name!r} is already registered; give each metric a different name")
         self._metrics[name] = metric
 
     def is_count(self, name: str) -> bool:
-        """Whether the values of several tasks can be added."""
+        """Return whether the values of several tasks can be added."""
         return "Count" in type(self._metrics[name]).__name__
 
     def values(self) -> dict[str, Any]:
-        """Return totals of counts and last values of other metrics; a dict for a multi-key metric."""
+        """Return the totals of counts and the latest values of other metrics; a multi-key metric has a dict."""
         for name, metric in self._metrics.items():
             value = metric.get_value_and_reset()
             if value is None:
@@ -53,7 +53,7 @@ class MetricsCollector:
 
 
 def merged(known: dict[Any, Any], new: dict[Any, Any], adds: bool) -> dict[Any, Any]:
-    """Merge the values per key of two readings: with `adds` by sums, otherwise newer values replace older ones."""
+    """Merge two readings by key: with `adds`, values are added; otherwise newer values replace older ones."""
     result = dict(known)
     for key, value in new.items():
         if value is not None:
@@ -103,12 +103,12 @@ class Records:
         self._count_input(task, "__execute-count", delivery.component, delivery.stream)
 
     def row(self, component: str, task: int, row: dict[str, Any]) -> None:
-        """Record a row that a sink took."""
+        """Record a row that a sink received."""
         self.rows[component].append((task, row))
         self._rows_of[component, task] += 1
 
     def rows_of(self, component: str, task: int) -> int:
-        """Return the number of rows that a task of a sink has taken."""
+        """Return the number of rows that a task of a sink has received."""
         return self._rows_of[component, task]
 
     def keep_rows(self, component: str, task: int, count: int) -> None:
@@ -134,7 +134,7 @@ class Records:
         self._count_input(task, "__fail-count", component, stream)
 
     def spout_end(self, component: str, task: int, tup_id: Any, outcome: Outcome) -> None:
-        """Record that a spout has learned the outcome of a tuple."""
+        """Record the outcome that was reported to a spout for a tuple."""
         ended = self.acked if outcome is Outcome.ACKED else self.failed
         ended[component].append(tup_id)
         self.count(task, "__ack-count" if outcome is Outcome.ACKED else "__fail-count")

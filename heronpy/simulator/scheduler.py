@@ -25,7 +25,7 @@ INJECTOR = 0
 
 
 class Reason(Enum):
-    """Why a run ended."""
+    """The reason why a run ended."""
 
     FINISHED = "finished"
     IDLE = "idle"
@@ -116,7 +116,7 @@ class StepScheduler:
         return None
 
     def _is_drained(self) -> bool:
-        """Whether no tuple is queued and no tracked tuple is pending."""
+        """Return whether no tuple is queued and no tracked tuple is pending."""
         world = self._world
         if any(bolt.is_busy() for bolt in world.bolts):
             return False
@@ -155,7 +155,7 @@ class StepScheduler:
         self._settle()
 
     def _await_outside(self) -> bool:
-        """Wait, in real time, for coroutines and descriptors that wait for more than virtual time."""
+        """Wait, in real time, for coroutines and descriptors that wait for external events."""
         waiting = self._waiting_for_outside()
         if not waiting:
             return False
@@ -174,7 +174,7 @@ class StepScheduler:
             return False
         raise SimulationError(
             f"{bound[0].name} has awaited something outside the simulation for "
-            f"{_OUTSIDE_MAX_S:.0f} seconds; replace the awaited object by a fake in the test",
+            f"{_OUTSIDE_MAX_S:.0f} seconds; replace the awaited object with a fake in the test",
             bound[0].name,
         )
 

@@ -33,11 +33,11 @@ QUEUED_MAX = 1000
 
 
 class Shared:
-    """The shared parts of a simulation."""
+    """The parts that all tasks of a simulation share."""
 
     def __init__(self, topology: Any, seed: int, records_limit: int, collects: bool = False) -> None:
         self.topology = topology
-        #: Whether the rows of Spark sinks are kept instead of being handed over.
+        #: True if the rows of Spark sinks are kept instead of being passed to Spark.
         self.collects = collects
         self._sinks = spark_sinks(topology) if collects else frozenset[str]()
         self.plan = LogicalPlan.from_topology(topology)
@@ -81,7 +81,7 @@ class Shared:
 
     @property
     def is_congested(self) -> bool:
-        """Whether spouts must pause."""
+        """True if spouts must pause."""
         return self.drops is None and self.queued > QUEUED_MAX
 
     def class_of(self, message: Any) -> type[Any]:

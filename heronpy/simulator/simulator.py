@@ -5,8 +5,8 @@
     assert ["the", 3] in sim.emitted("count")
 
 Groupings, acking, ticks, windows, hooks, metrics and the end of the input behave as in the runtime,
-and every value passes through the wire codec. Not simulated: processes, machine failures,
-real time. See `run` for how long it runs.
+and every value passes through the wire codec. Not simulated: processes, machine failures, real time.
+`Simulator.run` describes when a run ends.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ log = logging.getLogger("heron.simulator")
 
 STEP_S = 0.0001
 STEPS_MAX = 1_000_000
-# How long, in virtual time, a checkpoint waits for queues to become empty.
+# Maximum virtual time in seconds that a checkpoint waits for empty queues.
 _DRAIN_MAX_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended: "finished", "idle", "seconds", "max_steps" or "stalled".
+    """The result of a run, and the reason why it ended: "finished", "idle", "seconds", "max_steps" or "stalled".
 
-    `rewinds` has a sentence for each part that went back to a checkpoint since the last run, with the reason.
+    `steps` counts the steps of this run, and `now` is the virtual time in seconds. `rewinds` has a sentence with the
+    reason for each region that went back to a checkpoint since the last run.
     """
 
     reason: str
@@ -58,11 +59,11 @@ class RunResult:
 class Simulator:
     """Runs a topology deterministically.
 
-    `topology` is a TopologyBuilder, a Topology subclass or a topology message. `seed` decides the
-    order in which tasks take steps (user code that uses random numbers must seed them itself). With
-    `run_spouts=False` spouts emit nothing until `activate`, so that a test can feed only bolts with
-    `inject`. With `sinks="collect"` the rows of each SparkSink are kept for `rows` instead of being passed
-    to Spark; "run" (default) starts the sinks unchanged, which needs a submitted topology.
+    `topology` is a TopologyBuilder, a Topology subclass or a topology message. `seed` determines the
+    order of the tasks' steps (user code that uses random numbers needs its own seed). A step takes `step_s`
+    seconds of virtual time. With `run_spouts=False` spouts emit nothing until `activate`, so that bolts get only
+    the tuples of `inject`. With `sinks="collect"` the rows of each SparkSink are kept for `rows` instead of being
+    passed to Spark; "run" (default) starts the sinks unchanged, which needs a submitted topology.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Simulator:
         sinks: str = "run",
     ) -> None:
         if not step_s > 0:
-            raise ValueError(f"step_s is {step_s!r}; a step must take some virtual time")
+            raise ValueError(f"step_s is {step_s!r}; give a number of seconds above 0")
         if sinks not in ("run", "collect"):
             raise ValueError(f"sinks is {sinks!r}; give 'run' or 'collect'")
         self._world = World(_message_of(topology), seed, records_limit, sinks == "collect")
@@ -99,9 +100,9 @@ class Simulator:
     def run_batch(topology: Any, *, unit_bytes: int = 64 * 1024, buckets: int = 4, records: bool = True) -> BatchResult:
         """Run a topology as a batch, with the stages, units and files of a real batch run.
 
-        A unit has the lines of about `unit_bytes` of a text file, or one split. `buckets` is the number of buckets of a
-        stage if the data would decide it. With `records=False` the result has no `emitted` values, and the run takes
-        the same code paths as a real run. Raises UserCodeError for the first unit that fails.
+        A unit is a part of a text file with lines of about `unit_bytes`, or one split. `buckets` replaces the numbers
+        of buckets that the amount of data would determine. With `records=False` the result has no `emitted` values, and
+        the run takes the same code paths as a real run. Raises UserCodeError for the first unit that fails.
         """
         from heronpy.simulator.batch import BatchRun
 
@@ -119,8 +120,8 @@ class Simulator:
 
         Without limits the run ends when the topology has finished (all spouts have called `end_of_input`, and
         `finish` of all bolts was called) or is idle: no tuple is queued or pending, and the spouts are silent.
-        Without limits, a topology that never becomes idle is an error. `seconds` limits the virtual time of the
-        run (idle time is skipped), `max_steps` the number of steps.
+        Without limits, a topology that never becomes idle raises SimulationError. `seconds` limits the virtual time of
+        the run (idle time is skipped), `max_steps` the number of steps.
         """
         self._check_open()
         until = None if seconds is None else self.now + _not_negative(seconds)
@@ -131,7 +132,7 @@ class Simulator:
         if reason is Reason.MAX_STEPS and max_steps is None:
             raise SimulationError(
                 f"the topology did not become idle within {STEPS_MAX} steps; "
-                "give run() max_steps or seconds if its spouts never end"
+                "pass max_steps or seconds to run() if its spouts never end"
             )
         rewinds, self._rewinds = tuple(self._rewinds), []
         return RunResult(reason.value, self._scheduler.steps - steps, self.now, rewinds)
@@ -162,7 +163,7 @@ class Simulator:
         """Queue a tuple for a bolt as if its input had emitted it; `run` processes it.
 
         `source` and `stream` select the input if the bolt has several inputs; `index` selects the task
-        that gets the tuple, otherwise the grouping decides. The result tells whether the tuple was acked.
+        that gets the tuple, otherwise the grouping decides. After the run, the result's `state` is the outcome.
         """
         self._check_open()
         origin, name = self._input(component, source, stream)
@@ -189,7 +190,7 @@ class Simulator:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the input has ended and `finish` of every bolt was called."""
+        """True if the input has ended and `finish` of every bolt was called."""
         return self._scheduler.is_finished
 
     @property
@@ -218,7 +219,7 @@ class Simulator:
         ]
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
-        """Return the rows that a SparkSink took, as column to value, in order; needs `sinks="collect"`."""
+        """Return the rows that a SparkSink received, as dicts by column, in order; needs `sinks="collect"`."""
         tasks = self._world.tasks_named(sink)
         if not isinstance(tasks[0].user, CollectingSink):
             why = "is not a SparkSink" if self._world.collects else 'is not collected; give Simulator(sinks="collect")'
@@ -241,7 +242,7 @@ class Simulator:
         return sum(self._world.tracker.pending(task.task_id) for task in tasks)
 
     def task(self, component: str, index: int = 0) -> Any:
-        """Return the user's object of a task."""
+        """Return the user's spout or bolt object in a task."""
         return self._world.task_at(component, index).user
 
     def task_ids(self, component: str) -> list[int]:
@@ -252,8 +253,8 @@ class Simulator:
     def metrics(self, component: str) -> dict[str, Any]:
         """Return the counters of a component and the metrics that its tasks registered.
 
-        Counts are summed over the tasks. Another metric is its last value, or the list of values by task
-        if the component has several tasks. Counters of the system are "__execute-count/stream" etc.
+        Counts are summed over the tasks. Any other metric has its latest value, or a list of the tasks' values
+        if the component has several tasks. System counters have names such as "__execute-count/stream".
         """
         tasks = self._world.tasks_named(component)
         result: dict[str, Any] = {}
@@ -277,8 +278,8 @@ class Simulator:
         """Kill a task and restart it: the task's object and queue are lost.
 
         Under ATLEAST_ONCE the tuples that the task had not acked time out, and the new task begins with an empty state.
-        Under EFFECTIVELY_ONCE all components that streams connect with the task go back to the last `checkpoint`, or to
-        their beginning if there is no checkpoint; `RunResult.rewinds` lists this.
+        Under EFFECTIVELY_ONCE all components of the task's region go back to the last `checkpoint`, or to their
+        beginning if there is no checkpoint; `RunResult.rewinds` reports this.
         """
         self._check_open()
         world = self._world

@@ -1,4 +1,4 @@
-"""Spark sinks of a simulation: their rows are kept for the test instead of being handed to Spark."""
+"""Spark sinks of a simulation: their rows are kept for the test instead of being passed to Spark."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _STATE = "simulator.rows"
 class CollectingSink(Bolt, StatefulComponent):
     """Replaces a SparkSink: acks the rows that it keeps, and fails the rows that the sink would reject.
 
-    A row that does not fit the sink's schema is only detected if pyarrow is installed. A restore removes the rows since
-    the checkpoint, as a real restore does from the table.
+    A row that does not fit the sink's schema is only detected if pyarrow is installed. A restore drops the rows
+    received after the checkpoint, as a real restore removes them from the table.
     """
 
     def init_state(self, state: Any) -> None:

@@ -127,7 +127,7 @@ class SimTask:
         self.call("a task hook", self.context.invoke_hook_cleanup)
 
     def is_runnable(self, now: float) -> bool:
-        """Whether the task has a step to take now."""
+        """Return whether the task has a step to take now."""
         raise NotImplementedError(f"{type(self).__name__} must define is_runnable")
 
     def step(self) -> None:
@@ -135,7 +135,7 @@ class SimTask:
         raise NotImplementedError(f"{type(self).__name__} must define step")
 
     def wake_time(self, now: float) -> float | None:
-        """Return when the task may become runnable without another event; None if never."""
+        """Return the time at which the task may become runnable without another event; None if never."""
         raise NotImplementedError(f"{type(self).__name__} must define wake_time")
 
     # -- calls into user code -----------------------------------------------------------------
@@ -163,7 +163,6 @@ class SimTask:
     # -- the delegate of the user's object ----------------------------------------------------
 
     def log(self, message: str, level: str | None = None) -> None:
-        """Log for user code."""
         self.logger.log(level_of(level), "%s", message)
 
     def report_error(self, error: Exception) -> None:
@@ -199,8 +198,6 @@ class SimTask:
 
 
 class SpoutTask(SimTask):
-    """A task of a spout."""
-
     is_spout = True
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
@@ -209,7 +206,7 @@ class SpoutTask(SimTask):
         self.is_active = True
         self.outcomes: deque[tuple[Any, Outcome, float]] = deque()
         self._idle_calls = 0
-        # When the last next_tuple asked to be called again; a descriptor counts only until another event of this task.
+        # The time and the descriptor that next_tuple requested for its next call; any event of the task clears both.
         self._call_at: float | None = None
         self._call_on: int | None = None
         self._is_busy = False
@@ -245,12 +242,12 @@ class SpoutTask(SimTask):
         return when if when > now else None
 
     def is_silent(self) -> bool:
-        """Whether the spout is waiting for another event."""
+        """Return whether the spout is waiting for another event."""
         is_idle = self.idles() or (self._call_at is None and self._waits_for_fd())
         return not self.outcomes and (not self._may_emit() or is_idle)
 
     def idles(self) -> bool:
-        """Whether the last calls of the spout emitted nothing."""
+        """Return whether the last calls of the spout emitted nothing."""
         return self._idle_calls >= _IDLE_CALLS
 
     def count_call(self, has_worked: bool) -> None:
@@ -258,18 +255,18 @@ class SpoutTask(SimTask):
         self._idle_calls = 0 if has_worked else self._idle_calls + 1
 
     def is_busy(self) -> bool:
-        """Whether the outcome of a tuple is still to be reported to the user's spout."""
+        """Return whether the outcome of a tuple is still to be reported to the user's spout."""
         return bool(self.outcomes)
 
     def waits_for_outside(self) -> bool:
-        """Whether the task is waiting for an event outside the simulation."""
+        """Return whether the task is waiting for an event outside the simulation."""
         return not self.outcomes and self._may_emit() and self._waits_for_fd()
 
     def poll(self) -> None:
         """Do nothing, because `is_runnable` polls for external events."""
 
     def _is_due(self, now: float) -> bool:
-        """Whether next_tuple is due by time, or its descriptor can be read."""
+        """Return whether next_tuple is due by time, or its descriptor can be read."""
         if self._call_on is None:
             return self._call_at is None or now >= self._call_at
         return not self._waits_for_fd() or (self._call_at is not None and now >= self._call_at)
@@ -307,7 +304,7 @@ class SpoutTask(SimTask):
         return not self.is_exhausted and self._has_room()
 
     def _has_room(self) -> bool:
-        """Whether tuples of this task may be sent now."""
+        """Return whether tuples of this task may be sent now."""
         world = self.world
         if not self.is_active or world.is_congested:
             return False
@@ -337,7 +334,6 @@ class SpoutTask(SimTask):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """Emit for the user's spout."""
         world = self.world
         roots: tuple[int, ...] = ()
         if tup_id is not None and world.is_acking:
@@ -357,7 +353,6 @@ class SpoutTask(SimTask):
         return tasks if need_task_ids else None
 
     def emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> Any:
-        """Emit many tuples for the user's spout."""
         count, hooked = None if ids is None else len(ids), self.context.has_hooks
         given = self.outputs.rows(stream, columns, rows, "ids", count, direct_task, hooked)
         for row, tup_id in zip(given, repeat(None) if ids is None else ids):
@@ -368,7 +363,7 @@ class SpoutTask(SimTask):
         self.is_exhausted = True
 
     def wait(self, seconds: float) -> None:
-        """Call next_tuple only after this much virtual time."""
+        """Postpone the next call of next_tuple by this many virtual seconds."""
         self._call_at = self.world.clock.task_now() + seconds
 
     def wait_readable(self, fd: int) -> None:
@@ -381,8 +376,6 @@ class SpoutTask(SimTask):
 
 
 class BoltTask(SimTask):
-    """A task of a bolt."""
-
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
         self.queue: deque[Delivery] = deque()
@@ -403,11 +396,11 @@ class BoltTask(SimTask):
         return self.wake_at if self.wake_at > now else None
 
     def is_tick_due(self, now: float) -> bool:
-        """Whether the next tick is due."""
+        """Return whether the next tick is due."""
         return self.tick_at is not None and self.tick_at <= now
 
     def is_busy(self) -> bool:
-        """Whether this task has queued tuples, or sleeps while processing one."""
+        """Return whether this task has queued tuples, or sleeps while processing one."""
         return bool(self.queue) or self.wake_at > self.world.clock.now
 
     def step(self) -> None:
@@ -417,7 +410,7 @@ class BoltTask(SimTask):
             self._execute(self._take())
 
     def step_tick(self) -> None:
-        """Take the due tick; missed ticks are not repeated."""
+        """Process the due tick; missed ticks are not repeated."""
         assert self.tick_at is not None
         assert self._tick_s is not None
         missed = int((self.world.clock.now - self.tick_at) / self._tick_s)
@@ -457,13 +450,11 @@ class BoltTask(SimTask):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """Emit for the user's bolt."""
         roots = roots_of(anchors) if anchors is not None and self.world.is_acking else ()
         tasks = self._send(tup, stream, direct_task, roots)
         return tasks if need_task_ids else None
 
     def emit_batch(self, columns: Any, *, rows: Any, stream: str, anchors: Any, direct_task: int | None) -> None:
-        """Emit many tuples for the user's bolt."""
         is_one = anchors is None or is_tuple(anchors)
         count, hooked = None if is_one else len(anchors), self.context.has_hooks
         given = self.outputs.rows(stream, columns, rows, "anchors", count, direct_task, hooked)

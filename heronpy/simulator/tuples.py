@@ -74,7 +74,7 @@ class Injection:
 
     @property
     def is_acked(self) -> bool:
-        """Whether the tuple was acked, and under ATLEAST_ONCE also all tuples anchored to it."""
+        """True if the tuple was acked, and under ATLEAST_ONCE also all tuples anchored to it."""
         return self.state == "acked"
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class Injection:
 
 
 def is_tuple(value: Any) -> bool:
-    """Whether a value is a tuple that user code may have received."""
+    """Return whether a value is a tuple that user code may have received."""
     return isinstance(value, SimulatedTuple | Tuple)
 
 
@@ -101,6 +101,6 @@ def several(tup: Any, what: str) -> list[Any]:
     for one in tuples:
         if not is_tuple(one):
             raise TypeError(
-                f"{what}() takes a tuple that process() was given, or a list of such tuples, not {one!r:.100}"
+                f"{what}() takes a tuple that was passed to process(), or a list of such tuples, not {one!r:.100}"
             )
     return tuples

@@ -74,12 +74,10 @@ class World(Shared):
 
     @property
     def spouts(self) -> list[SpoutTask]:
-        """The tasks of all spouts."""
         return [task for task in self.tasks.values() if isinstance(task, SpoutTask)]
 
     @property
     def bolts(self) -> list[BoltTask]:
-        """The tasks of all bolts."""
         return [task for task in self.tasks.values() if isinstance(task, BoltTask)]
 
     def tasks_named(self, component: str) -> list[SimTask]:
@@ -88,14 +86,14 @@ class World(Shared):
         return [self.tasks[task_id] for task_id in self.tasks_of[component]]
 
     def task_at(self, component: str, index: int) -> SimTask:
-        """One task of a component."""
+        """Return one task of a component. Raises TopologyError for an unknown name or index."""
         tasks = self.tasks_named(component)
         if not 0 <= index < len(tasks):
             raise TopologyError(f"component {component!r} has no task {index}; it has {len(tasks)}, counted from 0")
         return tasks[index]
 
     def make_task(self, task_id: int) -> SimTask:
-        """Replace the task of this id by a new one, with a newly constructed user object."""
+        """Replace the task with this id by a new task with a newly constructed user object."""
         component = self.component_of[task_id]
         message = self._messages[component]
         index = self.tasks_of[component].index(task_id)

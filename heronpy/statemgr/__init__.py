@@ -2,7 +2,7 @@
 
 `open_state` returns the kind that the configuration names; each kind implements `base.StateManager` and
 passes the same contract tests.  Importing this package loads no kind.  `heronpy.net.state` opens the kind
-that a launch file names, which may be a state at the scheduler's control endpoint.
+that a launch file names, including the state at the scheduler's control endpoint.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ def open_state(state_type: str, root: str, settings: StatemgrSettings | None = N
 
 
 def module_of(state_type: str) -> str:
-    """Return the module of a kind, which a fork server loads once for its children."""
+    """Return the module of a kind of state manager, which a fork server loads once for its children."""
     return _KINDS[state_type][0] if state_type in _KINDS else ""

@@ -1,8 +1,8 @@
 """The contract of all state managers.
 
-A node has a path ("topologies/word_count"), bytes and a version.  Parents need not exist.  The
-version of a new node is 1 and grows by one with each write.  An ephemeral node exists as long as
-the process that created it; afterwards no reader sees it, and any process may create it again.
+A node has a path ("topologies/word_count"), bytes and a version. Parents need not exist. The version of a new node is 1
+and grows by one with each write. An ephemeral node exists as long as the process that created it. After that, readers
+do not find it, and any process may create it again.
 
 Invariants: A reader sees the old or the new value of a node, never a mixture, even if the writer dies. Of two writers
 with the same version exactly one succeeds. A counter never returns a number twice. After a change, a watch fires at
@@ -60,8 +60,8 @@ class StateManager(Protocol):
     def watch(self, path: str, callback: Callable[[str], None]) -> Watch:
         """Call `callback(path)` after each creation, change and removal of the node.
 
-        The call comes from another thread or from inside the changing call, so it must be short
-        and thread-safe; an asyncio program forwards it with `call_soon_threadsafe`.
+        The callback runs in another thread or inside the changing call, so it must be short and thread-safe; an asyncio
+        program forwards the call with `call_soon_threadsafe`.
         """
 
     def counter(self, path: str) -> int:
@@ -87,7 +87,7 @@ def check_version(path: str, actual: int, expected: int | None) -> None:
 
 
 class Forked(Protocol):
-    """A state manager with resources that a fork copies."""
+    """A state manager whose resources a fork copies."""
 
     def close(self) -> None: ...
 
@@ -99,12 +99,12 @@ _open_managers: Final[weakref.WeakSet[Forked]] = weakref.WeakSet()
 
 
 def note_open(manager: Forked) -> None:
-    """Make each later child of this process call `close_in_child` of this manager."""
+    """Make each later child of this process call the manager's `close_in_child`."""
     _open_managers.add(manager)
 
 
 def close_at_exit(manager: Forked) -> Callable[[], None]:
-    """Close this manager at the end of the process; calling the returned function cancels that."""
+    """Close the manager at the end of the process; calling the returned function cancels that."""
     reference = weakref.ref(manager)
 
     def close() -> None:

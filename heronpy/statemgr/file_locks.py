@@ -1,8 +1,8 @@
-"""Locks on files, which a process holds until it releases them or dies, and the record of their host.
+"""Locks on files, which a process holds until it releases them or dies, and the record of the state's host.
 
 The root of a state in files records the host that uses it. If several hosts can reach the file system, another host is
 refused, because both could use the state at the same time. On any other file system the record is replaced, because the
-disk was moved or the container was recreated.
+disk was moved or the container recreated.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from heronpy.common.host import Host, this_host
 def try_lock(file: Path) -> int:
     """Try to take the lock; returns its descriptor, or -1 if the lock is taken.
 
-    If the disk is too full to create a file, the folder of the locks is locked instead. All other processes that want
-    this lock do the same.
+    If the disk is too full to create a file, the folder of the locks is locked instead. All other processes that try to
+    take this lock do the same.
     """
     try:
         descriptor = lock_file(file)
@@ -45,7 +45,7 @@ def try_lock(file: Path) -> int:
 
 
 def is_directory(descriptor: int) -> bool:
-    """Whether the lock is on a folder, which must not be removed at the release."""
+    """Whether the lock is on a folder, which must not be removed on release."""
     return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 

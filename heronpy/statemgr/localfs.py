@@ -55,7 +55,7 @@ _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """Delay an interrupt until the end of the block, so that no files are left that only this process knows."""
+    """Delay an interrupt until the end of the block, so that it leaves no files that only this process knows."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
@@ -87,7 +87,6 @@ class LocalStateManager:
         note_open(self)
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        """Make a new node."""
         file = self._file(path, data)
         with self._writing():
             if self._read(file) is not None:
@@ -98,12 +97,10 @@ class LocalStateManager:
                 self._mine.add(path)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node."""
         node = self._read(self._file(path))
         return (node.data, node.version) if node else None
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """Write a node and return its new version."""
         file = self._file(path, data)
         with self._writing():
             node = self._read(file)
@@ -113,7 +110,6 @@ class LocalStateManager:
             return written.version
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Remove a node."""
         file = self._file(path)
         with self._writing():
             node = self._read(file)
@@ -127,7 +123,6 @@ class LocalStateManager:
             self._mine.discard(path)
 
     def children(self, path: str) -> list[str]:
-        """Names one level below the path."""
         self._check_open()
         if not path:
             found = set(self._names(self._root, ""))
@@ -141,7 +136,6 @@ class LocalStateManager:
         return sorted(set(self._names(self._root / _encode_directory(first), prefix)))
 
     def exists(self, path: str) -> bool:
-        """Whether the node exists."""
         return self._read(self._file(path)) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> FileWatch:
@@ -156,7 +150,6 @@ class LocalStateManager:
             return self._watcher.add(path, file, callback)
 
     def counter(self, path: str) -> int:
-        """The next number of a counter."""
         file = self._file(path)
         with self._writing():
             node = self._read(file) or _Node(b"0", 0, "-")
@@ -168,7 +161,6 @@ class LocalStateManager:
 
     @contextmanager
     def lock(self, path: str, timeout_s: float = 10.0) -> Iterator[None]:
-        """Hold a lock."""
         self._check_open()
         check_path(path)
         file = self._root / ".locks" / _encode(path)
@@ -215,7 +207,7 @@ class LocalStateManager:
             self._owner_descriptor = -1
 
     def close_in_child(self) -> None:
-        """After a fork: close the parent's descriptors, so that the death of the parent is noticed."""
+        """Close the parent's descriptors after a fork, so that the death of the parent is noticed."""
         if self._closed:
             return
         self._closed = "this state manager was opened before a fork; open a new one"
@@ -244,7 +236,7 @@ class LocalStateManager:
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
-        """Turn an error of the file system into a StateError that names the folder to check."""
+        """Turn an error from the file system into a StateError that names the folder to check."""
         try:
             yield
         except OSError as error:
@@ -335,7 +327,7 @@ class LocalStateManager:
         return None
 
     def _forget(self, file: Path, dead: _Node) -> None:
-        """Remove a dead node if that is possible without waiting; readers ignore it anyway."""
+        """Remove a dead node if that is possible without waiting; readers ignore dead nodes anyway."""
         with contextlib.suppress(StateError, OSError):
             if self._mutex.locked():
                 return
@@ -419,7 +411,7 @@ def _encode(name: str) -> str:
 
 
 def _encode_directory(name: str) -> str:
-    """Encode a first segment as the name of a directory, which must not look like a node."""
+    """Encode the first path segment as the name of a directory, which must not look like a node."""
     encoded = _encode(name)
     return encoded.removesuffix(_NODE) + "%2Enode" if encoded.endswith(_NODE) else encoded
 

@@ -61,7 +61,7 @@ def physical_plan(name: str) -> str:
 
 
 def update_intent(name: str) -> str:
-    """The intent of an update (proto UpdateIntent); exists only while the update runs."""
+    """The intent of an update (proto UpdateIntent); exists only during the update."""
     return _path("updates", name)
 
 
@@ -91,32 +91,32 @@ def launch(name: str) -> str:
 
 
 def submission(name: str) -> str:
-    """Ephemeral: reserves the name for a submit until its scheduler runs."""
+    """Ephemeral: reserves the name for a submit until the scheduler runs."""
     return _path("submissions", name)
 
 
 def ephemerals(name: str) -> str:
-    """The nodes that are ephemerals of sessions at the control endpoint (JSON, `heronpy.scheduler.state_records`)."""
+    """The ephemerals of sessions at the control endpoint (JSON, `heronpy.scheduler.state_records`)."""
     return _path("ephemerals", name)
 
 
 def operation(name: str) -> str:
-    """Ephemeral: one word for people about the command that holds the topology's `operations` lock."""
+    """Ephemeral: one word that describes the command with the topology's `operations` lock."""
     return _path("operations", name)
 
 
 def epochs(name: str) -> str:
-    """Parent of the topology's epoch counters."""
+    """The parent of the topology's epoch counters."""
     return _path("epochs", name)
 
 
 def epoch(name: str, what: str) -> str:
-    """Counter of incarnations of a part of the topology, such as "tmaster" or "container-3"."""
+    """The counter of incarnations of a part of the topology, such as "tmaster" or "container-3"."""
     return _path("epochs", name, what)
 
 
 def lock(name: str) -> str:
-    """Lock that serialises operations on the topology."""
+    """The lock that serialises operations on the topology."""
     return _path("locks", name)
 
 
@@ -131,12 +131,12 @@ def events(name: str) -> str:
 
 
 def minutes(name: str) -> str:
-    """The figures of the last minutes, for a new topology master (proto MinutesLedger)."""
+    """The metrics of the last minutes, for a new topology master (proto MinutesLedger)."""
     return _path("minutes", name)
 
 
 def counts(name: str) -> str:
-    """The counts of all metrics, for a new topology master (proto MetricsLedger)."""
+    """The totals of all metrics, for a new topology master (proto MetricsLedger)."""
     return _path("counts", name)
 
 
@@ -146,8 +146,7 @@ def last_answers(name: str) -> str:
 
 
 def checkpoints(name: str) -> str:
-    """The complete checkpoints, and the ids used (proto CheckpointLog); EFFECTIVELY_ONCE
-    only."""
+    """The complete checkpoints, and the next ids (proto CheckpointLog); EFFECTIVELY_ONCE only."""
     return _path("checkpoints", name)
 
 
@@ -172,7 +171,7 @@ def pool_map(name: str) -> str:
 
 
 def pool_specs(name: str, bucket: int) -> str:
-    """The needs of the topologies of a bucket; only the pool's scheduler writes it (MessagePack)."""
+    """The specifications of a bucket's topologies; only the pool's scheduler writes them (MessagePack)."""
     return _path(POOLS, name, "specs", str(bucket))
 
 
@@ -199,17 +198,17 @@ def job_manager(part: str) -> str:
 
 
 def scaled_job(name: str) -> str:
-    """The scaler's memory of the job; only the scaler writes it (JSON)."""
+    """The records of the scaler about the job; only the scaler writes them (JSON)."""
     return _path("scaled", name)
 
 
 def running_job(name: str) -> str:
-    """The actual state of the job, and the plan that changes it; only its syncer writes it (JSON)."""
+    """The actual state of the job, and the plan in progress; only the job's syncer writes it (JSON)."""
     return _path(RUNNING_JOBS, name)
 
 
 def job_log(name: str) -> str:
-    """The last changes of the job, and the decisions about it (JSON, `heronpy.jobs.store`)."""
+    """The latest changes of the job, and the decisions about it (JSON, `heronpy.jobs.store`)."""
     return _path("joblog", name)
 
 

@@ -117,7 +117,6 @@ class Watcher:
         return watch
 
     def remove(self, watch: FileWatch) -> None:
-        """Remove a watch."""
         with self._mutex:
             if watch in self._watches:
                 self._watches.remove(watch)
@@ -133,7 +132,7 @@ class Watcher:
             self._thread.join(timeout=5.0)
 
     def close_in_child(self) -> None:
-        """Close the descriptors that a fork has copied; the thread does not exist here."""
+        """Close the descriptors that a fork has copied; the thread does not exist in the child."""
         self._close_descriptors()
 
     def _poll_more(self, error: Exception) -> None:

@@ -1,7 +1,7 @@
-"""One session with ZooKeeper: connecting, waiting, retrying, readable errors; watches, and owners of ephemerals.
+"""One session with ZooKeeper: connection, waits, retries, readable errors, watches, and owners of ephemerals.
 
 Invariants: No call waits longer than its timeout, and a call from an event loop's thread waits only briefly, so an
-outage never blocks a loop. A write whose answer was lost is only repeated when it is known to have failed. A lost
+outage never blocks a loop. A write whose answer was lost is repeated only if it is known to have failed. A lost
 connection does not end the session: the ephemerals and watches of a session stay until ZooKeeper reports that the
 session is over.
 
@@ -135,7 +135,7 @@ class Session:
         """Perform one operation at a znode and return its result.
 
         An interrupted operation is repeated. A write needs `done`, which is called before the repetition with a
-        function that performs operations; it returns the result if the write has succeeded.
+        function that performs operations, and returns the result if the write has succeeded.
         """
         self.check_open()
         patience_s = self.patience()
@@ -225,8 +225,8 @@ class Session:
         if state == KazooState.SUSPENDED:
             self._suspended = True
             log.warning(
-                "lost the connection to ZooKeeper at %s; reconnecting, and continuing normally until its session"
-                " of %g s has ended",
+                "lost the connection to ZooKeeper at %s; reconnecting; the process continues normally unless its"
+                " session of %g s ends first",
                 self.hosts,
                 self._timeout_s,
             )
@@ -317,7 +317,7 @@ class Watches:
         session.on_connected.append(self._on_connected)
 
     def add(self, path: str, znode: str, callback: Callable[[str], None]) -> NodeWatch:
-        """Watch a znode; all changes after the return are reported, even during an outage."""
+        """Watch a znode; all changes after the return are reported, including those during an outage."""
         with self._mutex:
             place = self._places.get(znode)
             if place is None:
@@ -331,7 +331,6 @@ class Watches:
         return watch
 
     def remove(self, watch: NodeWatch) -> None:
-        """Remove a watch."""
         with self._mutex:
             if watch in watch.place.watches:
                 watch.place.watches.remove(watch)

@@ -83,7 +83,7 @@ def parse(znode: str, content: bytes) -> Value:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Cut data into pieces that fit into a znode."""
+    """Split data into pieces that fit into a znode."""
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
 
 

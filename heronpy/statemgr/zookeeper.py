@@ -1,11 +1,11 @@
 """State in ZooKeeper: for the processes of several machines.
 
 Invariants: A value of several pieces becomes visible in one transaction that names its new pieces. Pieces are removed
-only when no value can name them any more, so a reader sees the complete old or new value. Every write has a unique
-number, so a write whose answer was lost is recognised, and is neither repeated nor mistaken for another write.
+only once no value can name them, so a reader sees the complete old or new value. Every write has a unique number, so a
+write whose answer was lost is recognised, and is neither repeated nor mistaken for another write.
 
-Ephemerals belong to the session, which outlives a lost connection. Three rules bind them to the lifetime of the process
-instead. A process that closes its manager ends its session. The ephemeral of a killed process counts as gone
+Ephemerals belong to the session, which outlives a lost connection. Three rules bind ephemerals to the lifetime of the
+process instead. A process that closes its manager ends its session. The ephemeral of a killed process counts as gone
 immediately on the same machine, and after the session expires on other machines. A process whose session has expired
 restores its ephemerals, unless another process now owns them. A lock is not restored: its holder gets a warning.
 """
@@ -74,7 +74,6 @@ class ZooKeeperStateManager:
         note_open(self)
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        """Make a new node."""
         at = self._znode(path)
         znode.check_size(path, data, ephemeral)
         for _ in range(_RACES_MAX):
@@ -89,7 +88,6 @@ class ZooKeeperStateManager:
         raise _too_busy(path)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node."""
         at = self._znode(path)
         for _ in range(_READS_MAX):
             found = self._read(at)
@@ -105,7 +103,6 @@ class ZooKeeperStateManager:
         )
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """Write a node and return its new version."""
         at = self._znode(path)
         znode.check_size(path, data)
         for _ in range(_RACES_MAX):
@@ -120,7 +117,6 @@ class ZooKeeperStateManager:
         raise _too_busy(path)
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Remove a node."""
         at = self._znode(path)
         for _ in range(_RACES_MAX):
             found = self._read(at)
@@ -145,7 +141,6 @@ class ZooKeeperStateManager:
         return znode.names_below(folders + self._list(self._base + znode.SINGLE), "")
 
     def exists(self, path: str) -> bool:
-        """Whether the node exists."""
         return self._read(self._znode(path)) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> NodeWatch:
@@ -153,7 +148,6 @@ class ZooKeeperStateManager:
         return self._watches.add(path, self._znode(path), callback)
 
     def counter(self, path: str) -> int:
-        """The next number of a counter."""
         at = self._znode(path)
         for _ in range(_RACES_MAX):
             found = self._read(at)
@@ -307,7 +301,7 @@ class ZooKeeperStateManager:
         return znode.describe_pieces(write, data)
 
     def _sweep(self, path: str, at: str, keep: str = "", only: str = "") -> None:
-        """Remove pieces that no value names; after a failure the next sweep retries."""
+        """Remove pieces that no value names; the next sweep retries after a failure."""
         above = self._pieces(path)
         with contextlib.suppress(StateError, NoNodeError, NotEmptyError):
             folders = [only] if only else [folder for folder in self._list(above) if folder != keep]

@@ -1,4 +1,4 @@
-"""The root of a streamlet computation: it knows all sources and builds the topology."""
+"""The root of a streamlet computation: collects the sources and builds the topology."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _S = TypeVar("_S", bound=Streamlet[Any])
 
 
 class Builder:
-    """Collects the sources of a computation and turns the graph behind them into a topology."""
+    """Collects the sources of a computation, and turns the graph that starts at the sources into a topology."""
 
     def __init__(self) -> None:
         self._sources: list[Streamlet[Any]] = []

@@ -10,7 +10,7 @@ from heronpy.streamlet.resources import Resources
 
 
 class Config:
-    """The configuration handed to `Runner.run`."""
+    """The configuration of a streamlet topology, for `Runner.run`."""
 
     ATMOST_ONCE = 1
     ATLEAST_ONCE = 2
@@ -23,7 +23,7 @@ class Config:
         self._api_config: dict[str, Any] = dict(config or {})
 
     def set_delivery_semantics(self, semantics: int) -> None:
-        """Set the delivery semantics: ATMOST_ONCE, ATLEAST_ONCE or EFFECTIVELY_ONCE of this class."""
+        """Set the delivery semantics: `Config.ATMOST_ONCE`, `Config.ATLEAST_ONCE` or `Config.EFFECTIVELY_ONCE`."""
         modes = {
             Config.ATMOST_ONCE: api_constants.TopologyReliabilityMode.ATMOST_ONCE,
             Config.ATLEAST_ONCE: api_constants.TopologyReliabilityMode.ATLEAST_ONCE,

@@ -41,7 +41,7 @@ class Context(ABC):
 
     @abstractmethod
     def get_state(self) -> HashMapState:
-        """Return the state that checkpoints save. It is empty and not saved if the topology takes no checkpoints."""
+        """Return the state that checkpoints save. Without checkpoints, it begins empty and is never saved."""
 
     @abstractmethod
     def emit(self, values: Any) -> None:
@@ -57,14 +57,14 @@ class Context(ABC):
 
     @abstractmethod
     def busy(self) -> None:
-        """For a source: request the next call of `get` at once, although this call found no element (see
+        """For a source: request the next call of `get` immediately, although this call found no element (see
         `Spout.busy`)."""
 
 
 class ContextImpl(Context):
     """A context that reads the task's TopologyContext, and emits through a function, a spout or a bolt.
 
-    `spout` is the spout of a source, whose next `get` the generator may postpone.
+    `spout` is the spout of a source; `wait`, `wait_readable` and `busy` need it.
     """
 
     def __init__(

@@ -8,5 +8,5 @@ from heronpy.common.errors import TopologyError
 class StreamletError(TopologyError, RuntimeError):
     """The description of a streamlet is invalid.
 
-    It is also a RuntimeError, because Apache heronpy raised one and users catch it.
+    The class derives from RuntimeError, because Apache heronpy raises a RuntimeError and users catch it.
     """

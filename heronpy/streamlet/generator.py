@@ -13,7 +13,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 class Generator(ABC, Generic[_T_co]):
     """A source of elements. cloudpickle sends the object to its tasks, so open files in `setup`."""
 
-    #: Whether every object of the class is a source that ends; see `Builder.new_source`.
+    #: True if every object of the class is a source that ends; see `Builder.new_source`.
     bounded: ClassVar[bool] = False
 
     @abstractmethod
@@ -24,8 +24,8 @@ class Generator(ABC, Generic[_T_co]):
     def get(self) -> _T_co | None:
         """Return the next element, or None if no element is available yet.
 
-        Raise StopIteration when the input has ended. After an element, `get` is called again at once. After None, `get`
-        is polled, about a thousand times a second at first and then less and less often. `wait(seconds)`,
+        Raise StopIteration when the input has ended. After an element, `get` is called again immediately. After None,
+        `get` is polled, about a thousand times a second at first and then less and less often. `wait(seconds)`,
         `wait_readable(fd)` and `busy()` of the context passed to `setup` set another time for the next call.
         """
 

@@ -1,4 +1,4 @@
-"""The key and window to which a windowed result per key belongs."""
+"""The key and the window of a result that is computed per key and window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _K_co = TypeVar("_K_co", covariant=True)
 
 @dataclass(frozen=True, init=False, repr=False)
 class KeyedWindow(Generic[_K_co]):
-    """A key together with the window in which its values were folded or joined."""
+    """A key, and the window in which the key's values were folded or joined."""
 
     _key: _K_co
     _window: Window
@@ -26,12 +26,12 @@ class KeyedWindow(Generic[_K_co]):
 
     @property
     def key(self) -> _K_co:
-        """The key."""
+        """The key of the folded or joined values."""
         return self._key
 
     @property
     def window(self) -> Window:
-        """The window."""
+        """The window in which the values arrived."""
         return self._window
 
     def __repr__(self) -> str:

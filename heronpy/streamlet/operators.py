@@ -1,4 +1,4 @@
-"""The spouts of sources, the bolts of one-element operators, and their groupings.
+"""The spouts of sources, the bolts of operators on single elements, and their groupings.
 
 Each operator has one output stream with one field. Outputs are anchored to the input element. An exception of the
 user's function ends the task; under ATLEAST_ONCE, the unacked elements fail and are replayed.
@@ -58,7 +58,7 @@ class ElementBolt(StreamletBoltBase, Bolt):
         self.ack(tup)
 
     def handle(self, element: Any, tup: Tuple) -> None:
-        """Process an element as the operator requires."""
+        """Process one element, and emit the results with `emit_element`."""
         raise NotImplementedError(f"{type(self).__name__} must define handle")
 
     def emit_element(self, element: Any, tup: Tuple) -> None:
@@ -122,7 +122,7 @@ class LogBolt(ElementBolt):
 
 
 class PassBolt(ElementBolt):
-    """Passes elements on unchanged: in a union, or after a repartition, which only routes."""
+    """Passes elements on unchanged, for a union or a repartition."""
 
     def handle(self, element: Any, tup: Tuple) -> None:
         self.emit_element(element, tup)
@@ -170,12 +170,12 @@ class TransformBolt(ElementBolt, StatefulComponent):
 class KeyGrouping(ICustomGrouping):
     """Routes (key, value) elements so that equal keys go to one task.
 
-    The hash of a key is the same in every process and after every restart; builtin hash() would make
-    different senders send one key to different tasks.
+    The hash of a key is the same in every process and after every restart; with the built-in hash(), different senders
+    would send the same key to different tasks.
     """
 
     def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:
-        """Remember the tasks, in an order that all senders share."""
+        """Store the target tasks in ascending order, so that all senders use the same order."""
         self._component = component
         self._target_tasks = sorted(target_tasks)
 
@@ -213,7 +213,7 @@ class RepartitionCustomGrouping(ICustomGrouping):
         self._takes_list = first == self.LIST_PARAMETER
 
     def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:
-        """Remember the tasks; partition i is the i-th task."""
+        """Store the target tasks; partition i is the i-th task."""
         self._target_tasks = sorted(target_tasks)
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:
@@ -241,7 +241,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-#: Longest pause in seconds of a source at its end: it waits for acks, which end the input, or for a fail.
+#: Longest pause in seconds of an exhausted source, which waits for acks, which end the input, or for a fail.
 _ENDING_WAIT_S = 0.05
 #: Key, in the state of a task, of the number of elements that a generator function has yielded.
 _TAKEN = "elements.taken"
@@ -277,7 +277,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define open_source")
 
     def next_element(self) -> Any:
-        """The next element, or None if no element is available yet. Raises StopIteration at the end of the input."""
+        """Return the next element, or None if none is available yet. Raises StopIteration at the end of the input."""
         raise NotImplementedError(f"{type(self).__name__} must define next_element")
 
     def next_tuple(self) -> None:
@@ -346,8 +346,8 @@ class SupplierSpout(ElementSpout):
     """A spout that emits the results of a function, or the elements that a generator function yields.
 
     Under EFFECTIVELY_ONCE a generator function is run again after a failure, and its elements are skipped up to the
-    position of the checkpoint. So it must yield the same elements each time. A plain function has no position: it
-    is just called again.
+    position of the checkpoint. So it must yield the same elements each time. A plain function has no position; it
+    is called again without skipping.
     """
 
     FUNCTION = "function"

@@ -48,7 +48,7 @@ _W = TypeVar("_W")
 
 
 class Streamlet(Generic[_T_co]):
-    """The result of a source or of an operator. Subclasses define how to build their stage."""
+    """The elements that a source or an operator produces. Subclasses define how to build their stage."""
 
     def __init__(self) -> None:
         self._name: str | None = None
@@ -60,14 +60,14 @@ class Streamlet(Generic[_T_co]):
     # -- about the stage ----------------------------------------------------------------------
 
     def set_name(self, name: str) -> Self:
-        """Name the stage. Without a name, the stage is called after its operator, for example "map-1"."""
+        """Name the stage. Without this call, the name is derived from the operator, for example "map-1"."""
         if not isinstance(name, str) or not name:
             raise StreamletError(f"a streamlet's name must be a non-empty str, not {name!r}")
         self._name = name
         return self
 
     def get_name(self) -> str | None:
-        """Return the name that the user gave, or that `build` chose; None before that."""
+        """Return the name that `set_name` set or `build` chose; None before either call."""
         return self._name
 
     def set_num_partitions(self, num_partitions: int) -> Self:
@@ -148,7 +148,7 @@ class Streamlet(Generic[_T_co]):
     def reduce_by_key_and_window(
         self: Streamlet[tuple[_K, _V]], window_config: WindowConfig, reduce_function: Callable[[_V, _V], _V]
     ) -> Streamlet[tuple[KeyedWindow[_K], _V]]:
-        """Emit (KeyedWindow, fold of the key's values) per key and window; the input is (key, value) elements."""
+        """Emit (KeyedWindow, fold of the key's values) per key and window; the input is (key, value) pairs."""
         return self._add_child(ReduceByKeyAndWindowStreamlet(window_config, reduce_function, self))
 
     def join(
@@ -282,9 +282,9 @@ class Stage(Streamlet[_T_co]):
         config: dict[str, Any],
         bounded: bool = False,
     ) -> None:
-        """Without a name, the stage is called `prefix` and a number. It has as many partitions as its first input.
+        """Without `set_name`, the name is `prefix-N`. The stage has as many partitions as its first input.
 
-        `bounded` says whether the stage is a source that ends.
+        `bounded` marks a source that ends.
         """
         super().__init__()
         self._prefix = prefix

@@ -19,7 +19,7 @@ class TransformOperator(ABC, Generic[_T_contra, _U_co]):
 
     @abstractmethod
     def setup(self, context: Context) -> None:
-        """Called once in the task. Keep the context, through which the operator emits."""
+        """Called once per task, before the first element. Store `context`: the operator emits through it."""
 
     @abstractmethod
     def transform(self, tup: _T_contra) -> None:

@@ -23,7 +23,7 @@ def _as_timedelta(value: Duration, what: str) -> datetime.timedelta:
     else:
         raise StreamletError(f"{what} is {value!r}; give a number of seconds or a datetime.timedelta")
     if duration <= datetime.timedelta(0):
-        raise StreamletError(f"{what} is {value!r}; it must be longer than zero")
+        raise StreamletError(f"{what} is {value!r}; give a duration above zero")
     return duration
 
 
@@ -57,5 +57,5 @@ class WindowConfig:
 
     @staticmethod
     def create_sliding_window(window_duration: Duration, slide_interval: Duration) -> WindowConfig:
-        """Create windows of one length; a new window begins every `slide_interval`."""
+        """Create windows with the length `window_duration`; a new window begins every `slide_interval`."""
         return WindowConfig(window_duration, slide_interval)

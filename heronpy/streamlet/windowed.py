@@ -2,8 +2,8 @@
 
 If the slide equals the length, windows tumble: each begins exactly where the previous one ended, even if a
 tick comes early or late, so no element is in two windows. Results are anchored to their elements, so under
-ATLEAST_ONCE an element is fully processed only when all results of its windows are. The message timeout must be
-longer than a window.
+ATLEAST_ONCE an element is fully processed only when all results of its windows are fully processed. The message timeout
+must be longer than a window.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WindowedBolt(StreamletBoltBase, SlidingWindowBolt):
         self.function: Callable[[Any, Any], Any] = part_of(config, self.FUNCTION, self)
 
     def process_tick(self, tup: Tuple) -> None:
-        """Process the windows that end by now."""
+        """Process the windows that have ended."""
         if self.slide_interval < self.window_duration:
             super().process_tick(tup)
             return
@@ -69,7 +69,7 @@ class ReduceByWindowBolt(WindowedBolt):
 
 
 class ReduceByKeyAndWindowBolt(WindowedBolt):
-    """Folds the values of the keys that are routed here."""
+    """Folds the values of each key in a window."""
 
     def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
         """Emit (KeyedWindow, result) for each key of the window."""
@@ -139,7 +139,7 @@ class JoinBolt(WindowedBolt):
 
 
 def keyed(key: Any, window_info: WindowContext) -> KeyedWindow[Any]:
-    """Return the KeyedWindow of a key."""
+    """Return a KeyedWindow of this key and window."""
     return KeyedWindow(key, Window(window_info.start, window_info.end))
 
 

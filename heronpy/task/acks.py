@@ -40,8 +40,8 @@ OneOrMany = HeronTuple | Iterable[HeronTuple] | InBatch
 class BoltAcks:
     """Collects acks and fails; `flush` sends them. The first ack or fail of a tuple wins.
 
-    `ack` is the function that user code calls, with everything bound, because it is called for each tuple. In a
-    topology without acking, acks and fails are only counted.
+    User code calls the function `ack` directly, because it is called for each tuple. In a topology without acking,
+    acks and fails are only counted.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class BoltAcks:
         self._batches.append((batch.frame, batch.places()))
 
     def fail(self, tup: OneOrMany) -> None:
-        """Record the fail of a tuple, or of several at once."""
+        """Record the fail of one or several tuples."""
         failed = several(tup, "fail")
         self._failed += failed
         self._failed_at += [len(self.acked)] * len(failed)
@@ -126,11 +126,11 @@ class BoltAcks:
 
     @property
     def urgent(self) -> bool:
-        """Whether there are unsent fails, or unsent acks of batches. Both are sent without waiting for others."""
+        """True if there are unsent fails, or unsent acks of batches. Both are sent without waiting for others."""
         return bool(self._failed) or bool(self._batches)
 
     def ack_at_once(self, tup: HeronTuple) -> None:
-        """Ack a tuple and send the ack; forget fails of the tuple that were not sent yet."""
+        """Ack a tuple and send the ack; drop unsent fails of the tuple."""
         key = _key_of(tup)
         kept = [pair for pair in zip(self._failed, self._failed_at, strict=True) if _key_of(pair[0]) != key]
         self._failed = [failed for failed, _ in kept]
@@ -220,7 +220,7 @@ class BoltAcks:
         ]
 
     def give_up(self, envelope: Any, kind: Kind) -> None:
-        """Ack or fail all tuples of a tracked frame without opening it; its arrays fit (wire.frames.fits)."""
+        """Ack or fail all tuples of a tracked frame without opening it; requires valid arrays (wire.frames.fits)."""
         if not self.acking or not envelope.tracked:
             return
         frame = InFrame("", "", envelope.source_task, envelope.count, 0.0)
@@ -340,12 +340,12 @@ def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
 
 
 def _key_of(tup: HeronTuple) -> int:
-    """A key that is equal for all objects of one tuple. Only a tuple of a tracked frame can have several objects."""
+    """Return a key that all objects of one tuple share. Only a tuple of a tracked frame can have several objects."""
     return tup.frame.number << PLACE_BITS | tup.index if tup.frame.tracked else -id(tup)
 
 
 def several(tup: OneOrMany, what: str) -> list[HeronTuple]:
-    """The tuples that user code passed to `ack` or `fail`: one or an iterable. Raises TypeError for anything else."""
+    """Return the tuples passed to `ack` or `fail`: one tuple, or an iterable. Raises TypeError for anything else."""
     if type(tup) is HeronTuple:
         return [tup]
     if isinstance(tup, InBatch):
@@ -354,6 +354,6 @@ def several(tup: OneOrMany, what: str) -> list[HeronTuple]:
     if tuples and set(map(type, tuples)) != _ONLY_TUPLES:
         wrong = next(one for one in tuples if type(one) is not HeronTuple)
         raise TypeError(
-            f"{what}() takes a tuple that process() was given, or a list of such tuples, not {wrong!r:.100}"
+            f"{what}() takes a tuple that was passed to process(), or a list of such tuples, not {wrong!r:.100}"
         )
     return tuples

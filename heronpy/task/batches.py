@@ -1,6 +1,6 @@
 """Turns outlets into frames: payload, roots and edges of a batch. Pure.
 
-A frame stays far below what a link accepts: a batch that turns out too large is cut in two, so no tuple
+A frame stays far below the limit of a link: a batch that turns out too large is cut in two, so no tuple
 that was accepted at emit can break the link.
 
 Pure except for `send`, which takes finished frames and never blocks or calls back, and `bits`, the source
@@ -45,7 +45,7 @@ class TracedCall(Protocol):
 
 
 class Copy:
-    """The mark of one copy of a tracked spout tuple: its number among those that are not sent yet."""
+    """The mark of one copy of a tracked spout tuple: the tuple's number among the unsent tuples with copies."""
 
     __slots__ = ("number",)
 
@@ -183,7 +183,7 @@ class Batches:
     def _part(
         self, outlet: Outlet, values: list[Any], kinds: list[int] | None, low: int, high: int
     ) -> tuple[list[Any], list[int] | None]:
-        """Return the values and streams of the tuples low .. high-1."""
+        """Return the values and streams of the tuples from `low` to `high` - 1."""
         if kinds is None:
             return values[low * outlet.width : high * outlet.width], None
         streams = self.streams
@@ -283,12 +283,12 @@ class Batches:
         return Copy(len(self._copied) - 1)
 
     def begin_copies(self, stream: OutStream, marks: list[Mark]) -> list[Mark]:
-        """The marks of at most `batch_tuples` tuples with several copies; call `send` before adding any other."""
+        """Return the marks of at most `batch_tuples` tuples with several copies; call `send` before adding others."""
         self.flush_copies()
         return [None if mark is None else self.add_copies(stream, [], mark) for mark in marks]
 
     def send(self, outlets: list[ArrowOutlet], copied: bool) -> None:
-        """Send these outlets; `copied`: their marks are from `begin_copies`."""
+        """Send these outlets; `copied` means that their marks come from `begin_copies`."""
         if copied and self._copied:
             self._touched += outlets
             self.flush_copies()
@@ -373,7 +373,7 @@ class Batches:
 
 
 def _kind_of(mark: Mark) -> int:
-    """Untracked, tracked, or one of several copies."""
+    """Return the kind of tracking: untracked, tracked, or one of several copies."""
     return 0 if mark is None else 2 if type(mark) is Copy else 1
 
 

@@ -72,7 +72,7 @@ def compile_emit(
     field_indices: Sequence[int],
     env: dict[str, Any],
 ) -> Callable[..., Any]:
-    """The emit function of a task's default stream.
+    """Return the emit function of a task's default stream.
 
     `kind` is "spout" or "bolt"; `field_indices` has the place of each consumer's grouping field, and is empty for one
     buffer. `env` binds the names that the generated code uses; `refill` and `flush` return the number of tuples until
@@ -80,7 +80,7 @@ def compile_emit(
     """
     scope: dict[str, Any] = {**env, "next_part": parts(env["refill"], env["flush"])}
     mark_value = "None"
-    # An untracked spout's `slow` also takes the id: it is acked at once, on any path.
+    # An untracked spout's `slow` also takes the id: it is acked immediately, on any path.
     if kind == "spout":
         mark_value = "tup_id"
     elif tracked:

@@ -1,10 +1,10 @@
 """The emitter: groups tuples at the sender into one flat buffer per destination (decision D1). Pure.
 
 The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path, compiled
-for the default stream (compiled.py); all others take the general path. A fields grouping keeps a memo from key to the
+for the default stream (compiled.py); others take the general path. A fields grouping keeps a memo from key to the
 destination's bound `extend`, so the stable hash is computed once per distinct key. Values are frozen at emit
 (wire/codec.py); the size of every tuple is checked at emit, so an oversized tuple is refused there and cannot break the
-link. heronpy/plan/emit_rules.py decides what may be emitted, and to which tasks it goes.
+link. heronpy/plan/emit_rules.py checks each tuple and chooses its receiving tasks.
 
 Tuples from this task to one destination are sent in the order of their emits. Nothing else runs while a frame is built
 and sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be applied during
@@ -101,12 +101,12 @@ class Emitter:
         self._leaders = list(streams)
         #: Number of tuples that may be emitted at once, before a slow task can have reported that it is full.
         self.burst = START_TUPLES
-        #: When the first tuples were sent; for `START_S` after that, the speed of the receiving tasks is unknown.
+        #: Time of the first send; for `START_S` after that, the speed of the receiving tasks is unknown.
         self._began_at = 0.0
         self.batches.limit_to(START_TUPLES)
         #: Tasks that are full; shuffles avoid them.
         self._full: set[int] = set()
-        #: Ids of tracked tuples that no task receives; they are complete at once.
+        #: Ids of tracked tuples that no task receives; they are complete immediately.
         self.unrouted: list[Any] = []
 
     # ---- plan -------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Emitter:
         self._go_round()
 
     def warm(self, now: float) -> None:
-        """Remove the initial limit of frame sizes some time after the first tuples. Called from time to time."""
+        """Remove the initial limit of frame sizes `START_S` seconds after the first tuples. Called periodically."""
         if self._began_at < 0 or not self.batches.flushes:
             return
         self._began_at = self._began_at or now
@@ -158,7 +158,7 @@ class Emitter:
             self._go_round()
 
     def heed_nothing(self) -> None:
-        """Forget which tasks are full, because the information may be outdated."""
+        """Treat no task as full, because the information about full tasks may be outdated."""
         self._full.clear()
         self.batches.limits.clear()
         self._go_round()
@@ -200,7 +200,7 @@ class Emitter:
     ) -> Any:
         """Return the public `emit` of the task, with its default stream's fast path; None without a fast path.
 
-        `special` takes every unusual call; `immediate` gets ids that are acked at once.
+        `special` takes every unusual call; `immediate` gets ids that are acked immediately.
         """
         stream = self.streams.get("default")
         if stream is None or stream.shape == "general" or stream.mixed:
@@ -373,7 +373,7 @@ class Emitter:
             low = high
 
     def _takes_columns(self, stream: OutStream, columns: Columns) -> bool:
-        """Whether each of these tuples goes to one outlet, and no value needs the full check."""
+        """Return whether each of these tuples goes to one outlet, and no value needs the full check."""
         if len(stream.choosers) != 1 or self.serializes or not stream.fields or stream.direct:
             return False
         if stream.shared is None and not isinstance(stream.choosers[0], Fields):
@@ -410,7 +410,7 @@ class Emitter:
             low += part.size
 
     def _arrow_rows(self, stream: OutStream, columns: ArrowColumns) -> int:
-        """The number of tuples that are sent together: about a full frame for each task, for at most `frames` tasks."""
+        """Return the number of tuples to send together: about a full frame per task, for at most `frames` tasks."""
         tasks = max((len(chooser.tasks) for chooser in stream.choosers), default=1)
         by_size: int = self.settings.batch_bytes * columns.size // (columns.batch.nbytes + 1)
         limit = max(1, min(by_size, self.settings.batch_tuples) * min(self.frames, tasks))
@@ -459,13 +459,13 @@ class Emitter:
         return [outlet for stream in self._leaders for outlet in stream.all_outlets()]
 
     def has_consumers(self) -> bool:
-        """Whether any stream is consumed."""
+        """Return whether any stream is consumed."""
         return any(stream.choosers for stream in self.streams.values())
 
     # At usual rates a spout calls this after each call of next_tuple, and plain loops cost a third of generators.
 
     def dirty(self) -> bool:
-        """Whether anything is buffered."""
+        """Return whether anything is buffered."""
         for stream in self._leaders:
             if stream.shared is not None and stream.shared.flat:
                 return True

@@ -17,5 +17,5 @@ class TaskName(Struct, frozen=True):
 
     @property
     def instance_id(self) -> str:
-        """The name of its process, for display and file names."""
+        """The name of the task's process, for display and file names."""
         return ids.instance_id(self.container, self.component, self.task_id)

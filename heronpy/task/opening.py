@@ -67,7 +67,7 @@ class FrameReader:
         self._schemas: dict[str, list[Schema]] = {}
         #: Component and stream to the serialised Arrow schema.
         self._arrow: dict[str, dict[str, bytes]] = {}
-        #: Whether the frame opened last may contain damaged tuples.
+        #: True if the frame opened last may contain damaged tuples.
         self.damaged = False
 
     def read_by(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> None:
@@ -77,7 +77,7 @@ class FrameReader:
         self._components.update(components)
 
     def open(self, frame: frame_pb2.Frame, now: float) -> list[HeronTuple]:
-        """The tuples of a frame that are still to be processed. Raises any error if the frame cannot be opened."""
+        """Return the unprocessed tuples of a frame. Errors propagate if the frame cannot be opened."""
         if frame.codec == codec.ARROW:
             batch, inner, fields = self._read_arrow(frame, now)
             tuples = make_tuples(flat_values(batch), len(fields), inner)

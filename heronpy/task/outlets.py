@@ -64,11 +64,11 @@ class Outlet:
         #: Index of each tuple's stream, in an outlet for several streams.
         self.kinds: list[int] | None = [] if mixed else None
         self.big_bytes = 0
-        #: When the spout tuple behind some of its tuples was emitted, or 0 if unknown; see tracing.py.
+        #: The emit time of the spout tuple behind some of its tuples, or 0 if unknown; see tracing.py.
         self.origin_ns = 0
         #: The traced tuple in this outlet; see tracing.py.
         self.trace: Traced | None = None
-        #: Whether it contains copies of tracked spout tuples; all outlets with copies are sent together.
+        #: True if it contains copies of tracked spout tuples; all outlets with copies are sent together.
         self.copies = False
         #: Edges of anchored tuples and of copies are splitmix64(seed + position); the seed is drawn when needed.
         self.seed = 0
@@ -104,7 +104,7 @@ class Outlet:
         return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
 
     def _limited(self, total: int, limits: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Shares within the limit of their destination; a destination gets several shares if all have a limit."""
+        """Return shares within their destination's limit. If all destinations have limits, one may get several."""
         found: list[tuple[int, int]] = []
         turn = self.turn % len(self.dests)
         # A small flush rotates the destinations. A larger flush serves the destinations with the smallest limits first,
@@ -124,7 +124,7 @@ class Outlet:
 
 
 class ArrowOutlet(Outlet):
-    """The tuples of one record batch, for one destination or shared by several; sent at once, never buffered.
+    """The tuples of one record batch, for one destination or shared by several; sent immediately, never buffered.
 
     `flat` is the record batch. Its width counts as 1, because one element of a slice is one tuple.
     """
@@ -161,7 +161,7 @@ class OutStream:
         #: Maps a destination to its outlet; the same dict in all streams that share a consumer.
         self.outlets: dict[int, Outlet] = {}
         self.shared: Outlet | None = None
-        #: Whether it shares its outlets with other streams of this component.
+        #: True if it shares its outlets with other streams of this component.
         self.mixed = False
         #: Number of tuples that have left the buffers; each copy counts.
         self.emitted = 0
@@ -225,7 +225,7 @@ ArrowTurns = NDArray[np.int64]
 
 
 def is_small(column: Sequence[Any], text_max: int) -> bool:
-    """Whether all values are plain scalars, with at most `text_max` characters per text."""
+    """Return whether all values are plain scalars, with at most `text_max` characters per text."""
     kinds = set(map(type, column))
     if kinds <= FIXED:
         return True

@@ -80,7 +80,7 @@ class PendingRoots:
         return base
 
     def complete_runs(self, runs: Runs) -> Iterator[tuple[list[Any], Batch]]:
-        """Take runs of roots; yield (ids, batch) for the pending roots, with each batch at most a few times."""
+        """Complete runs of roots; yield (ids, batch) for the pending roots, with each batch at most a few times."""
         if (only := only_run(runs)) is not None:
             yield from self.complete(*only)
             return
@@ -92,7 +92,7 @@ class PendingRoots:
             yield from self.complete(root, count)
 
     def complete(self, first: int, length: int) -> Iterator[tuple[list[Any], Batch]]:
-        """Take `length` roots from `first` on; yield (ids, batch) for the pending roots."""
+        """Complete `length` roots from `first` on; yield (ids, batch) for the pending roots."""
         batch = self._batches.get(first)
         if batch is not None and batch.left == length == len(batch.ids):
             del self._batches[first]
@@ -117,7 +117,7 @@ class PendingRoots:
             first = batch.base + stop
 
     def _complete_roots(self, roots: NDArray[np.uint64]) -> Iterator[tuple[list[Any], Batch]]:
-        """Take single roots, in any order."""
+        """Complete single roots, in any order."""
         if not (roots[1:] > roots[:-1]).all():
             roots = np.unique(roots)
         place = 0
@@ -161,7 +161,7 @@ class PendingRoots:
         return batch
 
     def _trim(self) -> None:
-        """Forget the bases of finished batches: at the front at once, in the middle from time to time."""
+        """Drop the bases of finished batches: at the front immediately, in the middle from time to time."""
         bases, batches = self._bases, self._batches
         while bases and bases[0] not in batches:
             bases.popleft()
@@ -268,7 +268,7 @@ MESSAGE_MAX = 1 << 16
 
 
 def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
-    """The message that acks all roots of a frame of one spout task; `envelope` is the frame without its payload."""
+    """Return the message that acks all roots of a frame of one spout task; `envelope` is the frame without payload."""
     message = Frame()
     message.CopyFrom(envelope)
     message.kind, message.source_task, message.dest_task = ACK, task_id, envelope.root_task

@@ -111,17 +111,17 @@ class InFrame:
         self.task = task
         self.count = size
         self.created = created
-        #: When the spout tuple behind some of its tuples was emitted, or 0 if the frame does not say; see tracing.py.
+        #: The emit time of the spout tuple behind some of its tuples, or 0 if unknown; see tracing.py.
         self.origin_ns = 0
         #: The traced tuple in this frame, until it is processed; see tracing.py.
         self.trace: Arrived | None = None
         self.tracked = False
-        #: Whether all tuples were acked or failed at once; later acks of them are duplicates.
+        #: True if all tuples were acked or failed together; later acks of them are duplicates.
         self.whole_done = False
-        #: Whether a tuple was anchored to a tuple of this frame.
+        #: True if a tuple was anchored to a tuple of this frame.
         self.touched = False
         self.envelope: frame_pb2.Frame | None = None
-        #: Whether some tuple has no root, or more than one.
+        #: True if some tuple has no root, or more than one.
         self.many_roots = False
         self.values_: Array64 | None = None
         self.done: NDArray[np.bool_] | None = None
@@ -148,7 +148,7 @@ class InFrame:
             self.root_counts = None
 
     def plain(self) -> bool:
-        """Whether its roots are consecutive, of one spout task, and share one edge or seed."""
+        """Return whether the frame's roots are consecutive, of one spout task, and share one edge or seed."""
         envelope = self.envelope
         return (
             envelope is not None
@@ -222,13 +222,13 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
     def id(self) -> str:
         """An id that is unique within the task that received the tuple."""
         frame = self.frame
-        # Only tuples of tracked frames know their place; all tuples of a frame are made at once.
+        # Only tuples of tracked frames have a place; all tuples of a frame are created together.
         place = self.index if frame.tracked else id(self)
         return f"{frame.task}-{frame.number:x}-{place:x}"
 
     @property
     def creation_time(self) -> float:
-        """Monotonic seconds when this task received the tuple."""
+        """The time at which this task received the tuple, in monotonic seconds."""
         return self.frame.created
 
     @property
@@ -251,7 +251,7 @@ class DamagedValues(list[Any]):
 
     @property
     def error(self) -> BaseException:
-        """The exception raised by decoding the first such value."""
+        """The exception raised by decoding the first undecodable value."""
         return next(value.error for value in self if type(value) is Undecodable)
 
 
@@ -340,7 +340,7 @@ class InBatch(Batch):
         return [self.take([place]) for place in range(self._size)]
 
     def places(self) -> Places:
-        """The positions of its tuples in the frame, ascending and distinct."""
+        """The positions of the batch's tuples in the frame, ascending and distinct."""
         if isinstance(self.numbers, range):
             return np.arange(self.numbers.start, self.numbers.stop)
         return np.unique(np.array(self.numbers, dtype=np.int64))

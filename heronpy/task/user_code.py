@@ -1,4 +1,4 @@
-"""The user's spout or bolt with its config, context, serializer, custom groupings and hooks, and the calls that have no
+"""The user's spout or bolt with its config, context, serializer, custom groupings and hooks, and the calls without
 compiled code.
 
 Every call into user code that may raise is wrapped: its exceptions become a UserError with the
@@ -70,7 +70,7 @@ class Saved(Protocol):
 class Delegate:
     """`self.delegate` of a spout or bolt: the runtime, as user code sees it.
 
-    `emit`, `emit_batch`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task. For a spout it also
+    `emit`, `emit_batch`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task. A spout's loop also
     sets `wait`, `wait_readable` and `busy`. Every task sets `report_error` and `wait_outside`.
     """
 
@@ -152,7 +152,7 @@ class UserCode:
                 self.custom_groupings[key] = grouping
 
     def know_process(self, process: TaskProcess) -> None:
-        """Set which process of the task this is, before any user code runs."""
+        """Set the description of the task's process, before any user code runs."""
         self.context._process = process
 
     def know_state(self, attempt: int, state: OwnState) -> None:
@@ -204,13 +204,13 @@ class UserCode:
         return tick_interval_s(self.config)
 
     def close(self) -> None:
-        """Make the last calls into user code; a failure of one does not prevent the next."""
+        """Make the last calls into user code; a failed call does not prevent the next call."""
         for call in (getattr(self.object, "close", None), self.context.invoke_hook_cleanup):
             if callable(call):
                 try:
                     call()
                 except Exception:
-                    log.exception("clean-up of user code raised")
+                    log.exception("the clean-up of user code raised an exception")
 
 
 def _plain(config: topology_pb2.Config) -> dict[str, Any]:
@@ -277,16 +277,16 @@ def emit_columns(
 
 
 class Acks(Protocol):
-    """Takes the acks and fails of a bolt."""
+    """Receives the acks and fails of a bolt."""
 
     acking: bool
 
     @property
     def ack(self) -> Callable[[OneOrMany], None]:
-        """Record the ack of a tuple, or of several at once."""
+        """Record the ack of one or several tuples."""
 
     def fail(self, tup: OneOrMany) -> None:
-        """Record the fail of a tuple, or of several at once."""
+        """Record the fail of one or several tuples."""
 
 
 class BoltCalls:
@@ -301,7 +301,7 @@ class BoltCalls:
         stream_named: Callable[[str], OutStream],
     ) -> None:
         """`stream_named` returns a declared output stream; for an unknown name it raises an error that lists the
-        declared ones.
+        declared streams.
         """
         self._component = component
         self._user = user
@@ -374,4 +374,4 @@ class BoltCalls:
 
 
 def _never(tup_id: Any) -> None:
-    """Do nothing: bolts have no ids that are acked at once."""
+    """Do nothing: bolts have no ids that are acked immediately."""

@@ -2,7 +2,7 @@
 
 All work runs in threads outside the event loop: metadata in one, deletions in another, so that slow deletions never
 delay a checkpoint. Invariants: At most one write and one deletion run at a time, in order. The next sweep repeats a
-failed deletion. This module raises nothing.
+failed deletion. No function of this module raises an exception.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _ignore(failure: Failed | None) -> None:
 
 
 class Archive:
-    """See the module. `open_stores` is called once, in a thread, when first needed."""
+    """Writes and deletes checkpoint files. `open_stores` is called once, in a thread, when first needed."""
 
     def __init__(self, open_stores: Callable[[], Stores], release: str = "") -> None:
         self._open_stores = open_stores
@@ -106,7 +106,7 @@ class Archive:
                 for number in delete:
                     store.delete(number)
             if isinstance(kept, HeronError):
-                # It is unknown which files that checkpoint needs.
+                # The files that this checkpoint needs are unknown.
                 raise StateError(f"shared files are kept while a checkpoint cannot be read: {kept}")
             if isinstance(dropped, list):
                 store.discard(dropped, kept)

@@ -1,8 +1,8 @@
 """The checkpoints of the topology master (mode EFFECTIVELY_ONCE). Pure.
 
 Connects the coordinator (which checkpoints exist), the restorer (which tasks run, and from which checkpoint) and
-the shared state, and turns their decisions into effects. Invariants: numbers, records and deletions are in the
-stored log before any process learns of them; every request is answered once.
+the shared state, and turns their decisions into effects. Invariants: numbers, records and deletions are in the stored
+log before any process receives them; every request is answered once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES_MAX = 100
 
 
 class Checkpoints:
-    """See the module; call `begin` first."""
+    """The checkpoints of a topology; call `begin` first."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Checkpoints:
         #: Whether the last check found tasks that have not handled that checkpoint. No check runs during an operation
         #: or a restore.
         self._seal_waits = False
-        #: Token to the outcome of a checkpoint that an operation of this master requested.
+        #: By token: the outcome of a checkpoint that an operation of this master requested.
         self._outcomes: dict[int, words.Answer] = {}
         self._tokens = 0
 
@@ -100,7 +100,7 @@ class Checkpoints:
             self._shared.send((peer,), control_pb2.CheckpointAborted(checkpoint=self._orphan, reason=reason))
         last = self.coordinator.newest()
         if last is not None and self.restorer.regions.all_started:
-            # The predecessor may have stored it without notifying every task.
+            # The predecessor may have stored this checkpoint without notifying every task.
             self._shared.send((peer,), control_pb2.CheckpointComplete(checkpoint=last.checkpoint))
 
     def _on_data_lost(self, message: control_pb2.DataLost, now: float) -> None:
@@ -172,7 +172,7 @@ class Checkpoints:
 
     @property
     def settled(self) -> bool:
-        """Whether every task runs, and every process knows the current plan."""
+        """Whether every task runs, and every process has the current plan."""
         return self.restorer.ready
 
     def outcome(self, token: int) -> words.Answer | None:

@@ -70,7 +70,7 @@ class Incarnation(Struct, frozen=True):
 
 
 class Trigger(Struct, frozen=True):
-    """Ask the spouts for barriers; `unaligned`: ask every task that has not saved its state to do so now."""
+    """Request barriers from the spouts or, if `unaligned`, the state of every task that has not saved it."""
 
     checkpoint: int
     savepoint: bool
@@ -101,7 +101,7 @@ Decision = Persist | Note | Trigger | WriteMetadata | Announce | Abort | Prune |
 
 
 class Roster(Protocol):
-    """Returns the tasks that take part in a checkpoint now; None while a region is not running."""
+    """Returns the tasks that take part in a checkpoint; None while a region is not running."""
 
     def __call__(self) -> Mapping[int, Incarnation] | None: ...
 
@@ -130,7 +130,7 @@ class _Request(Struct, frozen=True):
 
 
 class Coordinator:
-    """See the module. After each call, `take` the effects and perform them in order."""
+    """Coordinates checkpoints. After each call, `take` the effects and perform them in order."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 The parts of the topology master add events for their decisions; `Watcher` derives from reports the events that
 no component emits. Invariants: At most `limit` events are kept; the oldest events are dropped first, and counted.
-Numbers increase across topology masters, so a reader can ask for the events after the last one that it knows. An event
+Numbers increase across topology masters, so a reader can request only newer events. An event
 that repeats within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under
 a new number. So a crash loop does not evict all other events. Lifecycle states matter in sequence, so they are merged
 only when they flap.
@@ -44,7 +44,7 @@ _Key = tuple[EventKind, str, str]
 
 
 class EventLog:
-    """See the module. `wall_offset_s` is the wall time minus the monotonic time; it only dates events for people."""
+    """The newest events. `wall_offset_s`, the wall time minus the monotonic time, only dates events for people."""
 
     def __init__(self, wall_offset_s: float = 0.0, limit: int = KEPT_MAX) -> None:
         self._wall_offset_s = wall_offset_s
@@ -52,7 +52,7 @@ class EventLog:
         #: Oldest first.
         self._events: OrderedDict[int, TopologyEvent] = OrderedDict()
         self._newest: dict[_Key, int] = {}
-        #: The highest number given out, and the number of events that were dropped for newer ones.
+        #: The highest number of an event, and the number of events that were dropped for newer ones.
         self.last = 0
         self.forgotten = 0
         #: The monotonic time of the current event.
@@ -109,9 +109,9 @@ class EventLog:
     def go_on(
         self, kind: EventKind, text: str, *, subject: str, reason: str = "", lasted_s: float | None = None
     ) -> bool:
-        """Continue the last event, even if it began long ago: it gets this text, under a new number.
+        """Continue the newest event of this kind, subject and reason, at any age, with this text and a new number.
 
-        `lasted_s` is added to its duration, and means that it has just ended. Returns False if no such event is known.
+        `lasted_s` is added to the event's duration, and marks its end. Returns False if there is no such event.
         """
         before = self._events.get(self._newest.get((kind, subject, reason), 0))
         if before is None:
@@ -159,7 +159,7 @@ class EventLog:
         """Continue a predecessor's events; does nothing without one, or if it belongs to another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
-        # A reader may know later events of the predecessor, so their numbers are skipped.
+        # A reader may have later events of the predecessor, so the numbers of these events are skipped.
         self.last = max(self.last, kept.last) + self._limit
         self.executors = dict(kept.executors)
         self.start.CopyFrom(kept.start)
@@ -218,8 +218,7 @@ class Watcher(Struct):
         `after` is the scheduler's reason for replacing the earlier container, if it gives one.
         """
         known = self.event_log.executors.get(container)
-        # If the container gives the reason of its replacement, a report of the earlier container to a predecessor
-        # suffices.
+        # If the container reports why it replaces another, a report of the earlier one to a predecessor suffices.
         if known not in (None, epoch) and (container in self._heard or after is not None):
             name, text = f"container {container}", after.text if after is not None else ""
             self.event_log.add(
@@ -262,7 +261,7 @@ class Watcher(Struct):
             self.event_log.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
-        """Take a stream manager's report of its full queues. Without full queues, its episodes are over.
+        """Take a stream manager's report of its full queues. A report without full queues ends its episodes.
 
         If the other tasks of the component begin or stop taking over the tuples of the full task, a new episode begins.
         """
@@ -291,7 +290,7 @@ class Watcher(Struct):
         episode.told = True
         what = f"the spouts are held because {episode.name} is too slow"
         if episode.drops:
-            what = f"{episode.name} is full, and what does not fit is discarded"
+            what = f"{episode.name} is full, and tuples that do not fit are discarded"
         elif episode.avoided:
             what = f"{episode.name} is full, and its tuples go to the other tasks of its component"
         self.event_log.add(
@@ -306,7 +305,7 @@ class Watcher(Struct):
         full = f"for {format_duration(lasted_s)} {episode.name} was full"
         what = f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
         if episode.drops:
-            what = f"{full}, and what did not fit was discarded"
+            what = f"{full}, and tuples that did not fit were discarded"
         elif episode.avoided:
             what = f"{full}, and its tuples went to the other tasks of its component"
         elif lasted_s < BRIEF_S:

@@ -1,7 +1,7 @@
 """Events and effects: the plain data between the topology master's machine and its shell. Pure.
 
 `peer` is the ZeroMQ identity of the sender, to which answers and later messages are sent.
-`request` is the shell's token of an open request; the machine answers each token exactly once.
+`request` is the shell's token for an open request; the machine answers each token exactly once.
 
 The shell performs effects strictly in order, and a `Persist` is stored before the next effect
 begins. So no process ever acts on a plan that a successor of this master would not find.

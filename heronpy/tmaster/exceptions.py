@@ -20,8 +20,6 @@ _Key = tuple[str, int, str, str, str]
 
 
 class ExceptionStore:
-    """See the module."""
-
     __slots__ = ("_entries", "_limit", "_startup", "discarded", "seen")
 
     def __init__(self, limit: int) -> None:

@@ -37,8 +37,6 @@ _DEAD_LETTERS, _LOST = COUNTERS.index("dead_letters"), COUNTERS.index("lost_tupl
 
 
 class Figures:
-    """See the module."""
-
     def __init__(
         self,
         machine: TopologyMaster,
@@ -54,7 +52,7 @@ class Figures:
         self._number: int | None = None
         self._shared: LoadAnswer | None = None
         self._shared_at = float("-inf")
-        #: Process to the incarnation of its executor and the last reported number of restarts.
+        #: By process: the incarnation of its executor and the last reported number of restarts.
         self._seen: dict[str, tuple[int, int]] = {}
         self._restarts: defaultdict[str, int] = defaultdict(int)
         #: Restarts, dead letters and losses of each component when the last minute was closed.
@@ -63,7 +61,6 @@ class Figures:
     # ---- reports ----------------------------------------------------------------------------
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take a report of any process."""
         self.loads.take(report, now)
 
     def forget(self, process: str) -> None:
@@ -276,7 +273,6 @@ def _cap(rows: list[ComponentLoad], age_s: float) -> None:
 
 
 def _slowest(rows: list[ComponentLoad]) -> dict[str, Any]:
-    """Return the latencies of the whole topology."""
     ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s, one.end_to_end_at_least) for one in rows]
     if not any(p99 is not None for _, p99, _ in ends):
         ends = [(one.complete_p50_s, one.complete_p99_s, one.complete_at_least) for one in rows]

@@ -21,7 +21,7 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster.shared_state import SharedState
 
 RESEND_S = 10.0
-#: Seconds after which a bolt that resumed its ticks because of a tuple is asked again to hold them.
+#: Seconds after which a bolt that resumed its ticks because of a tuple is requested again to hold its ticks.
 HOLD_TICKS_S = 1.0
 
 
@@ -35,7 +35,7 @@ class Readiness:
 
     def __init__(self, shared: SharedState) -> None:
         self._shared = shared
-        #: Task to the epoch up to which reports are ignored, because those processes are about to be replaced.
+        #: By task: the epoch up to which reports are ignored, because these processes are about to be replaced.
         self._replaced: dict[int, int] = {}
 
     def hold(self, now: float, waits_for: Collection[str]) -> None:
@@ -88,8 +88,6 @@ class Readiness:
 
 
 class Finisher:
-    """See the module."""
-
     def __init__(self, shared: SharedState) -> None:
         self._shared = shared
         #: The tasks of each bolt, in the order of the streams; None before finishing begins.
@@ -202,7 +200,7 @@ class Finisher:
             self._shared.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
 
     def _should_ask(self, task: int, now: float) -> bool:
-        """Whether this incarnation of the task was not asked recently; records that the task is asked now."""
+        """Whether this incarnation of the task is due for a request; if so, records the request."""
         registry = self._shared.registry
         status = registry.tasks.get(task)
         if status is None or status.state not in UP_STATES:

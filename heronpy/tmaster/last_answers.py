@@ -22,8 +22,6 @@ _ENDING = (*_FINISHING, control_pb2.LIFE_FAILED)
 
 
 class LastAnswers:
-    """See the module."""
-
     def __init__(self, machine: TopologyMaster, observatory: Observatory) -> None:
         self._machine = machine
         self._observatory = observatory
@@ -40,11 +38,11 @@ class LastAnswers:
 
     @property
     def growth(self) -> int:
-        """A number that grows when tasks have worked on units, because their reports are lost if all processes die."""
+        """A number that grows with work on units, which would be missing from the totals if all processes died."""
         return self._observatory.metrics.units
 
     def look(self, now: float) -> None:
-        """Keep the figures if the topology begins to finish. Call it after each event."""
+        """Keep the figures if the topology begins to finish. Call this after each event."""
         newest = self._machine.shared.event_log.last
         if newest == self._event:
             return
@@ -57,7 +55,7 @@ class LastAnswers:
             self._figures = self._figures_now(now)
 
     def message(self, now: float, at_end: bool) -> control_pb2.LastAnswers:
-        """Build the message; `at_end`, when no more reports are taken, it includes the minutes."""
+        """Build the message. It includes the minutes if `at_end` is set, when no more reports are accepted."""
         machine, metrics = self._machine, self._observatory.metrics
         load, tasks = self._figures or self._figures_now(now)
         counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, *CPU_METRICS)), now)

@@ -59,7 +59,7 @@ def _batch_is_over(shared: SharedState) -> bool:
 def _failed_tasks(shared: SharedState) -> list[int]:
     """Return the tasks that report that they cannot start and that will not be restarted.
 
-    Once all tasks have run, the executor restarts such a task, and only the executor knows when to give up.
+    Once all tasks have run, the executor restarts such a task, and only the executor decides when to give up.
     """
     return [] if shared.has_run else sorted(t for t in shared.registry.failed_tasks if not shared.registry.rests(t))
 

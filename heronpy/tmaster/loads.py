@@ -111,7 +111,7 @@ class _Process(Struct):
     newer: _Totals
     minute: _Totals
     layout: _Layout
-    #: Seconds after its last report for which the process counts in the recent window.
+    #: Seconds for which the process counts in the recent window after its last report.
     silent_s: float
     #: Time at which the emitted count of the process last grew; None: never.
     emitted_at: float | None = None
@@ -129,16 +129,16 @@ class Part(Struct):
     """One component: the row that collects the figures of its tasks, and figures that the row does not show."""
 
     row: ComponentLoad
-    #: Whether no component receives its output.
+    #: Whether no component receives the output of the component.
     sink: bool = False
-    #: Longest time in seconds that one of its tasks has spent in its current call.
+    #: Longest time in seconds that a task has spent in its current call.
     call_s: float = 0.0
     #: Bytes that several tasks count as resident because forked processes share pages: the sum of their resident
     #: sizes minus their total memory.
     shared_bytes: int = 0
     #: Whether a process of the component has reported in the window.
     heard: bool = False
-    #: Time at which the emitted count of one of its tasks last grew; None: never.
+    #: Time at which the emitted count of a task last grew; None: never.
     emitted_at: float | None = None
     #: Tuples emitted per second, by stream.
     streams: dict[str, float] = field(default_factory=dict)
@@ -210,8 +210,6 @@ class Window(Struct):
 
 
 class Loads:
-    """See the module."""
-
     def __init__(self) -> None:
         self._processes: dict[str, _Process] = {}
         #: Time of the first report; None before it.

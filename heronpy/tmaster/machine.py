@@ -312,7 +312,7 @@ class TopologyMaster:
         """Skip versions up to one that a process has seen but the state manager has lost."""
         book = self.shared.book
         if book.version < version <= PLAN_VERSION_MAX:
-            self.shared.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
+            self.shared.note(f"{name} has plan {version}, which is newer than {book.version}", warning=True)
             book.reserve(version)
             self.shared.change_plan(now)
 

@@ -92,7 +92,7 @@ class _Minute(Struct, frozen=True):
 
 
 class Minutes:
-    """See the module. `baseline` contains the usual values, and is handed to a successor, too."""
+    """The minutes of a topology. `baseline` contains the usual values, and is also handed to a successor."""
 
     def __init__(self, kept_max: int = KEPT_MAX, values_max: int = VALUES_MAX) -> None:
         self._kept_max = kept_max
@@ -118,7 +118,6 @@ class Minutes:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of memory that the values use."""
         return self._values * 4
 
     def add(self, number: int, rows: Mapping[str, Row]) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a topology in its topology master: takes reports and gives answers.
+"""The figures of a topology in its topology master: collects reports and answers requests.
 
 The findings are computed while clients ask for them, and otherwise once a minute, because a finding stays until its
 cause is gone. The computation takes at most about 1 % of a CPU: the pause after a computation is 100 times its
@@ -40,8 +40,6 @@ NO_PLAN = (1 << 64) - 1
 
 
 class Observatory:
-    """See the module."""
-
     def __init__(
         self,
         machine: TopologyMaster,

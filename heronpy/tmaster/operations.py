@@ -54,7 +54,7 @@ class Emptying:
             self._applied_at = now
         if self._applied_at is not None:
             self.empty = registry.drained(book.wanted, self._applied_at)
-            # Before that, the queues may have grown.
+            # The queues may have grown before this moment.
             left = self._left()
             if self._least is None or left < self._least:
                 self._least, self._give_up_at = left, now + NO_PROGRESS_S
@@ -196,7 +196,7 @@ class Restart:
         names = [stmgr_id(number) for number in orders if not some_tasks]
         self._stmgrs = {name: 0 for name in names if name in registry.stmgrs}
         self._emptying: Emptying | None = None
-        #: Whether the executors have been asked to restart the processes.
+        #: Whether the executors were requested to restart the processes.
         self._ordered = False
         if empties and self._stmgrs and shared.has_run and not registry.degraded and not registry.failed_processes:
             self._emptying = Emptying(shared, now)
@@ -294,7 +294,7 @@ class Move:
     """A planned move of containers, which the sender ends and starts elsewhere: done when every task is back.
 
     The request is answered when the containers may end: a checkpoint that their tasks can restore is complete, or the
-    topology is empty. If neither is possible, the answer says so. The spouts wait until the tasks are back.
+    topology is empty. If neither is possible, the answer reports it. The spouts wait until the tasks are back.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ class Move:
         self._deadline = now
         self.done = not (tasks and shared.has_run and not registry.degraded and not registry.failed_processes)
         if self.done:
-            shared.confirm([request], f"{shared.book.topology.name} is not complete, so its spouts are not held back")
+            shared.confirm([request], f"not all tasks of {shared.book.topology.name} run, so its spouts are not held")
         else:
             self._emptying = Emptying(shared, now)
             self._deadline = now + shared.settings.drain_timeout_s

@@ -18,8 +18,6 @@ from heronpy.tmaster.registry import Stmgr
 
 
 class PlanBook:
-    """See the module."""
-
     def __init__(
         self,
         topology: topology_pb2.Topology,
@@ -111,7 +109,6 @@ class PlanBook:
         return self.topology.state == topology_pb2.RUNNING
 
     def plan_tasks(self) -> list[int]:
-        """The tasks of the current plan."""
         return [] if self.plan is None else [record.task_id for record in self.plan.instances]
 
     def configure(self, settings: Iterable[str]) -> None:
@@ -129,12 +126,12 @@ class PlanBook:
 
 
 def placement(packing: plan_pb2.PackingPlan) -> dict[int, tuple[int, str]]:
-    """Task to container and component."""
+    """Map each task to its container and component."""
     return {i.task_id: (c.id, i.component) for c in packing.containers for i in c.instances}
 
 
 def placement_of_plan(physical: plan_pb2.PhysicalPlan) -> dict[int, tuple[int, str]]:
-    """Task to container and component."""
+    """Map each task to its container and component."""
     return {i.task_id: (i.container, i.component) for i in physical.instances}
 
 

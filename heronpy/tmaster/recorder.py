@@ -1,6 +1,7 @@
 """Persists totals, counts, events and the last minutes for the next topology master, in the background.
 
-The last answers serve requests after the end of the topology. They are written when the topology ends or fails, after
+The last answers serve requests after the end of the topology. The last answers are
+written when the topology ends or fails, after
 exceptions, and while the topology works on units.
 """
 
@@ -43,7 +44,7 @@ SHOWN_S = 1.0
 
 
 class _Record(Struct):
-    """A record in one node: how it is built, and its last written value."""
+    """A record in one node, with its builder and its last written value."""
 
     node: Node
     #: Function that builds the record for a topology id.
@@ -106,7 +107,7 @@ class Recorder:
             growth_pause_s=GROWTH_PAUSE_S,
         )
         self._events = _Record(Node.EVENTS, event_log.ledger, lambda: event_log.last, pause_s=SOON_PAUSE_S)
-        # The minutes of an idle topology are not worth a write.
+        # The minutes of an idle topology are not written.
         self._minutes = _Record(
             Node.MINUTES,
             minutes.ledger,
@@ -147,7 +148,7 @@ class Recorder:
             self._task.cancel()
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=LAST_WRITE_S)
-        # Counts change all the time, and a successor may have no other source for them.
+        # Counts change continuously, and a successor may have no other source for them.
         last = [self._totals, self._counts, *(one for one in (self._events, self._minutes) if one.is_ahead())]
         self._ends = True
         for record in (*last, self._last):
@@ -177,7 +178,7 @@ class Recorder:
         return answer
 
     def _unkept(self) -> _Record | None:
-        """Return the record to write now, whose last write is the oldest; None if no record may be written now."""
+        """Return the due record whose last write is the oldest; None if no record may be written now."""
         now = time.monotonic()
         records = (self._totals, self._counts, self._events, self._minutes, self._last)
         due = [one for one in records if one.due(now)]

@@ -4,10 +4,10 @@ must go back. Pure.
 A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint, all
 components upstream and downstream must go back with it. An attempt of a region starts when all tasks have restored for
 it, and runs until a task's process is replaced or a frame is lost; then the region goes back with a new attempt.
-Invariants (F09, F11): An attempt is reserved before it is announced, and is never used twice. A started region knows
-the process of every task. A region that has not started keeps restoring, even if processes die. If a process ended, its
-executor, which knows the reason, paces its restarts and decides whether to continue. Restores without an ended process
-are spaced out, and too many are a failure.
+Invariants (F09, F11): An attempt is reserved before it is announced, and is never used twice. A started region
+has a record of the process of every task. A region that has not started keeps restoring, even if processes die.
+If a process ended, its executor has the reason, paces the restarts and decides whether to continue.
+Restores without an ended process are spaced out, and too many are a failure.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Lost(Struct, frozen=True):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.name} is lost: {self.why or 'its stream manager has not heard from it'}"
+        return f"{self.name} is lost: {self.why or 'its stream manager receives no heartbeat from it'}"
 
 
 class Source(Struct, frozen=True):
@@ -66,7 +66,7 @@ class Region(Struct):
 
     components: frozenset[str]
     record: plan_pb2.RegionRecord
-    #: Task to its container.
+    #: By task: its container.
     places: dict[int, int] = field(default_factory=dict)
     #: Tasks that have not restored for this attempt yet.
     missing: set[int] = field(default_factory=set)
@@ -97,7 +97,7 @@ class Region(Struct):
 
 
 class Regions:
-    """See the module. `Restorer` decides which checkpoint a restore starts from."""
+    """The regions of a topology. `Restorer` decides which checkpoint a restore starts from."""
 
     def __init__(self, settings: CheckpointSettings) -> None:
         self._settings = settings
@@ -105,7 +105,6 @@ class Regions:
         self._of: dict[str, Region] = {}
 
     def use(self, regions: list[Region]) -> None:
-        """Replace the regions."""
         self.regions = regions
         self._of = {component: region for region in regions for component in region.components}
 

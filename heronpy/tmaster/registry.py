@@ -1,7 +1,7 @@
 """The known stream managers, executors and tasks, according to their heartbeats. Pure.
 
 The registry checks epochs, so that replaced processes are ignored, and maintains sets, so that
-questions about large topologies take constant time. Invariants: A status is kept only for a task of the placement, and
+queries about large topologies take constant time. Invariants: A status is kept only for a task of the placement, and
 only from the stream manager of its container. The epoch of a name never decreases. `lagging` contains exactly the
 expected tasks that are not up with the expected plan version.
 """
@@ -24,8 +24,6 @@ _FINAL_STATES = frozenset({control_pb2.TASK_FINISHED, control_pb2.TASK_FAILED})
 
 
 class Place(Struct, frozen=True):
-    """The placement of a task."""
-
     task_id: int
     component: str
     container: int
@@ -60,7 +58,7 @@ class Executor(Struct):
 
 
 class Registry(Struct):
-    """The registry; see the module."""
+    """The known processes and tasks of a topology."""
 
     stmgr_lost_s: float
     executor_lost_s: float
@@ -70,19 +68,19 @@ class Registry(Struct):
     tasks: dict[int, control_pb2.TaskStatus] = field(default_factory=dict)
     failed_processes: dict[str, control_pb2.ProcessRecord] = field(default_factory=dict)
     failed_tasks: set[int] = field(default_factory=set)
-    #: Task to the process whose failure is being handled, because its region goes back to an older checkpoint.
+    #: By task: the process whose failure is being handled, because its region goes back to an older checkpoint.
     excused: dict[int, int] = field(default_factory=dict)
     lagging: set[int] = field(default_factory=set)
     unexhausted: set[int] = field(default_factory=set)
-    #: Task that is not ready for tuples, to the awaited condition and the start of the wait.
+    #: By task that is not ready for tuples: the awaited condition and the start of the wait.
     waiting: dict[int, tuple[str, float]] = field(default_factory=dict)
     #: Expected tasks that are not up with any plan version.
     down: set[int] = field(default_factory=set)
-    #: Container to its processes that have ended and wait for their restart.
+    #: By container: processes that have ended and wait for their restart.
     resting: dict[int, dict[str, control_pb2.ProcessRecord]] = field(default_factory=dict)
     #: Stream managers and executors that have been silent for too long.
     silent: set[str] = field(default_factory=set)
-    #: Task to the epoch below which its executor has reported all processes as ended, and the reason of the last end.
+    #: By task: the epoch below which all of its processes are reported as ended, and the reason of the last end.
     ended: dict[int, tuple[int, str]] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     _spouts: frozenset[int] = frozenset()
@@ -159,8 +157,8 @@ class Registry(Struct):
     def end_of(self, task: int) -> str | None:
         """Return why the last known process of the task has ended; None if it has not ended, or if it finished.
 
-        Executors notice an end at once, stream managers only notice silence. Restores rely on the stream managers; this
-        reason is shown to users.
+        Executors notice an end immediately, stream managers only notice silence. Restores rely on the stream managers;
+        this reason is shown to users.
         """
         status = self.tasks.get(task)
         below, why = self.ended.get(task, (0, ""))
@@ -337,7 +335,6 @@ class Registry(Struct):
         return status.state == control_pb2.TASK_FAILED and status.epoch > self.excused.get(task, -1)
 
     def is_spout(self, task: int) -> bool:
-        """Whether the task belongs to a spout."""
         return task in self._spouts
 
     def excuse(self, task: int, epoch: int) -> None:
@@ -350,7 +347,6 @@ class Registry(Struct):
     # ---- executors --------------------------------------------------------------------------
 
     def register_executor(self, peer: bytes, message: control_pb2.RegisterExecutor, now: float) -> None:
-        """Register an executor."""
         number = message.container
         if number and number not in self._containers:
             raise TopologyError(f"container {number} is not in the packing plan")

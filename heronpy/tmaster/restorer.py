@@ -2,10 +2,10 @@
 
 The restorer keeps the regions in line with the packing plan. It sends a region back to a checkpoint when part of the
 region is lost, falls back to an older checkpoint when a checkpoint cannot be restored, and starts a region when all
-tasks of the region have restored. Invariants: An attempt, its checkpoint and its start are in the stored plan before a
-task learns of them. The tasks of a started region in the plan are exactly the tasks that restored. So a successor of
-this master can continue from the stored plan (F03). State is discarded only on request: no region that has ever had a
-checkpoint starts empty (F23).
+tasks of the region have restored. Invariants: An attempt, its checkpoint and its start are in the
+stored plan before a task receives them. The tasks of a started region in the plan are exactly the tasks that restored.
+So a successor of this master can continue from the stored plan (F03). State is discarded only on request:
+no region that has ever had a checkpoint starts empty (F23).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NothingSoundError(RpcError):
 
 
 class Restorer:
-    """See the module; call `begin` first."""
+    """The attempts of a topology's regions; call `begin` first."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Restorer:
         """Whether the predecessor may have received a report that this start cannot be restored. Tasks send that report
         once.
 
-        The log only knows checkpoints of this topology, so a start from elsewhere is attempted again.
+        The log only has checkpoints of this topology, so a start from elsewhere is attempted again.
         """
         newest = self._coordinator.newest()
         return self._has_past and (newest is None or newest.checkpoint != record.checkpoint)
@@ -356,7 +356,7 @@ class Restorer:
 
     @property
     def ready(self) -> bool:
-        """Whether every task runs, and every process knows the current plan."""
+        """Whether every task runs, and every process has the current plan."""
         return self.regions.all_started and self._shared.publish_at is None
 
     def deadline(self) -> float:

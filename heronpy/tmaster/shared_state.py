@@ -33,8 +33,6 @@ SMALL_TOPOLOGY_TASKS = 500
 
 
 class SharedState(Struct):
-    """See the module."""
-
     settings: TmasterSettings
     registry: Registry
     book: PlanBook
@@ -51,7 +49,7 @@ class SharedState(Struct):
     #: Why no checkpoint can be restored, and the restore in progress (EFFECTIVELY_ONCE).
     failure: str | None = None
     restoring: str = ""
-    #: Process to the outage whose end it waits for.
+    #: By process: the outage whose end the process waits for.
     outages: dict[str, str] = field(default_factory=dict)
     #: Called before a plan is built, to update the data that depends on the packing plan.
     before_plan: Callable[[float], None] | None = None

@@ -1,8 +1,8 @@
 """The I/O of the topology master: sockets, state manager, timer.
 
 Every message becomes an event; effects are performed in the order of the machine's decisions.
-Writes to the state manager run in a thread; later effects wait for them, so no process learns of a plan
-that is not stored, while heartbeats are still handled.
+Writes to the state manager run in a thread; later effects wait for them, so no process
+receives a plan that is not stored, while heartbeats are still handled.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Shell:
         if self._recorder is not None:
             await self._recorder.close()
         if self._writer is not None:
-            # A write in progress ends by itself, but a write that keeps failing does not.
+            # A write in progress ends soon, but a write that keeps failing does not.
             _, pending = await asyncio.wait([self._writer], timeout=STOP_TIMEOUT_S)
             for task in pending:
                 task.cancel()
@@ -316,7 +316,7 @@ class Shell:
         if handler is None:
             raise InvalidRpcError(f"the topology master does not answer {field}")
         if self._exit is not None and self._exit.done():
-            # Other processes know that this process stops, so work that begins now would not be finished.
+            # This process has announced its stop, so work that begins now would not be finished.
             raise self._stopping()
         self._running()
         answer = handler(peer, body)
@@ -332,7 +332,7 @@ class Shell:
         self._feed(events.ExecutorBeat(peer, body))
 
     def _taken(self, event: events.Event) -> Message:
-        """Acknowledge the event, because its sender repeats it until then."""
+        """Acknowledge an event, which its sender repeats until the acknowledgement."""
         self._feed(event)
         return control_pb2.Ok()
 

@@ -57,8 +57,6 @@ class Loaded(Struct, frozen=True):
 
 
 class Store:
-    """See the module."""
-
     def __init__(self, state: StateManager, topology: str, epoch: int | None) -> None:
         self._state = state
         self._topology = topology
@@ -83,7 +81,7 @@ class Store:
         self._outdated = False
 
     def claim(self, endpoint: str, pid: int, host: str) -> plan_pb2.TmasterLocation | None:
-        """Become the master; returns None, or another master's location. Raises FencedError if that is newer."""
+        """Become the master; returns None, or another master's location. Raises FencedError if that master is newer."""
         location = plan_pb2.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )

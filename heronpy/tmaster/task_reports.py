@@ -70,9 +70,9 @@ class TaskReports:
 
     A process reports all slow tuples that it keeps. The slowest tuples of the task's earlier processes are kept as
     well. Minutes are too coarse for a leak that reaches its limit within one minute. Invariants: At most `SLOW_KEPT`
-    slow tuples of a task's current process are kept, and as many of its earlier processes. A trail of memory has at
-    most `POINTS_MAX` points of one process, at least `STEP_S` apart. The trail of the previous process is kept for
-    `TRAIL_KEPT_S`.
+    slow tuples of a task's current process are kept, and the same number for its earlier processes. A trail of
+    memory has at most `POINTS_MAX` points of one process, at least `STEP_S` apart. The trail of the previous process is
+    kept for `TRAIL_KEPT_S`.
     """
 
     def __init__(self) -> None:

@@ -5,8 +5,9 @@ adds them up, so a total belongs to the topology and not to a process. Invariant
 reports in any order; each process counts once, independent of its number of reports.
 
 Reports of different tasks may be seconds apart. A view is therefore taken at one moment (`moment`) after which all
-tasks have reported. It shows a task's emitted tuples at its first report after the moment, and its executed tuples at
-its last report before the moment. So without losses no component shows more executed tuples than were emitted to it.
+tasks have reported. The view shows a task's emitted tuples at its first report after the moment, and its executed
+tuples at its last report before the moment. So without losses no component shows more executed tuples than were emitted
+to it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from heronpy.proto import control_pb2, plan_pb2
 
 #: The totals of a TaskStatus.
 COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
-#: The counter that grows before all others, in the task and downstream.
+#: The counter that grows first, before all others in the task and downstream.
 _EMITTED = 0
 _LETTERS = COUNTERS.index("dead_letters")
 #: Seconds of silence after which a task is idle or has ended, so its last report counts.
@@ -92,7 +93,7 @@ class TaskCounts(Struct):
     at_least: bool = False
     #: Whether the current process has ended without a final report and has no successor.
     given_up: bool = False
-    #: Whether one of its processes has initialised.
+    #: Whether a process of the task has initialised.
     has_run: bool = False
     #: Container of the current process; 0 if unknown.
     container: int = 0
@@ -142,14 +143,12 @@ class _StmgrCounts(Struct):
     left: bool = False
     #: Whether `latest` is final and includes the tuples that the stream manager held at its end.
     ends: bool = False
-    #: Component to the tuples that this stream manager and its predecessors have discarded on purpose.
+    #: By component: the tuples that this stream manager and its predecessors have discarded on purpose.
     dropped: Mapping[str, int] = field(default_factory=dict)
     dropped_before: Mapping[str, int] = field(default_factory=dict)
 
 
 class Totals(Struct):
-    """See the module."""
-
     tasks: dict[int, TaskCounts] = field(default_factory=dict)
     stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
     #: Whether a process died with tuples that were never counted.
@@ -166,14 +165,14 @@ class Totals(Struct):
     started_at: float = 0.0
     #: Whether all tasks were up once, under this topology master or an earlier one.
     has_run: bool = False
-    #: Process to the epoch of its executor, and its restarts under earlier executors and under this executor.
+    #: By process: the epoch of its executor, and its restarts under earlier executors and under this one.
     restarts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    #: Number of changes that a successor cannot learn from another process: the reports of a new process do not include
-    #: the counts of the replaced process.
+    #: Number of changes that no process reports to a successor: the reports of a new process do not include the counts
+    #: of the replaced process.
     changes: int = 0
-    #: A number that grows with any count.
+    #: A number that grows when any count changes.
     growth: int = 0
-    #: Spout task that a plan allowed to emit, to the epoch of its stream manager at that time; 0 if unknown.
+    #: By spout task that a plan allowed to emit: the epoch of its stream manager at that time; 0 if unknown.
     let: dict[int, int] = field(default_factory=dict)
     _moment: float = 0.0
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
@@ -255,7 +254,7 @@ class Totals(Struct):
             known.epoch = status.epoch
             self.changes += 1
         else:
-            # A stream manager that has just started knows the task but not its counts.
+            # A stream manager that has just started has the task but not its counts.
             latest = tuple(map(max, known.latest, told))
             self.growth += latest != known.latest
             known.latest = latest

@@ -169,7 +169,7 @@ class Clocks:
 
     def __init__(self, own: int) -> None:
         self._own = own
-        #: Clock to the time of its best sample and the offset in that sample.
+        #: By clock: the time and the offset of the best sample.
         self._known: OrderedDict[int, tuple[int, Offset]] = OrderedDict()
 
     def take(self, told: control_pb2.ClockOffset, now_ns: int) -> None:
@@ -282,7 +282,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 class TraceStore:
-    """See the module. Times are in seconds; `now` is monotonic."""
+    """The latest traces. Times are in seconds; `now` is monotonic."""
 
     def __init__(self, clocks: Clocks | None = None) -> None:
         """`clocks` compares the clocks of several hosts."""

@@ -106,7 +106,7 @@ class Update:
         self._discarded_before = shared.registry.totals.discarded
         self._discarded = 0
         self._draining_at = float("inf")
-        #: Removed task to (epoch, emitted, executed), and the first and last heartbeat with these values.
+        #: By removed task: (epoch, emitted, executed), and the first and last heartbeat with these values.
         self._idle: dict[int, tuple[tuple[int, int, int], float, float]] = {}
         self._diff = packing_plan.diff(intent.old_packing_plan, intent.new_packing_plan)
         self._added, self._removed = self._diff.added_ids, self._diff.removed_ids
@@ -244,7 +244,7 @@ class Update:
         elif not waiting:
             self._switch(now)
         elif now >= self._deadline:
-            self._roll_back(now, f"within {self._timeout()} these did not register: {listed(waiting)}")
+            self._roll_back(now, f"within {self._timeout()} these processes did not register: {listed(waiting)}")
 
     def _broken(self) -> Broken | None:
         """Return the first task that can never start, or None."""
@@ -285,7 +285,7 @@ class Update:
             self._advance_draining(now)
         elif now >= self._deadline:
             names = [registry.name_of(task) for task in sorted(registry.lagging)]
-            self._roll_back(now, f"within {self._timeout()} these did not apply the new plan: {listed(names)}")
+            self._roll_back(now, f"within {self._timeout()} these tasks did not apply the new plan: {listed(names)}")
 
     def _in_force(self) -> bool:
         """Whether the requested plan is published and, with checkpoints, every task has restored for it."""
@@ -309,7 +309,7 @@ class Update:
         self._commit(now)
 
     def _undrained(self) -> list[int]:
-        """Return removed tasks that may still have work, and also all other such tasks if the spouts are held.
+        """Return removed tasks that may still have work, and all other tasks with work if the spouts are held.
 
         All tasks must be idle during the same period, because one task may feed another. The period has a minimum
         length, because frames may be in transit between two stream managers.
@@ -470,8 +470,7 @@ def resume_point(
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan] | None:
     """Return the topology and packing plan of a half-done update, or None if the update is over.
 
-    The physical plan decides: it is stored before it is sent, so no process can know of a switch that the plan does
-    not show.
+    The physical plan decides: it is stored before it is sent, so no process acts on a switch that is not stored.
     """
     if stored.version > intent.old_packing_plan.version + 1:
         return None

@@ -1,7 +1,7 @@
-"""`POST /api/v1/.../actions/...`: the changes that the command can make, made by the same code.
+"""`POST /api/v1/.../actions/...`: the same changes as from the command line, by the same code.
 
-With `dry_run` a request only reports its planned effect. With If-Match it is refused if the plan has changed since the
-client read it. A topology gets one change at a time.
+With `dry_run` a request only reports its planned effect. With If-Match a request is refused if the plan
+has changed since the client read it. Only one change of a topology runs at a time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Order:
 
     @property
     def name(self) -> str:
-        """The topology's name."""
         return self.record.topology
 
     def timeout_s(self, default: float = TIMEOUT_S) -> float:
@@ -108,7 +107,7 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
 def _action(
     name: str, *fields: str, with_version: bool = False
 ) -> Callable[[Callable[[Order], Done]], Callable[[Order], Done]]:
-    """Declare a function as an action with these fields of the body; its docstring is the summary of the route."""
+    """Declare a function as an action with these fields of the body; its docstring is the route's summary."""
 
     def declare(do: Callable[[Order], Done]) -> Callable[[Order], Done]:
         async def answer(call: Call) -> ActionResult:

@@ -111,7 +111,7 @@ class App:
             raise
         except Exception as error:
             log.exception("%s %s failed", request.method, path_of(request))
-            text = f"the tracker itself failed: {type(error).__name__}"
+            text = f"internal error of the tracker: {type(error).__name__}"
             return problem_response(Problem(500, "bug", text, "see its log"))
 
     def _let_in(self, request: Request, scope: Scope) -> Asker:
@@ -140,7 +140,7 @@ class App:
         if methods:
             text = f"{request.method} is not a method of {path_of(request)}"
             return problem_response(Problem(405, "bad-method", text, f"use {' or '.join(methods)}"))
-        text = f"there is nothing at {path_of(request)[:200]!r}"
+        text = f"there is no page or route {path_of(request)[:200]!r}"
         return problem_response(Problem(404, "not-found", text, f"{DOCUMENT} lists all paths"))
 
     async def _answer(self, route: Route, path: dict[str, str], request: Request, asker: Asker) -> Response:
@@ -170,7 +170,7 @@ class App:
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def _openapi(self) -> Response:
-        """Return the OpenAPI document, which is made at the first request, because making it takes long."""
+        """Return the OpenAPI document, which is built at the first request, because this takes long."""
         if not self._document:
             own = [one for one in self.routes if one.path.startswith(reading.V1)]
             self._document = msgspec.json.encode(document(own))

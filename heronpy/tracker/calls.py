@@ -32,7 +32,7 @@ class Param:
 
     name: str
     help: str
-    #: `str`, `int`, `float`, or `list`: may be repeated.
+    #: `str`, `int`, `float`, or `list` for a parameter that may be repeated.
     kind: type = str
     default: Any = None
     low: float | None = None

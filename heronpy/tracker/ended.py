@@ -48,9 +48,7 @@ class EndedError(NoMasterError):
 
 
 class _Kept(Master):
-    """Answers from the kept file in place of the topology master. Log files and dead letters are read in their
-    folders.
-    """
+    """Answers requests from the kept file, and requests for log files and dead letters from their folders."""
 
     def __init__(self, session: Session, kept: control_pb2.EndedTopology, why: str) -> None:
         super().__init__(session, kept.record)
@@ -104,7 +102,7 @@ class _Kept(Master):
         """Return the submission. Raises EndedError if it was not kept."""
         record = self.record
         try:
-            submitted = Submitted.from_bytes(self._kept.launch, f"what is kept of {record.topology_id}")
+            submitted = Submitted.from_bytes(self._kept.launch, f"the kept submission of {record.topology_id}")
         except ConfigError:
             raise EndedError(f"{self._why}; its settings were not kept") from None
         checkpoints = str(checkpoints_dir(record.cluster))

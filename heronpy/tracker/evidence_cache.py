@@ -67,7 +67,7 @@ class EvidenceCache:
         except HeronError as error:
             entry.problem = error
         except Exception as error:
-            entry.problem = HeronError(f"the tracker itself failed: {type(error).__name__}")
+            entry.problem = HeronError(f"internal error of the tracker: {type(error).__name__}")
         finally:
             entry.found.at = time.time()
             entry.under_way = False

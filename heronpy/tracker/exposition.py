@@ -77,6 +77,5 @@ class _Sums:
         self.put(one, labels, value)
 
     def put(self, one: Sum, labels: dict[str, str], value: float) -> None:
-        """Add a series."""
         lines = self.families.setdefault(one.shown, [about_text(one.shown, one.help, one.kind)])
         lines.append(f"{series_text(one.shown, labels)} {number_text(value)}\n")

@@ -83,9 +83,7 @@ class Feed:
         return self._watched.gone if self._watched is not None else ""
 
     async def stream(self, last_id: str, who: str = "", *, values: bool) -> AsyncIterator[bytes]:
-        """Yield messages for one viewer until the viewer or the topology is gone. With `values` the viewer may see
-        values of users.
-        """
+        """Yield messages until the viewer or the topology is gone. `values`: whether users' values are shown."""
         self.viewers += 1
         self.askers[who] += 1
         try:
@@ -169,9 +167,9 @@ class Feed:
         try:
             await self._renew()
         except (HeronError, OSError) as error:
-            log.debug("no news for a live stream: %s", error)
+            log.debug("no update for a live stream: %s", error)
         except Exception:
-            log.exception("a live stream could not be renewed")
+            log.exception("cannot update a live stream")
 
     async def _renew(self) -> None:
         new = live.settled(self.state, await self._make())
@@ -216,7 +214,7 @@ class Feeds:
 
     @property
     def streams(self) -> int:
-        """Viewers of all feeds."""
+        """The number of viewers of all feeds."""
         return sum(feed.viewers for feed in self._feeds.values())
 
     def streams_of(self, who: str) -> int:
@@ -231,8 +229,7 @@ class Feeds:
         async def ask_tasks() -> None:
             nonlocal known
             if level == "tasks" and watched.answers:
-                # Without an answer, the known rows are kept, and the head says that the topology master does not
-                # answer.
+                # Without an answer, the rows are kept, and the head shows that the topology master does not answer.
                 with contextlib.suppress(HeronError):
                     known = await watched.tasks()
 

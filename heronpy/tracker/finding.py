@@ -1,6 +1,6 @@
 """Finds the tracker of a HERON_HOME, or starts it, for `heron ui`.
 
-The modules that read a record and ask a tracker are imported in functions: if no tracker runs, the new one starts
+The modules that read a record and query a tracker are imported in functions: if no tracker runs, the new one starts
 during these imports.
 """
 

@@ -15,7 +15,7 @@ LOG = "tracker.log"
 
 
 def folder_of(home: Path) -> Path:
-    """Return the folder, created if it is missing. Raises ConfigError if other users may enter it."""
+    """Return the folder, and create it if it is missing. Raises ConfigError if other users may enter it."""
     folder = home / "tracker"
     make_folders(folder)
     check_private(folder)

@@ -1,7 +1,7 @@
-"""The tracker's answers from its first moment: health and the files of the pages.
+"""Serves health and the files of the pages from the start of the tracker.
 
-All other requests wait for the app, whose modules take longer to import than the rest of the start. Meanwhile a browser
-loads the pages.
+All other requests wait for the app, because the import of its modules takes most of the start. A browser loads the
+pages during this time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Front:
             if response is not None:
                 await send_with_headers(response, scope, receive, send)
                 return
-        # A client that disconnects must not cancel the app for the others.
+        # A client that disconnects must not cancel the start of the app for other clients.
         app = await asyncio.shield(self._app)
         await app(scope, receive, send)
 
@@ -105,7 +105,7 @@ def path_of(request: Request) -> str:
 
 
 def facts_of(request: Request) -> Facts:
-    """Return the facts for the guard's decision. The kernel is asked only if the request has no token."""
+    """Return the facts for the guard's decision. The kernel is queried only if the request has no token."""
     names = [name for name, _ in request.headers.items()]
     headers = dict(request.headers.items())
     client, server = request.scope.get("client"), request.scope.get("server")
@@ -125,8 +125,8 @@ def _line(text: str) -> str:
 def problem_response(problem: Problem) -> Response:
     """A problem as `application/problem+json`.
 
-    Its sentences may quote text from others, such as the error of user code in a savepoint: each becomes one line of
-    bounded length without control characters.
+    A sentence of a problem may quote text from others, such as the error of user code in a savepoint.
+    Therefore each sentence becomes one line of bounded length without control characters.
     """
     shape = ProblemShape(
         status=problem.status, type=problem.type, title=_line(str(problem)), detail=_line(problem.detail),

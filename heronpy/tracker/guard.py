@@ -48,7 +48,7 @@ SAFE = frozenset({"GET", "HEAD"})
 _HERE = frozenset({"same-origin", "none"})
 #: The form of a Host header, with its name.
 _HOST = re.compile(r"([a-z0-9.-]+)(?::[0-9]{1,5})?")
-#: Every browser resolves names below it to this machine.
+#: Domain whose names every browser resolves to this machine.
 _LOCAL = ".localhost"
 _NEW_ADDRESS = "run heron ui, and open the address that it prints"
 
@@ -88,7 +88,7 @@ class Facts:
     headers: Mapping[str, str]
     #: Headers that were sent more than once.
     repeated: frozenset[str] = frozenset()
-    #: uid of the asking socket, if both ends are on loopback and the kernel names it; else None.
+    #: uid of the client's socket, if both ends are on loopback and the kernel names it; else None.
     uid: int | None = None
     tls: bool = False
 
@@ -109,7 +109,7 @@ class House:
     name: str = ""
 
     def is_for_browsers(self, host: str) -> bool:
-        """Whether browsers are answered under this value of the Host header."""
+        """Whether the tracker answers browsers under this value of the Host header."""
         if not self.name:
             return host in self.hosts
         found = _HOST.fullmatch(host)
@@ -155,7 +155,7 @@ def _foreign(facts: Facts, house: House) -> Refusal | None:
         return _cross_site("a page of another site sent the request")
     site = facts.headers.get("sec-fetch-site")
     if site is not None and site.lower() not in _HERE:
-        return _cross_site("another site leads here")
+        return _cross_site("a link of another site leads here")
     return None
 
 
@@ -200,7 +200,7 @@ def _unknown(facts: Facts, house: House) -> Refusal:
 
 
 def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
-    """Whether the tracker takes one more connection of a user or address, in addition to these (pure).
+    """Whether the tracker accepts one more connection of a user or address, in addition to these (pure).
 
     Connections of other users always leave room for the owner. `owner` is empty if the user of a connection is unknown:
     with TLS, and behind a proxy.

@@ -69,7 +69,7 @@ async def named(call: Call) -> Watched:
 
 
 def _read(session: Session, watched: Watched) -> Parts:
-    """The complete content of the state manager; blocking."""
+    """All records of a topology in the state manager; blocking."""
     name, definition, packing = watched.name, None, None
     with suppress(HeronError):  # the topology is being submitted, or is damaged: then the part is shown as missing
         definition, packing = session.topology(name), session.packing_plan(name)
@@ -140,16 +140,16 @@ def _declare_part(name: str, scope: Scope, summary: str, shown: Callable[[Parts]
 
 
 for _name, _scope, _summary, _shown in (
-    ("info", Scope.ALL, "Everything that is known of a topology, in one document.", heron_info.info),
+    ("info", Scope.ALL, "All records of a topology, in one document.", heron_info.info),
     ("packingplan", Scope.VIEW, "The tasks of each container.",
      lambda parts: heron_info.packing_plan(parts.packing)),
-    ("physicalplan", Scope.ALL, "The present place of each task, with the configuration.",
+    ("physicalplan", Scope.ALL, "The current place of each task, with the configuration.",
      lambda parts: heron_info.physical_plan(parts.physical, parts.record.working_dir)),
     ("logicalplan", Scope.ALL, "Spouts, bolts and streams, with the configuration.",
      lambda parts: heron_info.logical_plan(parts.definition)),
-    ("executionstate", Scope.VIEW, "Who submitted a topology, when, and its status.", heron_info.execution_state),
-    ("metadata", Scope.VIEW, "Who submitted a topology, and when.", heron_info.metadata),
-    ("schedulerlocation", Scope.VIEW, "Where the scheduler of a topology listens.",
+    ("executionstate", Scope.VIEW, "The submitter, time and status of a topology.", heron_info.execution_state),
+    ("metadata", Scope.VIEW, "The submitter of a topology, and the time of the submit.", heron_info.metadata),
+    ("schedulerlocation", Scope.VIEW, "The address of a topology's scheduler.",
      lambda parts: heron_info.scheduler_location(parts.scheduler)),
 ):  # fmt: skip
     _declare_part(_name, _scope, _summary, _shown)
@@ -184,7 +184,7 @@ async def metrics(call: Call) -> Json:
 
 #: Series of the topology, which components do not have.
 _OF_TOPOLOGY = ("held", "plan_version", "spark_waiting", "spark_lag_s", "spark_done", "spark_batch_s")
-#: Heron's counter to the series of the topology master; the series is a rate, from which the count of a minute follows.
+#: By Heron's counter: the topology master's series, a rate from which the count of a minute is computed.
 _COUNTS = {"__emit-count": "emitted", "__execute-count": "executed", "__ack-count": "acked", "__fail-count": "failed"}
 #: Maximum number of minutes that a topology master returns at once.
 MINUTES_MAX = 1000
@@ -242,7 +242,7 @@ def _series_name(metric: str) -> str:
     if name in SERIES and name not in _OF_TOPOLOGY:
         return name
     known = [*_COUNTS, *(metric_name(name) for name in SERIES if name not in _OF_TOPOLOGY)]
-    text = f"no minutes are kept of the metric {metric[:100]!r}{suggestion(metric, known)}"
+    text = f"no minutes are kept for the metric {metric[:100]!r}{suggestion(metric, known)}"
     raise Problem(400, "bad-request", text, f"metrics are {', '.join(known)}")
 
 

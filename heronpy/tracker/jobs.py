@@ -20,7 +20,7 @@ from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import V1
 from heronpy.views.past import Timeline
 
-# Imported by the first request, in its thread, because it takes long and most trackers do not need it.
+# Imported by the first request, in its thread, because the import takes long and most trackers do not need it.
 if TYPE_CHECKING:
     from heronpy.clusters.session import Session
     from heronpy.jobs.store import Store, View
@@ -57,7 +57,7 @@ class ReleaseBody(Struct, forbid_unknown_fields=True):
 
 
 async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
-    """Ask a cluster in a thread; raises Problem for an invalid request."""
+    """Send a request to a cluster in a thread; raises Problem for an invalid request."""
     source = await call.tracker.cluster(cluster)
 
     def asked() -> T:
@@ -77,7 +77,7 @@ async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
 
 
 async def _of_each(call: Call, do: Callable[[Session], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Ask the cluster of the query, or all of them."""
+    """Send a request to the cluster of the query, or to all clusters."""
     wanted = call.query["cluster"]
     found = []
     for cluster in list(call.tracker.clusters) if wanted is None else [wanted]:
@@ -99,7 +99,7 @@ def _store(session: Session) -> Store:
     "GET", JOBS, Scope.VIEW, _CLUSTER, Param("job", "only this job, with all details"), returns=list[dict[str, Any]]
 )
 async def jobs(call: Call) -> list[dict[str, Any]]:
-    """The jobs: state, tasks wanted and running, lag, promise and the last decision of each. The list may be empty."""
+    """The jobs: state, wanted and running tasks, lag, promise and the last decision of each. The list may be empty."""
 
     def asked(session: Session) -> list[dict[str, Any]]:
         store, only = _store(session), call.query["job"]
@@ -127,7 +127,7 @@ async def job(call: Call) -> dict[str, Any]:
     returns=Timeline,
 )  # fmt: skip
 async def minutes(call: Call) -> Timeline:
-    """The scaler's figures of a job in the last day, only on its host: load and tasks by component, and lag."""
+    """The scaler's figures of the last day: load and tasks by component, and lag. Only on the host of the job."""
 
     def asked(session: Session) -> Timeline:
         from heronpy.jobs.manager import minutes_of
@@ -173,7 +173,7 @@ def _version(call: Call, of: str) -> int:
     """The version that the client has read."""
     seen = call.headers.get("if-match", "").strip().strip('"')
     if not (seen.isascii() and seen.isdecimal()):
-        fix = f"set it to the version of the {of} that GET .../jobs/{{cluster}}/{{job}} has"
+        fix = f"set it to the version of the {of} that GET .../jobs/{{cluster}}/{{job}} returns"
         raise Problem(428, "no-version", f"a change of a {of} needs the header If-Match", fix)
     return int(seen[:9])
 

@@ -87,10 +87,10 @@ def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
 
 
 def stands_out(shown: Load, now: Load) -> bool:
-    """Whether something has changed that a viewer should see at once, not with the next poll.
+    """Whether something has changed that a viewer should see immediately, not with the next poll.
 
     Such a change is work that begins, ends or changes by half, a task that comes or goes, or a change of the culprits
-    that hold the spouts back. Queues and latencies vary too much to count.
+    that hold the spouts back. Changes of queues and latencies are too frequent to count.
     """
     if (shown.state, shown.cause, shown.plan_version) != (now.state, now.cause, now.plan_version):
         return True

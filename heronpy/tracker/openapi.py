@@ -18,7 +18,6 @@ _REFERENCES = "#/components/schemas/{name}"
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The document of these routes."""
     types = [kind for route in routes for kind in (route.returns, route.takes) if kind is not None]
     shapes, schemas = msgspec.json.schema_components([*types, Problem], ref_template=_REFERENCES)
     schema_of = {str(kind): shape for kind, shape in zip([*types, Problem], shapes, strict=True)}

@@ -1,4 +1,4 @@
-"""The files of the pages, by their names in one folder. They are read once, and served with an ETag.
+"""The files of the pages, by their names in one folder. The files are read once, and served with an ETag.
 
 Comments, spaces and needless markup of our own modules, and the spaces of our style sheet, are not sent: they are a
 fifth of the bytes.
@@ -96,7 +96,7 @@ def compact(text: str) -> str:
     """
     text = _INDENT.sub("", text)
     kept: list[str] = []
-    #: For each open template, the open braces of its present expression, and whether it is `html`.
+    #: For each open template, the open braces of its current expression, and whether it is `html`.
     open_in: list[tuple[int, bool]] = []
     place = 0
     last, spaced = "", False

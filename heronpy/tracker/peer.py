@@ -1,6 +1,6 @@
-"""The user at the other end of a TCP connection on this machine, as the kernel knows it (sock_diag(7), INET_DIAG).
+"""The user at the other end of a TCP connection on this machine, as reported by the kernel (sock_diag(7), INET_DIAG).
 
-The kernel is asked for the one socket whose local end is the client's address and whose remote end is ours. Its answer
+The query names the one socket whose local end is the client's address and whose remote end is ours. Its answer
 is used only if that socket is established and belongs to a process: a closing socket has no owner, and the kernel then
 reports uid 0.
 """
@@ -41,7 +41,7 @@ def is_loopback(host: str) -> bool:
 
 
 def uid_of(client: Address, server: Address) -> int | None:
-    """The uid of the process that connected from `client` to `server`, both on loopback; None if it is not certain."""
+    """The uid of the process that connected from `client` to `server`, both on loopback; None if it is uncertain."""
     if not (is_loopback(client[0]) and is_loopback(server[0])):
         return None
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
@@ -59,7 +59,7 @@ def uid_of(client: Address, server: Address) -> int | None:
 
 
 def _socket_id(family: int, client: Address, server: Address) -> bytes:
-    """The client's socket: its ports and addresses, from its own side."""
+    """The client's socket: ports and addresses, as seen by the client."""
     ports = _PORTS.pack(client[1], server[1])
     addresses = b"".join(
         socket.inet_pton(family, host.partition("%")[0]).ljust(16, b"\0") for host in (client[0], server[0])

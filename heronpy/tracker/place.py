@@ -29,12 +29,12 @@ class Running(msgspec.Struct, kw_only=True):
     """The record of a tracker that runs or ran."""
 
     pid: int
-    #: Start of the process as psutil gives it: seconds since 1970.
+    #: Start of the process as reported by psutil: seconds since 1970.
     started_at: float
     #: `http://NAME.localhost:8889`, where NAME is random; with TLS or behind a proxy `https://...`
     address: str
     release: str
-    #: `heron ui` started it, so `heron ui stop` may end it.
+    #: Whether `heron ui` started the tracker, so that `heron ui stop` may end it.
     by_ui: bool = False
 
     @property

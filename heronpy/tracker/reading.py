@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 V1 = "/api/v1"
 TOPOLOGY = V1 + "/topologies/{cluster}/{role}/{environ}/{name}"
-#: Routes below this path show the present activity of one process.
+#: Routes below this path show the current activity of one process.
 TASK = TOPOLOGY + "/tasks/{id}/"
 PAGE_MAX = 200
 EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
@@ -73,7 +73,7 @@ _TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32
 
 
 def no_answer(call: Call) -> Problem:
-    """The problem that the topology master has never answered."""
+    """The problem if the topology master has never answered."""
     shown = without_values(call.watched.summary())  # an error is shown to all who may ask
     if shown.ended_at is not None:
         return Problem(410, "ended", f"{shown.cause}; its figures were not kept")
@@ -183,9 +183,7 @@ async def tasks(call: Call) -> Tasks:
 
 @table.route("GET", TOPOLOGY + "/doctor", Scope.VIEW, returns=Doctor)
 async def doctor(call: Call) -> Doctor:
-    """What slows the topology down, and what to do next; after its end, a diagnosis from its last minutes and
-    events.
-    """
+    """The doctor's findings, each with the next step; after the topology's end, from its last minutes and events."""
     watched = call.watched
     if watched.ended_at is not None:
         past = await watched.master.look(control_pb2.GetEvents(limit=EVENTS_MAX), Events)
@@ -213,7 +211,7 @@ async def doctor(call: Call) -> Doctor:
     returns=Timeline,
 )  # fmt: skip
 async def timeline(call: Call) -> Timeline:
-    """Series of the last day, one point a minute or more; after the end of the topology, of its last day."""
+    """Series of the last day, one point per minute or longer step; after the topology's end, of its last day."""
     wanted, watched = call.query, call.watched
     now = watched.ended_at or time.time()
     since = wanted["since"] if wanted["since"] >= 0 else now + wanted["since"]
@@ -264,7 +262,7 @@ async def slow(call: Call) -> Slow:
     returns=Traces,
 )  # fmt: skip
 async def traces(call: Call) -> Traces:
-    """Where the time of a sample of tuples went: each hop, and the slowest tuples span by span."""
+    """The time of sampled tuples, by hop, and the slowest tuples span by span."""
     wanted = call.query
     since = wanted["since"] if wanted["since"] >= 0 else time.time() + wanted["since"]
     request = control_pb2.GetTraces(since=since, min_s=wanted["min_ms"] / 1000, limit=wanted["limit"])
@@ -273,7 +271,7 @@ async def traces(call: Call) -> Traces:
 
 @table.route("GET", TOPOLOGY + "/checkpoints", Scope.VIEW, returns=Checkpoints)
 async def checkpoints(call: Call) -> Checkpoints:
-    """The checkpoints, and what the checkpoint in progress waits for."""
+    """The checkpoints, and the tasks for which the checkpoint in progress waits."""
     watched = call.watched
     plan = await watched.plan()
     count = sum(len(container.tasks) for container in plan.containers)

@@ -97,9 +97,9 @@ async def search(call: Call) -> LogHits:
 
 @table.route(
     "GET", TOPOLOGY + "/logs/{process}", Scope.ALL,
-    Param("offset", "read from here on", int, low=0, high=(1 << 63) - 1),
-    Param("until", "read the piece that ends here", int, low=0, high=(1 << 63) - 1),
-    Param("bytes", "at most this much", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
+    Param("offset", "read from this offset on", int, low=0, high=(1 << 63) - 1),
+    Param("until", "read the piece that ends at this offset", int, low=0, high=(1 << 63) - 1),
+    Param("bytes", "at most this number of bytes", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
     Param("file", "the file to which the offset belongs"),
     Param("back", "the rotated file with this number; 0 is the newest", int, 0, low=0, high=9999),
     returns=Logs,
@@ -165,7 +165,7 @@ def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, 
 
 
 def of_last_run(data: bytes) -> int:
-    """The offset after the last divider: the lines before it are of earlier topologies of the name."""
+    """The offset after the last divider: the lines before it belong to earlier topologies of this name."""
     place = data.rfind(b"---- ")
     while place >= 0:
         begin, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
@@ -199,7 +199,7 @@ def lines_of(data: bytes) -> list[LogLine]:
     Param("limit", "at most this number of letters, the newest", int, 50, low=1, high=LETTERS_MAX), returns=Letters,
 )  # fmt: skip
 async def letters(call: Call) -> Letters:
-    """The tuples that were given up, newest first."""
+    """The dead letters, newest first."""
     services, unreachable = await _services(call.watched), dict[int, str]()
     names = [
         (file.changed_at, container, file.name)

@@ -37,11 +37,9 @@ _OF_TOPOLOGY = ("held", *_OF_SPARK)
 
 
 class Samples:
-    """See the module."""
-
     def __init__(self) -> None:
         self._times: list[float] = []
-        #: Component to one value per figure, for each time.
+        #: For each time, one value per figure, by component.
         self._rows: dict[str, array[float]] = {}
         #: The last reading of the batches of Spark with its time, and the figures between the last two readings.
         self._batches: tuple[Batches, float] | None = None

@@ -1,4 +1,4 @@
-"""Runs the tracker: its socket, its limits, its end."""
+"""Runs the tracker: sockets, limits, shutdown."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Options:
     behind_proxy: str = ""
     #: The tracker ends after this time without a request; 0: never.
     idle_exit_s: float = 0.0
-    #: Whether `heron ui` started it.
+    #: Whether `heron ui` started the tracker.
     by_ui: bool = False
     common: Common = field(default_factory=Common)
 
@@ -94,14 +94,14 @@ class Protocol(H11Protocol):
     refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Close a connection above the limit of all connections, or of its user, at once."""
+        """Immediately close a connection above the limit of all connections, or of its user."""
         self.peer = _peer_of(transport)
         if not has_room(self.peer, self.owner, [one.peer for one in self.connections if isinstance(one, Protocol)]):
             transport.abort()
             self.transport = transport
             Protocol.refused += 1
             if str(Protocol.refused).rstrip("0") == "1":  # 1, 10, 100, ...
-                log.warning("%s too many so far; the last was of %s", counted(self.refused, "connection"), self.peer)
+                log.warning("%s refused so far; the last was from %s", counted(self.refused, "connection"), self.peer)
             return
         super().connection_made(transport)
         self._arm()
@@ -116,7 +116,6 @@ class Protocol(H11Protocol):
             self._disarm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
         self._disarm()
         if self.flow is not None:
             super().connection_lost(exc)
@@ -136,7 +135,7 @@ class Protocol(H11Protocol):
 
 
 def _peer_of(transport: asyncio.Transport) -> str:
-    """`uid N` for a user of this machine whom the kernel names; else the address."""
+    """`uid N` if the kernel reports a user of this machine, else the address."""
     client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
     if not client or not server:
         return ""

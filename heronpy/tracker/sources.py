@@ -1,7 +1,7 @@
 """The tracker's data about its clusters, requested only while there are viewers, and only once for all viewers.
 
-A topology master that does not answer is asked less and less often, down to every 10 s, and a caller waits for one
-request at most.
+A topology master that does not answer is polled less and less often, down to every 10 s, and a caller
+waits for at most one request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Diagnosis: TypeAlias = "tuple[Signals, list[Finding]]"
 
-#: The maximum age of an answer that is given to another caller.
+#: The maximum age of an answer that is reused for another caller.
 FRESH_S = 1.9
 ASK_S = 2.0
 #: The longest pause between two requests to a topology master that does not answer.
@@ -70,7 +70,7 @@ class Shared(Generic[T]):
             return self._answer[1]
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.ensure_future(self._do())
-        # A client that disconnects must not cancel it for the others.
+        # A client that disconnects must not cancel the request for the others.
         return await asyncio.shield(self._under_way)
 
     async def _do(self) -> T:
@@ -86,16 +86,16 @@ class Watched:
         self.session = session
         self.record = record
         self.master = Master(session, record)
-        #: Why it is gone; empty while it exists.
+        #: Why the topology is gone; empty while it exists.
         self.gone = ""
-        #: When it ended; None if it has not ended.
+        #: Time of the end; None if the topology has not ended.
         self.ended_at: float | None = None
         self.reply: LoadAnswer | None = None
         self.definition: topology_pb2.Topology | None = None
         self.packing: plan_pb2.PackingPlan | None = None
         self.physical: plan_pb2.PhysicalPlan | None = None
         self._plan: Plan | None = None
-        #: Whether it gives batches to Spark.
+        #: Whether the topology passes batches to Spark.
         self._spark: bool | None = None
         self._node = 0
         self._absent, self._cause = STARTING, ""
@@ -111,7 +111,6 @@ class Watched:
 
     @property
     def name(self) -> str:
-        """The topology's name."""
         return self.record.topology
 
     @property
@@ -135,7 +134,7 @@ class Watched:
     # ---- figures ----------------------------------------------------------------------------
 
     async def refresh(self, fresh_s: float | None = None) -> None:
-        """Ask the topology master for its figures, unless it was asked a moment ago or has not answered lately."""
+        """Ask the topology master for its figures, unless a request was sent a moment ago or the last ones failed."""
         await self._load.get(fresh_s)
 
     async def _ask_load(self) -> None:
@@ -237,7 +236,6 @@ class Watched:
     # ---- views ------------------------------------------------------------------------------
 
     def summary(self) -> Topology:
-        """The summary of the known facts."""
         return topology_of(
             self.record, self.reply, self.definition, self.packing,
             absent=self._absent, cause=self._cause, recent=list(self._recent), spark=self._spark,
@@ -269,7 +267,7 @@ class Watched:
         metrics = control_pb2.GetMetrics(names=TASK_METRICS, interval_s=TASK_WINDOW_S)
         status, report = await asyncio.gather(self.master.ask(control_pb2.GetStatus()), self.master.ask(metrics))
         version = self.packing.version if self.packing is not None else 0
-        # Outside the loop, because it takes long for many tasks, and other requests must not wait.
+        # Outside the loop, because this takes long for many tasks, and other requests must not wait.
         return await asyncio.to_thread(tasks_of, status, report, version, time.time())
 
     async def diagnosis(self) -> Diagnosis:

@@ -1,7 +1,7 @@
 """`POST` and `GET /api/v1/.../tasks/{id}/{stacks|profile|heap}`: the current activity of a process.
 
 POST starts a capture, and GET returns the last result, because a profile takes longer than a request should. The
-executor of the process captures, one at a time per process.
+executor runs one capture per process at a time.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _newest(call: Call, kind: str) -> Evidence:
     what, watched = call.path["id"], call.watched
     entry = call.tracker.evidence.find(watched.record.topology_id, what, kind)
     if entry is None:
-        raise Problem(404, "not-found", f"{kind} of {what[:200]!r} was not requested", f"POST .../{kind} asks")
+        raise Problem(404, "not-found", f"{kind} of {what[:200]!r} was not requested", f"POST .../{kind} first")
     if isinstance(entry.problem, RetryableRpcError):
         raise Problem(409, "busy", str(entry.problem), "ask again")
     if entry.problem is not None:
@@ -165,7 +165,7 @@ async def take_profile(call: Call) -> Evidence:
 
 @table.route("POST", TASK + HEAP, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_heap(call: Call) -> Evidence:
-    """Have the objects of a task, or another process, counted. The process stops meanwhile, so `pause` is required."""
+    """Count the objects of a task, or another process. The process stops meanwhile, so `pause` is required."""
     body: EvidenceBody = call.body
     _check(body)
     if not body.pause:

@@ -1,7 +1,7 @@
 """The two tokens: 256 bits each, shown once and kept as their SHA-256, in a file that only its owner can read.
 
 A change is written to a new file, which is then renamed, so a reader sees either the old or the new file. The file is
-read again when it has changed, so a new or removed token takes effect at once.
+read again when it has changed, so a new or removed token takes effect immediately.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Tokens:
         return self._read[1]
 
     def create(self, scope: Scope) -> str:
-        """Make the token of a scope and return it; it is never shown again. The previous token becomes void."""
+        """Make the token of a scope and return it; it is never shown again. The previous token becomes invalid."""
         secret = secrets.token_urlsafe(32)
         self._write(msgspec.structs.replace(self._digests(), **{scope.value: _digest(secret)}))
         return secret
@@ -75,7 +75,7 @@ class Tokens:
 
     @property
     def are_there(self) -> bool:
-        """Whether there is a token."""
+        """Whether any token exists."""
         return self._digests() != Digests()
 
     def _write(self, digests: Digests) -> None:

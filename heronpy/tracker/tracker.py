@@ -26,7 +26,7 @@ log = logging.getLogger("heronpy.tracker")
 
 
 class Tracker:
-    """Everything that requests share. `folder` is private to the user."""
+    """The state that requests share. `folder` is private to the user."""
 
     def __init__(
         self,
@@ -98,11 +98,10 @@ class Tracker:
 
     @staticmethod
     def changed(who: Asker, action: str, place: str, outcome: str) -> None:
-        """Log who made or tried a change, and the outcome, but not the given values, such as a setting."""
-        log.info("%s asked for %s of %s: %s", who.who, action, place, outcome[:OUTCOME_MAX])
+        """Log the client and the outcome of a change, but not the given values, such as a setting."""
+        log.info("%s requested %s of %s: %s", who.who, action, place, outcome[:OUTCOME_MAX])
 
     def close(self) -> None:
-        """Close all connections."""
         self.evidence.close()
         for cluster in self.clusters.values():
             cluster.close()

@@ -65,7 +65,7 @@ class Doctor(Struct, kw_only=True):
     events_known: bool
     #: Time at which the topology ended, or None. For an ended topology, figures cover its last minutes, without tasks.
     ended_at: float | None = None
-    #: Missing information, as one sentence: for an ended topology the facts that cannot be known any more, for a
+    #: Missing information, as one sentence: for an ended topology the facts that are no longer known, for a
     #: running one the requests that its topology master did not answer in time. Empty if nothing is missing.
     not_known: str = ""
 
@@ -91,7 +91,7 @@ class ActionResult(Struct, kw_only=True):
 
 
 class ActionBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Body of an action. The description of the action says which fields apply. All fields are optional."""
+    """Body of an action. The description of the action names its fields. All fields are optional."""
 
     dry_run: bool = False
     #: restart: the container, task or component; without any of them the whole topology.

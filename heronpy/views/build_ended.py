@@ -58,7 +58,7 @@ class _Window:
 
 
 def doctor_of_ended(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doctor:
-    """`GET /doctor` of a topology that has ended; `shown` says how and when it ended."""
+    """`GET /doctor` of a topology that has ended; `shown` has the outcome and the time of the end."""
     found = _doctor(shown, events, timeline)
     plain = _doctor(without_values(shown), without_values(list(events)), timeline)
     found.findings = [
@@ -115,7 +115,7 @@ def _span(window: _Window) -> str:
 
 
 def _said_last(shown: Topology) -> list[Finding]:
-    """Return the last findings of the doctor, unless they said that all was well."""
+    """Return the doctor's last finding, unless it needs no action."""
     if shown.sentence is None or shown.verdict is None or shown.calm:
         return []
     return [_finding(shown.verdict, False, shown.sentence, component=shown.component, task=shown.task)]
@@ -178,7 +178,7 @@ def _discarded(shown: Topology) -> list[Finding]:
     count = shown.totals.discarded if shown.totals is not None else 0
     if not count:
         return []
-    sentence = f"tuples for full tasks were discarded, as its configuration demands: {count:,}"
+    sentence = f"tuples for full tasks were discarded, as configured: {count:,}"
     return [_finding("losses", True, sentence, figures={"discarded": float(count)})]
 
 

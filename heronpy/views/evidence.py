@@ -1,4 +1,4 @@
-"""The current activity of a process: stacks, a profile, its objects by type. No values of the user's. Pure."""
+"""The current activity of a process: stacks, a profile, its objects by type. Contains no user values. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Exceptions of user code grouped by type and line, over all tasks. Pure.
 
-A bug in a bolt with 20 tasks has one line of code as its cause, so it is shown once, with one full traceback.
+A bug in a bolt with 20 tasks has one line of code as its cause, so the bug is shown once, with one full traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ExceptionGroup(Struct, kw_only=True):
     type: str
     #: `file:line in function`; empty if no traceback contains a line.
     where: str
-    #: Whether it was raised while the task started.
+    #: Whether the exception was raised while the task started.
     startup: bool
     count: int
     first_at: float

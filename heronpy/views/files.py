@@ -1,4 +1,4 @@
-"""Data from the files of a topology: logs, dead letters, its settings. Pure."""
+"""Data from the files of a topology: logs, dead letters, settings. Pure."""
 
 from __future__ import annotations
 

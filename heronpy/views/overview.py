@@ -93,7 +93,7 @@ class Topology(Struct, kw_only=True):
     #: `emitted_per_s` of the last minutes, oldest first, one point per ten seconds; None where unknown. Empty if it is
     #: not kept.
     recent_per_s: list[float | None]
-    #: When it ended; its state is then FINISHED, FINISHED WITH LOSSES, KILLED or FAILED. None if it has not ended.
+    #: Time of the end; the state is then FINISHED, FINISHED WITH LOSSES, KILLED or FAILED. None before the end.
     ended_at: float | None = None
     #: Component, task and machine of the leading finding; empty if it is about the topology.
     component: str = ""
@@ -126,7 +126,7 @@ class History(Struct, kw_only=True):
 
 
 class Problem(Struct, kw_only=True):
-    """Each error, as `application/problem+json` (RFC 9457)."""
+    """An error, as `application/problem+json` (RFC 9457)."""
 
     #: HTTP status.
     status: int

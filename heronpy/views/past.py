@@ -1,4 +1,4 @@
-"""The past: series, events, exceptions of user code. Pure."""
+"""Past figures: series, events, exceptions of user code. Pure."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Events(Struct, kw_only=True):
     last: int
     #: Number of events that were dropped for newer ones.
     forgotten: int
-    #: How the topology was started; None if the topology master does not know it or has ended.
+    #: How the topology was started; None if unknown, or if the topology master has ended.
     start: Start | None
 
 
@@ -133,12 +133,12 @@ class Slow(Struct, kw_only=True):
 
 
 def series_name(metric: str) -> str:
-    """Return the topology master's name of a series."""
+    """Return the topology master's name for a series."""
     return _SERIES.get(metric, metric)
 
 
 def metric_name(series: str) -> str:
-    """Return the name in this module of a series of the topology master."""
+    """Return this module's name for a series of the topology master."""
     return _METRICS.get(series, series)
 
 

@@ -23,7 +23,7 @@ class Node(Struct, kw_only=True):
     parallelism: int
     #: Python class, as `module.Class`; None if unknown.
     class_name: str | None
-    #: Whether no component receives its output.
+    #: Whether no other component receives the component's output.
     sink: bool
     #: Output streams: id to its field names.
     streams: dict[str, list[str]]

@@ -32,7 +32,7 @@ class StageProgress(Struct, kw_only=True):
     components: list[str]
     #: `waiting`, `running`, `finished`, `failed`.
     state: str
-    #: Known units, and committed units. A waiting stage may not know its units yet.
+    #: Known units, and committed units. The units of a waiting stage may be unknown.
     units: int = 0
     done: int = 0
     #: The weight of these units.
@@ -54,7 +54,7 @@ class StageProgress(Struct, kw_only=True):
     next_try: int = 0
     tries_max: int = 0
     slow: list[Slow] = msgspec.field(default_factory=list)
-    #: Why some units wait while the others go on, such as a file that has changed; "" if none does.
+    #: Why some units wait while others continue, such as a file that has changed; "" if no unit waits.
     waits_for: str = ""
 
 
@@ -101,7 +101,7 @@ def progress_of(text: bytes) -> Progress:
 def stopped(found: Progress, dead: str = "") -> Progress:
     """Return the figures of a run that no process is working on.
 
-    `dead`: what a user does if the topology is not removed, as a clause.
+    `dead` is the remedy if the topology is not removed, as a clause.
     """
     if found.ended_at is not None:
         return found
@@ -140,11 +140,11 @@ def _cells(one: StageProgress) -> list[str]:
 
 
 def in_work(one: StageProgress) -> str:
-    """`, 1 in work, try 2 of 3`; "" unless a worker is processing a unit of a running stage."""
+    """`, 1 in progress, try 2 of 3`; "" unless a worker is processing a unit of a running stage."""
     if one.state != "running" or not one.in_work:
         return ""
     tries = f", try {one.next_try} of {one.tries_max}" if one.next_try else ""
-    return f", {one.in_work:,} in work{tries}"
+    return f", {one.in_work:,} in progress{tries}"
 
 
 def ends_in(found: Progress) -> str:

@@ -103,7 +103,7 @@ def _event(found: Event) -> dict[str, Any]:
     detail = _words(found.detail)
     if found.kind in _OWN_KINDS or (found.kind, found.reason) in _OWN_REASONS:
         return {"detail": detail}
-    # The first part says what happened, and the rest says why.
+    # The first part states the event, the second part its reason.
     text = found.text.partition(": ")[0]
     if found.kind in ("restart", "oom") and found.reason:
         text += f": {found.reason.replace('_', ' ')}"

@@ -83,7 +83,7 @@ class Pipelines(Struct, kw_only=True):
 def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
     """`GET /units`: a pipeline appears when one of its tasks has reported.
 
-    Counts are also lower bounds if the topology master does not know the counts of ended processes.
+    Counts are also lower bounds if the topology master lacks the counts of ended processes.
     """
     found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_FIELDS.values(), 0.0))
     lacking: set[str] = set()
@@ -109,7 +109,7 @@ def _pipeline(name: str, values: dict[str, float], at_least: bool) -> Pipeline:
     return Pipeline(name=name, oldest_s=oldest_s, at_least=at_least, **counts)
 
 
-_TITLES = ("pipeline", "units", "published", "waits", "attempts", "to look at")
+_TITLES = ("pipeline", "units", "published", "waits", "attempts", "problems")
 
 
 def _row(one: Pipeline) -> list[str]:
@@ -134,7 +134,7 @@ def attempts_text(
     parts = [
         f"{counted(backups, 'backup')} ({won:,} won)" if backups else "",
         f"{preempted:,} preempted" if preempted else "",
-        f"{in_vain:,} in vain" if in_vain else "",
+        f"{in_vain:,} superseded" if in_vain else "",
         f"{failed:,} failed {'try' if failed == 1 else 'tries'}" if failed else "",
     ]
     told = ", ".join(part for part in parts if part)

@@ -55,7 +55,7 @@ def schema_to_bytes(schema: pa.Schema) -> bytes:
 
 
 def schema_of(data: bytes) -> pa.Schema:
-    """The schema from the bytes of `schema_to_bytes`. Raises TopologyError for invalid bytes, or without pyarrow."""
+    """Return the schema in bytes of `schema_to_bytes`. Raises TopologyError for invalid bytes, or without pyarrow."""
     pa = arrow()
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
@@ -207,7 +207,7 @@ def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatc
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether the buffers of a record batch are compressed. Raises struct.error for an offset outside the metadata."""
+    """Return whether a record batch is compressed. Raises struct.error for an offset outside the metadata."""
     place = _field(metadata, _U32.unpack_from(metadata, 0)[0], _MESSAGE_HEADER)
     header = place + _U32.unpack_from(metadata, place)[0]
     return _field(metadata, header, _BATCH_COMPRESSION) > 0

@@ -175,11 +175,11 @@ Watch = Callable[[bytes, Callable[[], Any]], Any]
 def salvager(
     deserialize: Callable[[bytes], Any] | None = None, allow_pickle: bool = True
 ) -> Callable[[bytes, int, Watch | None], list[Any]]:
-    """The function (payload, codec, watch) -> flat list with an Undecodable for each value that cannot be decoded.
+    """Return the function (payload, codec, watch) -> flat list with an Undecodable for each undecodable value.
 
-    It is slower than `decoder`, and serves payloads that `decoder` has refused or whose decoding may end the process.
-    `watch`, if given, decodes each value that involves the user's code. It raises RemoteWireError if the payload is not
-    a list of values, so that the boundaries of the values are unknown.
+    The function is slower than `decoder`; it is for payloads that `decoder` has refused, or whose decoding may end the
+    process. `watch`, if given, decodes each value that involves the user's code. The function raises RemoteWireError if
+    the payload is not a list of values, so that the boundaries of the values are unknown.
     """
     unpack = _decode_pickle if allow_pickle else _decode_one
 

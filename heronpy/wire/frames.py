@@ -86,7 +86,7 @@ def read_runs(runs: Runs) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
 
 
 def spread(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers first .. first + length - 1 for each pair, in order."""
+    """Return the numbers from `first` to `first + length - 1` for each pair, in order."""
     ends = np.cumsum(length)
     numbers = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
     numbers += np.repeat(first - (ends - length), length)
@@ -113,7 +113,7 @@ def distinct(roots: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDA
 
 
 def runs_fit(frame: frame_pb2.Frame, total: int | None = None) -> bool:
-    """Whether the runs of a frame are complete, not empty, 64 bits wide, and have `total` roots if that is given."""
+    """Return whether the runs of a frame are complete, not empty and 64 bits wide, and have `total` roots, if given."""
     runs = (frame.run_first, frame.run_length)
     if (only := only_run(runs)) is not None:
         return 0 < only[1] and sum(only) < 1 << 64 and total in (None, only[1])
@@ -239,7 +239,7 @@ def derived_edges(seed: int, count: int) -> Array64:
 
 
 def fits(frame: frame_pb2.Frame) -> bool:
-    """Whether the counts and arrays of a frame are consistent, so that they are safe to read."""
+    """Return whether the counts and arrays of a frame are consistent, so that they are safe to read."""
     count = frame.count
     if count > COUNT_MAX or frame.skip > count:
         return False
@@ -255,7 +255,7 @@ def fits(frame: frame_pb2.Frame) -> bool:
 
 
 def _is_of_runs(frame: frame_pb2.Frame) -> bool:
-    """Whether an ACK has only runs of roots, and the number of roots that it states."""
+    """Return whether an ACK has only runs of roots, and the number of roots that it states."""
     if frame.roots or frame.root_counts or frame.values or frame.derived_edges:
         return False
     return len(frame.run_edge) == len(frame.run_first) and runs_fit(frame, frame.count)

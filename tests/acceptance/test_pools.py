@@ -134,7 +134,7 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     heron("pool", "drain", "local", "small", full, "--lift").ok()
     heron("pool", "resize", "local", "small", "--slots", 2).ok()
     wait_for(lambda: set(slots(heron)) == {1, 2} and all_up(heron), 60.0, "two slots")
-    heron("pool", "delete", "local", "small").refused(FAILED, "has 1 topology in it: Counts")
+    heron("pool", "delete", "local", "small").refused(FAILED, "contains 1 topology: Counts")
     when_checkpoints(heron, 1)
     heron("job", "unset", "local", "Counts", "place", "--as", "provisioner").ok()
     wait_for(lambda: used(heron) == {}, 30.0, "the slots being empty")

@@ -124,7 +124,7 @@ def test_a_topology_is_seen_and_changed_through_the_tracker(heron: Heron, ui: Ht
     assert status == 200 and heron.names() == [], killed
     assert next(body for name, body in told if name == "gone")["text"] == "topology 'WordCount' was killed"
     connection.close()
-    actions = re.findall(r" asked for (\w+) of ", (heron.home / "tracker" / "tracker.log").read_text())
+    actions = re.findall(r" requested (\w+) of ", (heron.home / "tracker" / "tracker.log").read_text())
     assert actions == ["update", "deactivate", "kill"], "dry runs change nothing"
 
 

@@ -165,7 +165,7 @@ def test_a_run_that_was_killed_goes_on(heron: Heron, logs: Path, tmp_path: Path)
     # What came after the run began does not belong to it.
     write(logs / "a.log", 100, 13)
     again = heron("submit", "local", "--mode", "batch", "--wait", *words).ok()
-    assert "no process of topology 'visits' was running; what was left of it is removed" in again.err
+    assert "no process of topology 'visits' was running; its remains were removed" in again.err
     assert "run 1 of visits, which continues" in again.out
     assert {row["visitor"]: row["visits"] for row in rows_of(out)} == expected
     stage = progress()["stages"][0]

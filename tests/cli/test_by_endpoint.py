@@ -138,7 +138,7 @@ def test_logs_that_only_the_schedulers_host_has_are_named(
     (there / "log-files" / "container_1_count_2.log").write_text(f"{line}\n")
 
     serve_files(monkeypatch, there)
-    where = "not readable from here; search on host elsewhere, in /nowhere/log-files"
+    where = "not readable from this host; search on host elsewhere, in /nowhere/log-files"
     for words in ((), ("--find", "counts")):
         shown = heron("logs", "local", "wordy", *words)
         assert shown.code == 0 and f"the logs of the scheduler and of ended containers are {where}" in shown.err, shown

@@ -75,7 +75,7 @@ def test_a_name_of_a_component_and_a_task_is_refused() -> None:
     for number, component in ((3, "count"), (4, "count-3"), (5, "count-3")):
         container.instances.add(task_id=number, component=component)
     session: Any = SimpleNamespace(packing_plan=lambda _: plan, check_component=lambda *_: None)
-    with pytest.raises(RequestError, match="a component and container_1_count_3 with the name 'count-3'; say which"):
+    with pytest.raises(RequestError, match="a component and container_1_count_3 with the name 'count-3'; select one"):
         target_of(session, "wordy", "count-3", None, None)
     assert target_of(session, "wordy", None, 3, None) == (-1, 3, None)
     assert target_of(session, "wordy", "count-3_5", None, None) == (-1, 5, None)
@@ -130,7 +130,7 @@ def test_what_is_being_submitted_is_not_to_be_killed(heron: Heron, wordy: FakeTo
     assert (result.code, result.err) == (
         1,
         "error: topology 'wordy' is still being submitted: its scheduler has not started yet;"
-        " try again when 'heron status local wordy' says RUNNING\n",
+        " try again when 'heron status local wordy' shows RUNNING\n",
     )
 
 

@@ -313,7 +313,7 @@ def test_restore_waits_until_every_region_goes_on(heron: Heron, running: FakeTop
 
 def test_a_restore_that_does_not_end_is_late(heron: Heron, running: FakeTopology) -> None:
     result = heron("checkpoints", "restore", "local", "wordy", "--timeout", "0.3")
-    assert result.code == 5 and "was not restored after 0.3 s" in result.err
+    assert result.code == 5 and "was not restored within 0.3 s" in result.err
 
 
 def test_a_restore_that_fails_says_why(heron: Heron, running: FakeTopology) -> None:
@@ -473,7 +473,5 @@ def test_kill_says_what_the_replica_lacks(heron: Heron, running: FakeTopology, h
     result = heron("kill", "local", "wordy", "--timeout", "1", "--json")
     assert result.code == 0, result
     for said in (result.err, json.loads(result.out)["replica_lacks"]):
-        assert f"the replica {tmp_path / 'replica'} lacks" in said and "the newest there is checkpoint 2" in said, (
-            result
-        )
+        assert f"the replica {tmp_path / 'replica'} lacks" in said and "its newest is checkpoint 2" in said, result
     assert CheckpointStore(folder).checkpoints() == [2]

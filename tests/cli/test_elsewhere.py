@@ -69,7 +69,7 @@ def test_a_socket_of_another_host_is_not_waited_for(wordy: FakeTopology, heron: 
     for verb in ("status", "restart", "metrics"):
         result = heron(verb, "local", "wordy")
         assert result.code == 1, verb
-        assert "where its topology master listens for that host only; run the command there" in result.err, verb
+        assert "where its topology master accepts local connections only; run the command there" in result.err, verb
     assert not wordy.asked
 
 

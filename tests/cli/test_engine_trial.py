@@ -60,7 +60,7 @@ def test_a_trial_finds_another_folder_and_ignores_strangers(tmp_path: Path, monk
         asked["shared"] = dict.fromkeys(asked["shared"], "another nonce")
 
     [*_, wrong] = trial.Trial(Host(elsewhere), "t", [tmp_path], "", "").run(["127.0.0.1"])
-    assert (wrong.ok, "is not the same folder there" in wrong.detail) == (False, True)
+    assert (wrong.ok, "is not the same folder" in wrong.detail) == (False, True)
     monkeypatch.setattr(trial, "TRIAL_S", 0.5)
     [late] = trial.Trial(Host(lambda asked: asked.update(secret="x")), "t", [], "", "").run(["127.0.0.1"])
     assert not late.ok and "it runs, but did not report" in late.detail
@@ -102,7 +102,7 @@ def test_a_trial_beyond_a_limit_of_submissions_waits() -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(trial_container.UNREACHED, "reaches none of the addresses"), (127, "is not there"), (1, "before it reported")],
+    [(trial_container.UNREACHED, "reaches none of the addresses"), (127, "cannot be run"), (1, "before it reported")],
 )
 def test_the_end_of_a_trial_is_explained(code: int, words: str) -> None:
     found = trial.ended(code, "FAILED", "n1")

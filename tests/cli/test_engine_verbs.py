@@ -216,7 +216,7 @@ def test_a_container_whose_end_nobody_confirms_is_replaced_by_force(placed: Fake
     asked = control_pb2.RestartContainer(container=1, force=True, wait_s=90, by=caller())
     assert placed.asked[-1] == ("restart_container", asked)
     refused = heron("restart", "local", "wordy", "--task", "1", "--force")
-    assert refused.code == exits.USAGE and "name a container" in refused.err
+    assert refused.code == exits.USAGE and "give a container's number" in refused.err
 
 
 def test_what_needs_an_engine_is_refused_without_one(wordy: FakeTopology, heron: Heron) -> None:

@@ -145,7 +145,7 @@ def test_a_heap_is_announced_before_the_task_stops(
     [
         (("stacks", "local", "wordy", "container_1_cuont_2"), 2, "did you mean 'container_1_count_2'"),
         (("stacks", "local", "wordy", "7"), 2, "has no task or process '7'; it has container_1_count_2"),
-        (("heap", "local", "wordy", "3", "--yes"), 1, "container_1_count_3 is not running now"),
+        (("heap", "local", "wordy", "3", "--yes"), 1, "container_1_count_3 is not running"),
         (("profile", "local", "wordy", "2", "--duration", "301"), 2, "--duration must be a whole number from 1 to 300"),
         (("heap", "local", "wordy", "2", "--limit", "9"), 2, "--limit must be a number from 0.05 to 5"),
         (("stacks", "local", "wordz", "2"), 3, "did you mean 'wordy'"),

@@ -283,8 +283,8 @@ def test_after_the_last_unit_the_command_and_the_table_say_what_is_done() -> Non
     # A unit that is tried again.
     again = msgspec.structs.replace(stages[1], done=0, bytes_done=0, in_work=1, next_try=2, tries_max=3)
     retried = msgspec.structs.replace(working, stages=[stages[0], again], ends_in_s=None)
-    assert said(retried) == ("stage 2 of 2 (count): 0 of 2 units, 1 in work, try 2 of 3, 0B", "")
-    assert table_of(retried).rows[1][1] == "0 of 2, 1 in work, try 2 of 3"
+    assert said(retried) == ("stage 2 of 2 (count): 0 of 2 units, 1 in progress, try 2 of 3, 0B", "")
+    assert table_of(retried).rows[1][1] == "0 of 2, 1 in progress, try 2 of 3"
 
 
 def test_a_failed_batch_run_is_told_in_one_sentence_with_each_traceback_once() -> None:

@@ -24,8 +24,8 @@ from heronpy.proto import plan_pb2
 from heronpy.scaling.capacity import Allotted
 from heronpy.scaling.figures import Goal, Times
 from heronpy.scaling.history import History, remove_history
-from heronpy.scaling.plan import State
 from heronpy.scaling.replaying import Minute
+from heronpy.scaling.state import State
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
 from tests.jobs.job_worlds import Clock, make_job

@@ -59,7 +59,7 @@ def test_a_topology_that_another_command_removes_is_not_said_to_be_dead(session:
 def test_a_dead_batch_topology_is_removed_before_its_command_is_repeated(session: Session) -> None:
     said: list[str] = []
     remove_dead(session, "wordy", said.append)
-    assert said == ["no process of topology 'wordy' was running; what was left of it is removed"]
+    assert said == ["no process of topology 'wordy' was running; its remains were removed"]
     assert session.record("wordy") is None
     remove_dead(session, "wordy", said.append)
     refuse_taken(session, "wordy")

@@ -98,7 +98,7 @@ def test_several_stores_are_looked_through(heron: Heron, program: Any, tmp_path:
     config = "--config-property", f"heron.checkpoint.stores={stores}"
     assert chosen(heron, program(), "--restore", "latest", *config) == f"{folders[1]}/chk-4"
     twice = dry(heron, program(), "--restore", "4", *config)
-    assert twice.code == 2 and "'wordy' has checkpoint 4 2 times; give one of these paths" in twice.err
+    assert twice.code == 2 and "checkpoint 4 of 'wordy' is in 2 places; give one of these paths" in twice.err
 
 
 def test_what_the_topology_has_gone_back_behind_is_passed_over(heron: Heron, home: Path, program: Any) -> None:

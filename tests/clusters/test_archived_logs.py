@@ -64,7 +64,7 @@ def test_what_would_be_too_much_is_left_out_and_said(
     monkeypatch.setattr(archived_logs, "COPIED_MAX_BYTES", 6)
     said = list[str]()
     assert copied(tmp_path / "into", said) == {"1.1@n1/stmgr-1.log": b"old", "1.2@n2/stmgr-1.log": b"new"}
-    assert len(said) == 1 and said[0].startswith("1 logs of") and "read them there" in said[0]
+    assert len(said) == 1 and said[0].startswith("1 logs of") and "read them in the archive" in said[0]
 
 
 @pytest.mark.parametrize("options", [{"engine": ""}, {"archive": ""}])

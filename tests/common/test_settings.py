@@ -275,7 +275,7 @@ def test_a_file_of_no_room_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_cluster_is_an_error_that_names_the_known(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cluster 'locl'.*clusters are: local"):
+    with pytest.raises(ConfigError, match=r"cluster 'locl'.*known clusters: local"):
         resolve("locl", [conf(tmp_path)], {}, {}, [])
     for name in ("", "..", "a/b"):
         with pytest.raises(ConfigError, match="not the name of a cluster"):

@@ -86,7 +86,7 @@ def test_a_context_that_the_kubeconfig_has_not(tmp_path: Path, monkeypatch: pyte
         _ = Api("labs").namespace
     assert Api("prod").context == "prod"
     monkeypatch.setenv("KUBECONFIG", "config")
-    with pytest.raises(EngineFatalError, match="make it absolute"):
+    with pytest.raises(EngineFatalError, match="use an absolute path"):
         _ = Api().namespace
 
 

@@ -489,7 +489,7 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(EngineFatalError, match=what), engine_of().watch(lambda: None):
             engine_of().list()
     monkeypatch.setenv("KUBECONFIG", "config")
-    with pytest.raises(EngineFatalError, match="make it absolute"):
+    with pytest.raises(EngineFatalError, match="use an absolute path"):
         engine_of().list()
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(EngineFatalError, match=r"pip install 'heronpy\[kubernetes\]'"):

@@ -89,7 +89,7 @@ def test_what_kubernetes_cannot_run_is_refused_before_anything_is_submitted(fake
 
 def test_a_topology_survives_a_container_and_a_drain(k8s: Client) -> None:
     k8s.init()
-    assert "room:   kubernetes is asked for 3 containers: container 0 with " in k8s.run(
+    assert "room:   kubernetes must provide 3 containers: container 0 with " in k8s.run(
         "submit", "k8s", str(k8s.program)
     )
     before = k8s.all_run()

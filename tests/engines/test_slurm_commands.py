@@ -61,7 +61,7 @@ def test_a_cluster_is_set_up_and_checked(hpc: Hpc) -> None:
 
 def test_a_topology_is_submitted_shown_moved_and_killed(hpc: Hpc) -> None:
     hpc.init()
-    assert "room:   slurm is asked for 3 containers: container 0 with " in hpc.run("submit", "hpc", str(hpc.program))
+    assert "room:   slurm must provide 3 containers: container 0 with " in hpc.run("submit", "hpc", str(hpc.program))
     assert hpc.phases() == {"RUNNING"} and len(hpc.jobs()) == 3
     assert "engine id" in hpc.run("status", "hpc", "fish")
     wait_for(lambda: "executor-2" in hpc.run("logs", "hpc", "fish", "executor-2"), PATIENCE_S, "logs of container 2")

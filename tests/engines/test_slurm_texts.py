@@ -233,14 +233,14 @@ def test_of_two_jobs_of_a_submission_the_living_one_counts() -> None:
 
 
 def test_half_a_list_is_none() -> None:
-    with pytest.raises(ValueError, match="not in the format"):
+    with pytest.raises(ValueError, match="in an unexpected format"):
         parse_jobs(JOBS + "812_9|RUNN")
 
 
 def test_a_line_break_in_the_comment_of_another_job_hides_nothing() -> None:
     before = parse_jobs(JOBS)
     assert parse_jobs(JOBS + "77|RUNNING|n3|0|None|mine|two\nlines|\n") == before
-    with pytest.raises(ValueError, match="not in the format"):
+    with pytest.raises(ValueError, match="in an unexpected format"):
         parse_jobs("lines\nof something else\n")
 
 
@@ -409,7 +409,7 @@ def test_refusals_for_now_and_for_good(said: str, kind: type[Exception], tmp_pat
 
 def test_a_list_that_is_cut_off_is_no_list(tmp_path: Path) -> None:
     variables = fake(tmp_path, "squeue", "echo '1_1|RUNNING|n1|0|None|heron.t.1|(null)|0|'; echo '1_2|RUN'")
-    with pytest.raises(EngineAwayError, match="not in the format"):
+    with pytest.raises(EngineAwayError, match="in an unexpected format"):
         SlurmEngine("t", SlurmOptions(), ["true"], variables).list()
 
 

@@ -91,7 +91,7 @@ def test_a_cluster_is_set_up_and_checked(sparky: Sparky) -> None:
 
 def test_a_topology_is_submitted_shown_changed_and_killed(sparky: Sparky) -> None:
     sparky.init()
-    assert "room:   spark is asked for 3 containers: container 0 with " in sparky.run(
+    assert "room:   spark must provide 3 containers: container 0 with " in sparky.run(
         "submit", "sparky", str(sparky.program)
     )
     before = sparky.all_run(containers=3)

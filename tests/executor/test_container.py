@@ -213,7 +213,7 @@ async def test_it_ends_with_the_process_that_started_it(tmp: Path) -> None:
         await eventually(lambda: len(endpoint.all("renew")) > renewals + 2, 5, "more renewals")
         engine.kill()
         await eventually(lambda: not processes_in(tmp), 10, "the end of all processes")
-        assert {"that started it has ended" in leave.why for leave in endpoint.all("leave")} == {True}
+        assert {"that started this container has ended" in leave.why for leave in endpoint.all("leave")} == {True}
         assert left_in(tmp) == []
         last = endpoint.all("renew")[-1]
         assert (last.epoch, last.stopped) == (0, max(one.epoch for one in endpoint.all("renew"))), "its last word"

@@ -128,4 +128,4 @@ async def test_the_first_process_hands_its_output_to_the_executor_if_it_is_asked
             await eventually(lambda: "bootstrap-1 | " in output.read_text(), 10, "its own log")
         process.terminate()
         await host.ended(process)
-        assert ("the executor is process" in output.read_text()) is echo
+        assert ("the executor runs as process" in output.read_text()) is echo

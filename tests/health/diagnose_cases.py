@@ -57,11 +57,11 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "child processes that nobody ends": (
         signals(bolt(2, descendants=18_581, descendant_bytes=9 << 30), bolt(3, descendants=12), bolt(4, descendants=230)),
         Verdict.PROCESSES,
-        "count-2 has 18,581 processes below it, with about 9GB of memory",
+        "count-2 has 18,581 descendant processes with about 9GB of memory",
     ),
     "one child process with half of the memory": (
         signals(bolt(2, descendants=1, descendant_bytes=5 << 30, host="h1"), machine_memory={"h1": 8 << 30}),
-        Verdict.PROCESSES, "count-2 has 1 process below it, with about 5GB of memory",
+        Verdict.PROCESSES, "count-2 has 1 descendant process with about 5GB of memory",
     ),
     "threads that nobody ends": (signals(bolt(2, threads=1200)), Verdict.PROCESSES, "count-2 has 1,200 threads"),
     "descriptors near their limit": (
@@ -300,7 +300,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "stopped": (
         signals(*EVEN, still_s={"words": 45.0}, held_now=1.0, held=0.1, culprits=["count-2"]), Verdict.STOPPED,
-        "words has stopped: it has emitted nothing for 45s, before 16,000/s; held back by count-2",
+        "words has stopped: it has emitted nothing for 45s (16,000/s before); held back by count-2",
     ),
     "bad update to a plan that is known": (
         signals(*EVEN, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,

@@ -160,7 +160,7 @@ SENTENCES = {
     ),
     "bad-update": (
         "work processes 43 % less per busy second since the update to physical plan 3 5m28s ago (update done: 1 task added, 0 removed,"
-        " 0 moved, 0 tuples discarded): 151/s per task, before 266/s",
+        " 0 moved, 0 tuples discarded): 151/s per task instead of 266/s",
         "if the slowdown was not intended, go back to physical plan 2: heron update local Troubled"
         " --component-parallelism work:2; heron events local Troubled",
     ),

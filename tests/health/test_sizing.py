@@ -57,7 +57,7 @@ def test_a_dependency_that_does_not_answer_is_one_whatever_is_usual() -> None:
     """As of an asynchronous bolt, whose loop turns while all of its calls wait; a call that lasts for long hangs."""
     silent = signals(bolt(2, 1.0, 0.0, cpu=0.001), **HELD, usual_s={"count": 0.05})
     assert found(silent).verdict is Verdict.DEPENDENCY
-    assert sentence(found(silent), "wc") == "count is waiting, not computing: no tuple has passed in the last 1m00s"
+    assert sentence(found(silent), "wc") == "count is waiting, not computing: no tuple was processed in the last 1m00s"
     in_call = diagnose(signals(bolt(2, 1.0, 0.0, cpu=0.001, silent_s=30.0), **HELD))
     assert in_call[0].verdict is Verdict.HUNG and Verdict.DEPENDENCY not in {one.verdict for one in in_call}
 

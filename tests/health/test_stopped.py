@@ -49,7 +49,7 @@ def test_what_holds_it_is_said() -> None:
     for cause, found in cases.items():
         [finding] = [one for one in diagnose(found) if one.verdict is Verdict.STOPPED]
         assert sentence(finding, "wc").startswith("words has stopped: it has emitted nothing for ")
-        assert sentence(finding, "wc").endswith(f", before 1,000/s; {cause}")
+        assert sentence(finding, "wc").endswith(f" (1,000/s before); {cause}")
         assert advice(finding, "local", "wc").startswith(("heron ", "look ", "find ", "check "))
 
 
@@ -92,7 +92,7 @@ def test_input_that_dries_up_is_told_until_it_is_usual() -> None:
     assert verdicts(still(100.0, history=USUAL))[0] is Verdict.STOPPED
     long = still(1800.0, emitted=0.0, history=history("words", emitted=[900.0] * 30 + [0.0] * 30), history_age_s=20.0)
     assert first(long)[1] == (
-        "words has stopped: it has emitted nothing for 30m00s, before 900/s; nothing holds the spout back, so its source delivers no data"
+        "words has stopped: it has emitted nothing for 30m00s (900/s before); nothing holds the spout back, so its source delivers no data"
     )
     hour = still(3700.0, emitted=0.0, history=history("words", emitted=[0.0] * 60))
     assert verdicts(hour) == [Verdict.NO_INPUT]

@@ -151,7 +151,7 @@ def test_what_does_not_fit_into_one_frame_is_cut() -> None:
 def test_only_tuples_can_be_acked_and_failed(wrong: Any) -> None:
     sent = Sent()
     for word in (sent.acks.ack, sent.acks.fail):
-        with pytest.raises(TypeError, match=r"\(\) takes a tuple that process\(\) was given, or a list of such tuples"):
+        with pytest.raises(TypeError, match=r"\(\) takes a tuple that was passed to process\(\), or a list of such"):
             word(wrong)
     sent.acks.flush()
     assert not sent.messages

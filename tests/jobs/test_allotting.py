@@ -303,6 +303,21 @@ def test_limits_that_do_not_fit_the_program_or_each_other_are_refused(scale: Any
         Store(state, Clock(), checked).set("Day", "oncall", {"scale": scale}, 0, "ann", "")
 
 
+def test_a_program_with_more_tasks_than_the_maximum_is_refused() -> None:
+    state = MemoryStateManager(MemoryStore())
+    tasks = {"work": 2}
+    make_job(state, given={"scale": {"max": {"work": 4}}})
+
+    def checked(job: str, before: View | None, after: View) -> None:
+        check_maximum(job, before, after, tasks, {"work": 2})
+
+    store = Store(state, Clock(), checked)
+    store.set("Day", "oncall", {"priority": 3}, 0, "ann", "")
+    tasks["work"] = 5
+    with pytest.raises(RequestError, match=r"scale\.max\.work=4, but the program has 5 tasks of work; set at least"):
+        store.set("Day", "oncall", {"priority": 4}, 1, "ann", "")
+
+
 def test_a_component_that_cannot_be_rescaled_keeps_its_tasks() -> None:
     state = MemoryStateManager(MemoryStore())
     store = make_job(state, given={"parallelism": {"work": 2}})

@@ -346,7 +346,7 @@ class TestOverridesWithAnEnd:
         assert [(one.layer, one.stamp.why) for one in store.log("Day").changes[-3:]] == [
             ("oncall", "fewer"),
             ("oncall", ""),
-            ("scaler", "continues from what runs"),
+            ("scaler", "continues from the running topology"),
         ]
 
     def test_after_a_pin_with_an_end_the_number_from_before_applies(self, store: Store, clock: Clock) -> None:

@@ -371,7 +371,7 @@ class TestABrokenDeploy:
         syncing.world.alive = False
         syncing.world.broken.add("a" * 64)
         assert list(steps_of(syncing, V2)) == ["End", "Start", "End"] and not syncing.turn()
-        failure = "'work' crashes; the version before does not start either: 'work' crashes"
+        failure = "'work' crashes; the previous version does not start either: 'work' crashes"
         assert (syncing.running.state, syncing.running.failure) == ("QUARANTINED", failure)
         syncing.now += AGAIN_S
         assert list(steps_of(syncing, V2)) == ["Start", "End"] and syncing.running.failure == failure

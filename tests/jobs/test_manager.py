@@ -43,7 +43,7 @@ from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import components_of, control_pb2, plan_pb2
 from heronpy.scaling.capacity import Amount
 from heronpy.scaling.figures import Figures, Observation
-from heronpy.scaling.plan import State
+from heronpy.scaling.state import State
 from heronpy.statemgr import paths
 from tests.jobs.job_worlds import Clock, definition_of, make_job
 from tests.jobs.test_job_syncer import World
@@ -167,7 +167,7 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
     view = store.get("Day")
     assert (view.document.priority, view.document.scale.mode, view.document.scale.drain_s) == (7, "act", 90.0)
     entry = view.found["scale", "drain_s"]
-    assert (entry.layer, entry.entry.stamp.who, entry.entry.stamp.why) == ("base", "manager", "as jobs.yaml says")
+    assert (entry.layer, entry.entry.stamp.who, entry.entry.stamp.why) == ("base", "manager", "from jobs.yaml")
     version = store.running("Day")[1]
     assert syncing.sync("Day") is None and (store.get("Day").versions["base"], store.running("Day")[1]) == (1, version)
     first.unlink()

@@ -36,7 +36,7 @@ def test_the_same_struct_arrives() -> None:
 
 @pytest.mark.parametrize("found", [None, control_pb2.Ok(), control_pb2.ExceptionsReply(), packed(TABLE.rows[0])])
 def test_an_answer_of_another_release_is_refused_in_one_sentence(found: object) -> None:
-    with pytest.raises(AnswerError, match="not of type Table: its sender is of another release; use the heron command"):
+    with pytest.raises(AnswerError, match="not of type Table: its sender has another release; use the heron command"):
         read(found, Table)
 
 

@@ -155,8 +155,8 @@ def test_how_processes_reach_each_other(wanted: str, host: str, chosen: Transpor
     ("wanted", "host", "words"),
     [
         ("ipc", "192.0.2.77", "works on one machine only"),
-        ("auto", "0.0.0.0", "not an address that others can connect to"),
-        ("auto", "224.0.0.1", "not an address that others can connect to"),
+        ("auto", "0.0.0.0", "not an address that other hosts can reach"),
+        ("auto", "224.0.0.1", "not an address that other hosts can reach"),
         ("auto", "*", "IPv4 address"),
         ("auto", "eth0", "IPv4 address"),
         ("auto", "::1", "IPv4 address"),

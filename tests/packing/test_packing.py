@@ -291,7 +291,7 @@ def test_without_sizes_the_settings_hold() -> None:
     assert found == {0: MASTER, 1: ResourceRequest(pytest.approx(1.65), 330 * MB, 0)}
     assert not asks(pack(topology, SETTINGS))
     assert room_text(found, "slurm") == (
-        "slurm is asked for 2 containers: container 0 with 0.5 cores and 512MB of memory, container 1 with 1.65 cores"
+        "slurm must provide 2 containers: container 0 with 0.5 cores and 512MB of memory, container 1 with 1.65 cores"
         " and 330MB of memory; 2.15 cores and 842MB of memory in all"
     )
 

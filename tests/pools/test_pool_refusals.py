@@ -109,7 +109,7 @@ def test_a_pool_that_cannot_be_made(state: StateManager, name: str, slots: int, 
 
 def test_a_topology_is_not_started_in_a_pool_of_another_host(state: StateManager, tmp_path: Path) -> None:
     submitted(state, tmp_path, "small", OTHER, program=SLOT, engine="slurm")
-    said = "topology 'small' was submitted on host elsewhere, where its scheduler is, which hands out the packages"
+    said = "topology 'small' was submitted on host elsewhere, where its scheduler serves the packages"
     with pytest.raises(ClusterError, match=said):
         check()
 

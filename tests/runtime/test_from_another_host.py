@@ -145,7 +145,7 @@ def test_all_verbs_from_a_host_that_reaches_the_endpoint_alone(world: World) -> 
     assert "count" in there.heron("metrics", "hosts", NAME)
     assert wait_for(lambda: "out of luck" in there.heron("exceptions", "hosts", NAME), 60, "the exception")
     shown = there.heron("logs", "hosts", NAME, "count")
-    assert "counting begins" in shown and "not readable from here; search on its scheduler's host, in" in shown
+    assert "counting begins" in shown and "not readable from this host; search on its scheduler's host, in" in shown
     assert "counting begins" in there.heron("logs", "hosts", NAME, "--find", "counting begins")
     assert there.json("events", "hosts", NAME)["events"]
     assert "Thread" in there.heron("stacks", "hosts", NAME, "stmgr-1")

@@ -16,10 +16,11 @@ from heronpy.scaling.estimate import Known, Line, shown_lag
 from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.patterns import lowered
-from heronpy.scaling.plan import Outcome, State, decide, withdrawn
+from heronpy.scaling.plan import Outcome, decide
 from heronpy.scaling.reading import observation_of
 from heronpy.scaling.replaying import Minute, timeline_of
 from heronpy.scaling.slo import Attainment, observed
+from heronpy.scaling.state import State, withdrawn
 from heronpy.views.findings import Finding, Verdict
 from tests.support.views import component_load, load_answer
 
@@ -71,7 +72,7 @@ def test_more_tasks_are_wanted_for_two_minutes_and_say_why() -> None:
     assert job.looks(2, FEW) == []
     (changed,) = job.looks(1, FEW)
     assert job.work["tasks"] == 5 == changed.after
-    assert changed.text == "work 3 -> 5 tasks: 2,700/s arrive; a task does 947/s, and should be 70 % busy"
+    assert changed.text == "work 3 -> 5 tasks: 2,700/s arrive; a task handles 947/s, and should be 70 % busy"
 
 
 def test_a_reason_has_the_backlog_of_the_sources_and_computes_to_its_target() -> None:
@@ -82,7 +83,7 @@ def test_a_reason_has_the_backlog_of_the_sources_and_computes_to_its_target() ->
     assert changed.after == 6 == ceil((n["asked"] + n["waits"] / n["drain_s"]) / (n["each"] * 0.7))
     assert changed.text == (
         "work 3 -> 6 tasks: 2,700/s arrive, 2,005,400 tuples wait and should be processed within 30m00s;"
-        " a task does 947/s, and should be 70 % busy"
+        " a task handles 947/s, and should be 70 % busy"
     )
     few = Job(replace(GOAL, max={"work": 5}))
     few.looks(3, FEW, backlog=2e6)
@@ -140,7 +141,7 @@ def test_what_is_explained_does_not_contradict_its_figures() -> None:
     job.look(SPARE)
     assert verdict(job)[1].endswith("some are removed after 1h00m") and verdict(job)[2] == job.now + TIMES.spare_s
     job.looks(70, SPARE, held=0.5)
-    assert "none is removed while there is an alert or a backlog" in verdict(job)[1] and verdict(job)[2] is None
+    assert "no task is removed while there is an alert or a backlog" in verdict(job)[1] and verdict(job)[2] is None
 
 
 def test_other_days_are_part_of_the_size() -> None:
@@ -228,7 +229,7 @@ def test_a_lag_is_no_longer_than_since_there_was_none() -> None:
     assert lag_text(shown_lag(job.newest, job.state.kept_up_at) or 0.0) == "stands still"
     other = Job(busy=0.5, processed=0.0)
     other.looks(8, backlog=1e6)
-    assert other.of(Alerted)[0].text == "Day stands still while tuples wait, but no component is full"
+    assert other.of(Alerted)[0].text == "Day makes no progress while tuples wait, but no component is full"
 
 
 def test_the_lag_of_a_chart_is_that_of_the_command() -> None:

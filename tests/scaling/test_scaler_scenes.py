@@ -20,7 +20,7 @@ from heronpy.scaling.estimate import Known, lag_of
 from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Goal, Observation, Times
 from heronpy.scaling.history import History
-from heronpy.scaling.plan import State
+from heronpy.scaling.state import State
 from heronpy.views.findings import Verdict
 from tests.scaling.scenes import fault, parts
 

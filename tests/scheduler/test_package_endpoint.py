@@ -37,7 +37,7 @@ async def test_another_host_gets_the_same_package(tmp_path: Path) -> None:
     archive = b"".join(pieces)
     assert len(archive) == made.size > 10 * PIECE_BYTES and hashlib.sha256(archive).digest() == made.sha256
     for package, offset in (("0" * 64, 0), ("", 0), ("../" + entry.name, 0)):
-        with pytest.raises(InvalidRpcError, match="is not this topology's"):
+        with pytest.raises(InvalidRpcError, match="does not belong to this topology"):
             await endpoint.read(package, offset)
     assert await endpoint.read(entry.name, 2**64 - 1) == b""
     many = [asyncio.ensure_future(endpoint.read(entry.name, 0)) for _ in range(ASKING_MAX + 5)]

@@ -306,7 +306,7 @@ async def test_a_container_of_another_release_fails_in_its_own_words(world: Worl
         engine_id = next(key for key, one in world.containers.items() if one.request.container == 1)
         world.engine.end(engine_id, ExitReason.STARTUP_FAILURE, "FAILED, exit code 3")
         found = await scheduler.when(lambda found: found["executor-1"].phase == "FAILED", "it has failed")
-        assert "heronpy on host n2 is of release 9.9, but the topology" in found["executor-1"].words
+        assert "heronpy on host n2 has release 9.9, but the topology" in found["executor-1"].words
         assert found["executor-1"].exit_detail == found["executor-1"].words
         assert (await scheduler.records())["executor-2"].phase != "FAILED"
 
@@ -320,7 +320,7 @@ async def test_a_kill_while_the_engine_is_away_goes_on_until_it_is_back(world: W
         assert isinstance(said, control_pb2.KillUnderWay)
         assert said.engine_away == "squeue has not answered within 10 s"
         assert [one.partition(" (")[0] for one in said.left] == [f"container {n}, submission 1" for n in range(3)]
-        by_endpoint = ["requested to end" in one.fenced for one in world.containers.values()]
+        by_endpoint = ["asked to end" in one.fenced for one in world.containers.values()]
         assert all(by_endpoint), "the control endpoint ends them"
         assert state.get(paths.execution_state(NAME)) is not None
         for body in (control_pb2.RestartContainer(container=-1), control_pb2.DrainHost(host="n1")):

@@ -54,7 +54,7 @@ async def test_the_endpoint_refuses_who_does_not_belong_there(world: World) -> N
             await call(stranger)
         mine = endpoint_pb2.SessionCredential(container=1, submission=1, secret=one.welcome.secret)  # type: ignore[union-attr]
         for numbers in ({"epoch": 1 << 60}, {"stopped": 1 << 60}):
-            with pytest.raises(InvalidRpcError, match="an epoch that it was not given"):
+            with pytest.raises(InvalidRpcError, match="an epoch that it never received"):
                 await call(endpoint_pb2.Renew(credential=mine, number=10**6, **numbers))
         unknown = endpoint.unknown
         for body in (

@@ -144,7 +144,7 @@ def test_the_topology_can_be_built(tmp_path):
 def test_a_table_is_not_added_to(tmp_path):
     assert fd.new_table(str(tmp_path / "t"), "n") == tmp_path / "t"
     (tmp_path / "x").touch()
-    with pytest.raises(SystemExit, match="holds a table already"):
+    with pytest.raises(SystemExit, match="already contains a table"):
         fd.new_table(str(tmp_path), "n")
 
 

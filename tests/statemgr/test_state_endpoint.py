@@ -379,7 +379,9 @@ def test_limits_are_clear_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     try:
         with monkeypatch.context() as patch:
             patch.setattr(endpoint_link, "PATIENCE_S", 1.0)
-            with pytest.raises(StateAwayError, match="it says: the scheduler's control endpoint has 1 sessions"):
+            with pytest.raises(
+                StateAwayError, match="its last refusal: the scheduler's control endpoint has 1 sessions"
+            ):
                 small.open(2)
         with pytest.raises(StateError, match="exceeds 15728640 bytes"):
             state.set(PLAN, bytes((15 << 20) + 1))

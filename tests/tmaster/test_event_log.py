@@ -289,9 +289,9 @@ def test_a_full_task_whose_tuples_are_discarded_holds_no_spout() -> None:
         watcher.culprits("stmgr-1", [full] if watcher.event_log.now < 20.0 else [])
         [text] = texts(watcher.event_log, "backpressure") or [""]
         if watcher.event_log.now == 12.0:
-            assert text == "container_1_count_7 is full, and what does not fit is discarded (9B wait in stmgr-1)"
+            assert text == "container_1_count_7 is full, and tuples that do not fit are discarded (9B wait in stmgr-1)"
     assert text == (
-        "for 10s container_1_count_7 was full, and what did not fit was discarded (up to 9B waited in stmgr-1)"
+        "for 10s container_1_count_7 was full, and tuples that did not fit were discarded (up to 9B waited in stmgr-1)"
     )
 
 

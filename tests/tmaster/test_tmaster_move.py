@@ -44,7 +44,7 @@ def test_a_move_that_never_comes_or_cannot_be_prepared_holds_the_spouts_for_a_ti
     world.sims[1].silent = True
     world.until(lambda: world.life == control_pb2.LIFE_DEGRADED, 60)
     token = world.request(events.RestartRequested, 0, 0, "", (2,))
-    assert "is not complete" in world.answer(token).body.text and not held(world)
+    assert "not all tasks of" in world.answer(token).body.text and not held(world)
     exact = CheckpointWorld()
     exact.until(lambda: exact.life == control_pb2.LIFE_RUNNING, 60)
     exact.mute = {1}

@@ -48,7 +48,7 @@ def test_a_line_is_a_request_or_an_error() -> None:
     [row] = log_table.requests(Lines(line))  # type: ignore[arg-type]
     assert (row[0], row[2:]) == ("10.0.0.7", ["GET", "/cart", 304, 512]) and len(row) == len(log_table.SCHEMA)
     assert list(log_table.texts(Lines(line))) == ["10.0.0.7\t2023-11-14 22:13:20\tGET\t/cart\t304\t512"]  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no line of an access log"):
+    with pytest.raises(ValueError, match="not a line of an access log"):
         list(log_table.requests(Lines("nonsense")))  # type: ignore[arg-type]
 
 
@@ -60,7 +60,7 @@ def rows_of(table: Path) -> int:
 
 def bad_lines(shown: Result) -> int:
     """How many ranges `heron units bad --json` names for lines that are not requests."""
-    return sum("no line of an access log" in one["span"]["error"] for one in json.loads(shown.out)["bad"])
+    return sum("not a line of an access log" in one["span"]["error"] for one in json.loads(shown.out)["bad"])
 
 
 def write(heron: Heron, logs: Path, lines: int) -> None:
@@ -156,7 +156,7 @@ def test_whatever_a_new_user_kills_mends_and_loses(heron: Heron, tmp_path: Path)
     good = 26_000 - bad
     wait_for(lambda: rows_of(table) == good, PATIENCE_S, "all requests in the table")
     # The fix: a line that is not a request gives no row.
-    mended = program.read_text().replace('raise ValueError("this is no line of an access log")', "continue")
+    mended = program.read_text().replace('raise ValueError("this is not a line of an access log")', "continue")
     assert mended != program.read_text()
     heron.kill("LogTable")
     program.write_text(mended)

@@ -104,7 +104,7 @@ def test_an_update_needs_the_version_that_was_seen(asking: Asking, busy: FakeTop
         ("activate", {"task": 3}, 400, "activate does not accept task"),
         ("activate", {"colour": 3}, 400, "the body is invalid"),
         ("deactivate", {"timeout_s": 1e9}, 400, "from 0.1 to 3600"),
-        ("explode", {}, 404, "there is nothing at"),
+        ("explode", {}, 404, "there is no page or route"),
     ],
 )
 def test_what_cannot_be_done_is_said(

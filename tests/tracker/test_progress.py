@@ -50,7 +50,7 @@ def test_pipelines_are_shown_as_words(asking: Asking, busy: FakeTopology) -> Non
     found = asking.get(f"{WORDY}/progress")["table"]
     assert dict(zip(found["titles"], found["rows"][0])) == {
         "pipeline": "p", "units": "3 ready, 0 in progress, 0 to publish", "published": "0 rows of 0B", "waits": "0B",
-        "attempts": "5: 2 backups (0 won)", "to look at": "1 unit FAILED",
+        "attempts": "5: 2 backups (0 won)", "problems": "1 unit FAILED",
     }  # fmt: skip
 
 

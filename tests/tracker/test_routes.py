@@ -158,7 +158,7 @@ def test_events_exceptions_and_checkpoints(asking: Asking, busy: FakeTopology) -
         (f"{WORDY}/tasks?componnt=x", 400, "did you mean 'component'"),
         ("/api/v1/live?topology=wordy", 400, "cluster/role/environ/name"),
         ("/api/v1/live?level=everything", 400, "use component, tasks"),
-        (f"{WORDY}/checkpoints/..%2F..%2Fetc", 404, "there is nothing at"),
+        (f"{WORDY}/checkpoints/..%2F..%2Fetc", 404, "there is no page or route"),
         (f"{WORDY}/checkpoints/7", 404, "no checkpoint 7"),
     ],
 )

@@ -189,14 +189,14 @@ def test_of_a_task_that_ends_meanwhile_that_is_said(
     [
         ("tasks/container_1_cuont_2/stacks", {}, 404, "did you mean 'container_1_count_2'"),
         ("tasks/99/stacks", {}, 404, "has no task or process '99'"),
-        ("tasks/..%2F..%2Fetc/stacks", {}, 404, "there is nothing at"),
+        ("tasks/..%2F..%2Fetc/stacks", {}, 404, "there is no page or route"),
         ("tasks/3/stacks", {}, 409, "container_1_count_3 has ended and is about to be restarted (oom)"),
         ("tasks/count-3/profile", {}, 409, "container_1_count_3 has ended and is about to be restarted (oom)"),
         ("tasks/2/profile", {"duration_s": 1e9}, 400, "from 0.5 to 60"),
         ("tasks/2/profile", {"rate": 0}, 400, "rate is 0"),
         ("tasks/2/heap", {"top": 10**6, "pause": True}, 400, "from 1 to 500"),
         ("tasks/2/heap", {"colour": 1}, 400, "the body is invalid"),
-        ("tasks/2/trace", {}, 404, "there is nothing at"),
+        ("tasks/2/trace", {}, 404, "there is no page or route"),
     ],
 )
 def test_bad_input_gets_one_sentence(

@@ -17,8 +17,8 @@ from heronpy.pools.shards import BUCKETS, Answer, Map, Owner, Pool, Size, Spec, 
 from heronpy.proto import plan_pb2
 from heronpy.scaling.capacity import Amount
 from heronpy.scaling.figures import Figures, Observation
-from heronpy.scaling.plan import State
 from heronpy.scaling.slo import Attainment
+from heronpy.scaling.state import State
 from heronpy.statemgr import open_state, paths
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.tokens import Tokens

@@ -36,8 +36,8 @@ def test_what_is_not_there_is_said(site: Site, tab: Tab) -> None:
         (site.page("task", "container_9_zz_99"), "The topology has no task container_9_zz_99 now."),
         (site.page("component", "zz"), "marked has no component zz"),
         (site.page("checkpoints", "99"), "'marked' has no checkpoint 99"),
-        (site.page("logs", "..%2f..%2flaunch"), "there is nothing at"),
-        (site.page("nothing"), "There is no such page"),
+        (site.page("logs", "..%2f..%2flaunch"), "there is no page or route"),
+        (site.page("nothing"), "Page not found"),
     ):
         page.goto("about:blank")
         page.goto(address)
@@ -72,7 +72,7 @@ def test_a_long_line_and_half_a_log_are_shown(site: Site, tab: Tab) -> None:
     line = tab.page.locator(".log .line", has_text="y" * 1000).first
     line.wait_for()
     assert "y" * 3000 not in line.text_content(), "the rest waits for a click"
-    line.get_by_role("button", name="more letters").click()
+    line.get_by_role("button", name="more characters").click()
     tab.page.locator(".log .line", has_text="y" * 3000).first.wait_for()
 
 
@@ -131,7 +131,7 @@ def test_an_update_of_a_plan_that_has_changed_is_refused(site: Site, tab: Tab) -
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("count").fill("3")
     site.heron("update", "local", "marked", "--component-parallelism", "parse:2").ok()
-    dialog.get_by_role("button", name="show what would happen").click()
+    dialog.get_by_role("button", name="preview").click()
     dialog.get_by_text("check what has changed, and repeat the request").wait_for()
 
 
@@ -150,7 +150,7 @@ def test_a_double_click_does_it_once(site: Site, tab: Tab) -> None:
     page.goto(site.page())
     page.locator(".actions").get_by_role("button", name="restart").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name="show what would happen").click()
+    dialog.get_by_role("button", name="preview").click()
     dialog.get_by_text("so it is").wait_for()
     dialog.locator(".do:enabled").evaluate("(button) => { button.click(); button.click(); }")
     dialog.locator(".do").wait_for(state="detached")

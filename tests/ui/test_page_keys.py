@@ -165,7 +165,7 @@ def test_what_is_to_be_done_next_can_be_done_on_the_page(site: Site, tab: Tab) -
     assert see.get_by_role("button").all_text_contents() == ["update …"]
     see.get_by_role("button", name="update").click()
     assert page.get_by_role("dialog").get_by_label("count").input_value() == "3"
-    page.get_by_role("button", name="show what would happen").click()
+    page.get_by_role("button", name="preview").click()
     page.get_by_role("dialog").get_by_text("would add 1").wait_for()
     page.get_by_role("button", name="close").click()
     assert page.get_by_role("dialog").count() == 0
@@ -182,8 +182,8 @@ def test_the_task_that_is_to_be_restarted_is_chosen(site: Site, tab: Tab) -> Non
     page.goto(site.page())
     page.locator(".sentence .next", has_text="see").get_by_role("button", name="restart").click()
     dialog = page.get_by_role("dialog")
-    assert dialog.get_by_label("what").input_value() == task
-    dialog.get_by_role("button", name="show what would happen").click()
+    assert dialog.get_by_label("part").input_value() == task
+    dialog.get_by_role("button", name="preview").click()
     dialog.get_by_text("would restart 1 task").wait_for()
     assert dialog.locator(".changes li").all_text_contents() == [task]
 

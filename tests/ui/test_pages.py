@@ -147,20 +147,20 @@ def test_a_job_is_changed_from_its_page_by_keyboard(site: Site, tab: Tab, job: S
     pressed("pin call")
     dialog = page.get_by_role("dialog", name="pin call")
     dialog.get_by_label("tasks").fill("4")
-    dialog.get_by_label("hold it").select_option("for 1 hour")
+    dialog.get_by_label("duration").select_option("for 1 hour")
     dialog.get_by_label("why").fill("backfill")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.get_by_text("parallelism.call = 4 by").wait_for()
     assert job.get(name).found["parallelism", "call"].entry.stamp.why == "backfill"
-    pressed("let go parallelism.call")
+    pressed("remove parallelism.call")
     job.set(name, "oncall", {"parallelism": {"call": 9}}, 1, "bob", "")
-    page.get_by_role("dialog", name="let go").get_by_role("button", name="let go").click()
+    page.get_by_role("dialog", name="remove").get_by_role("button", name="remove").click()
     page.get_by_text("'parallelism.call' of layer oncall was set to 9 by bob in the").wait_for()
     page.keyboard.press("Escape")
     page.get_by_text("parallelism.call = 9 by bob").wait_for()
-    pressed("let go parallelism.call")
-    page.get_by_role("dialog").get_by_role("button", name="let go").click()
+    pressed("remove parallelism.call")
+    page.get_by_role("dialog").get_by_role("button", name="remove").click()
     page.get_by_text("parallelism.call = 9 by bob").wait_for(state="detached")
     pressed("revert to oncall v2")
     page.get_by_role("dialog", name="revert to oncall v2").get_by_role("button", name="revert to").click()
@@ -198,8 +198,8 @@ def test_traces_that_are_not_at_their_end_are_counted(site: Site, tab: Tab) -> N
              "discarded": 0, "under_way": 7}  # fmt: skip
     page.route("**/traces?*", lambda route: route.fulfill(json=found))
     page.goto(site.page("traces"))
-    page.locator("dt", has_text="under way").wait_for()
-    assert page.locator("div", has=page.locator("dt", has_text="under way")).last.locator("dd").text_content() == "7"
+    page.locator("dt", has_text="in progress").wait_for()
+    assert page.locator("div", has=page.locator("dt", has_text="in progress")).last.locator("dd").text_content() == "7"
 
 
 #: Notes how letters of marks are drawn.
@@ -400,7 +400,7 @@ def test_a_full_stop_is_said_plainly(site: Site, tab: Tab) -> None:
         row["queue_tuples"] = 7
     serve(page, seen | {"topology": stopped})
     page.goto(site.page())
-    page.locator(".head .alarm", has_text="stopped: 0/s, it was up to 41.2 k/s").wait_for()
+    page.locator(".head .alarm", has_text="stopped: 0/s, up to 41.2 k/s before").wait_for()
     assert page.locator(".head").get_by_text("p99 > 10 s").count() == 1
     page.locator("[data-node=lines]", has_text="stopped, held").wait_for()
     page.goto(site.page("logs"))
@@ -454,7 +454,7 @@ def test_a_tracker_that_dies_and_comes_back_and_a_topology_that_ends(site: Site,
     heron("update", "local", "marked", "--component-parallelism", "count:3").ok()
     page.locator("[data-node=count]", has_text="×3").wait_for()
     heron("ui", "stop").ok()
-    page.get_by_text("No news").wait_for()
+    page.get_by_text("No update").wait_for()
     assert page.locator("[data-node=count]").count() == 1
     site.address = tab.address = heron("ui").ok().out.split()[-1]
     page.get_by_text("the tracker was restarted and has a new address").first.wait_for()

@@ -38,7 +38,7 @@ def test_by_mouse_from_the_list_of_checkpoints(site: Site, tab: Tab) -> None:
     dialog.get_by_role("heading", name=f"restore kept, checkpoint {first}").wait_for()
     do = dialog.get_by_role("button", name="restore", exact=True)
     assert do.is_disabled(), "it is said first"
-    dialog.get_by_role("button", name="show what would happen").click()
+    dialog.get_by_role("button", name="preview").click()
     dialog.get_by_text(f"would go back to checkpoint {first}").wait_for()
     dialog.get_by_text("3 tasks restart with the state of that time").wait_for()
     dialog.get_by_text(
@@ -66,7 +66,7 @@ def test_before_the_page_knows_the_plan(site: Site, tab: Tab) -> None:
     dialog = page.get_by_role("dialog", name="restore kept")
     asked: list[Request] = []
     page.on("request", lambda request: asked.append(request) if "actions/restore" in request.url else None)
-    dialog.get_by_role("button", name="show what would happen").click()
+    dialog.get_by_role("button", name="preview").click()
     dialog.get_by_text(f"would go back to checkpoint {number}").wait_for()
     dialog.get_by_role("button", name="restore", exact=True).click()
     dialog.get_by_text(f"has resumed from checkpoint {number}").wait_for()
@@ -88,7 +88,7 @@ def test_by_keyboard_from_the_page_of_one_checkpoint(site: Site, tab: Tab) -> No
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name="restore kept")
-    dialog.get_by_role("button", name="show what would happen").wait_for()
+    dialog.get_by_role("button", name="preview").wait_for()
     page.keyboard.press("Enter")
     dialog.get_by_text(f"would go back to checkpoint {number}").wait_for()
     page.keyboard.press("Tab")

@@ -76,7 +76,7 @@ def test_the_cause_that_was_there_to_the_end_is_named() -> None:
 def test_what_was_discarded_on_purpose_is_said_and_is_no_fault() -> None:
     found = doctor_of_ended(ended(discarded=1200), [], minutes())
     assert [one.sentence for one in found.findings][1:] == [
-        "tuples for full tasks were discarded, as its configuration demands: 1,200"
+        "tuples for full tasks were discarded, as configured: 1,200"
     ]
     assert found.findings[1].calm
 

@@ -1,4 +1,4 @@
-"""The base class of bolts that wait for something external, such as a web service."""
+"""The base class of bolts that wait for an external service, such as a web service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heronpy.api.tuple import Tuple
 class AsyncBolt(Bolt):
     """A bolt whose `process` is a coroutine.
 
-    Many tuples are processed at once (`heron.instance.async_concurrency`), so they may finish out of order.
+    Up to `heron.instance.async_concurrency` tuples are processed concurrently, so they may finish out of order.
     `emit`, `ack` and `fail` are called as in any bolt.
     """
 
@@ -22,4 +22,4 @@ class AsyncBolt(Bolt):
         )
 
     async def process_tick(self, tup: Tuple) -> None:
-        """Called at the interval that `topology.tick.tuple.freq.secs` (or `.ms`) sets, if it is set."""
+        """Called once per tick interval, if `topology.tick.tuple.freq.secs` (or `.ms`) is set."""

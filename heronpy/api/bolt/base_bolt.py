@@ -1,7 +1,6 @@
 """The methods that the runtime provides to every bolt.
 
-The methods are short: the runtime may replace `emit`, `ack` and `fail` of an object with faster closures with the same
-signatures.
+The runtime may replace an object's `emit`, `ack` and `fail` with faster closures that have the same signatures.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class BaseBolt(BaseComponent):
 
         `anchors` are the input tuples that count as fully processed only after the emitted tuple is processed.
         `direct_task` is the receiving task of a direct stream. With `need_task_ids`, the receiving task ids are
-        returned.
+        returned. Raises TopologyError if the stream is not declared, or the values do not match its fields.
         """
         tasks: list[int] | None = self.delegate.emit(
             tup, stream=stream, anchors=anchors, direct_task=direct_task, need_task_ids=need_task_ids
@@ -86,13 +85,13 @@ class BaseBolt(BaseComponent):
         a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`. Use
         `anchors=batch` for one output per input, `anchors=batch.take(kept)` after a filter, and `anchors=[batch]` for
         one output of the whole batch. Values of type None, bool, int, float, str and bytes are the fastest. Raises
-        TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
+        TopologyError as `emit` does; earlier tuples may have been emitted before the error.
         """
         self.delegate.emit_batch(columns, rows=rows, stream=stream, anchors=anchors, direct_task=direct_task)
 
     @staticmethod
     def is_tick(tup: Tuple) -> bool:
-        """Whether `tup` is a tick tuple."""
+        """Return whether `tup` is a tick tuple."""
         return TupleHelper.is_tick(tup)
 
     def ack(self, tup: Tuple | Iterable[Tuple]) -> None:
@@ -104,18 +103,17 @@ class BaseBolt(BaseComponent):
         self.delegate.fail(tup)
 
     def finish(self) -> Awaitable[None] | None:
-        """Called once, after all input has ended and is processed. It may emit."""
+        """Called once, after all input has been processed. It may emit tuples."""
         return None
 
     def is_ready(self) -> bool:
-        """Whether this task can take tuples. Override it in a bolt that must wait until an external service has
-        started.
+        """Return whether this task is ready for tuples. Override it in a bolt that must wait for an external service.
 
         Called several times a second after `initialize`, before the topology's first tuple. Until every task
-        of such a bolt has returned True, no spout emits and the topology is WAITING. It must return at once and
-        never block. Instead of returning False you can raise `NotReadyError("the index is loading")`: `heron status`
-        and `heron submit` show the text, and how long the task has been waiting. A task that is not ready after
+        of such a bolt has returned True, no spout emits and the topology is WAITING. The method must not block.
+        Instead of returning False, it can raise `NotReadyError("the index is loading")`: `heron status`
+        and `heron submit` show the text and the waiting time of the task. A task that is not ready after
         `heron.instance.ready_timeout_s` fails. Any other exception ends the task like an exception in `process`.
-        It is not called for a task that restarts while tuples flow; then backpressure slows the spouts down.
+        The method is not called for a task that restarts while tuples flow; backpressure then slows the spouts down.
         """
         return True

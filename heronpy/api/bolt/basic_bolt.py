@@ -19,14 +19,14 @@ class Output(NamedTuple):
 
 
 class FailTuple(Exception):
-    """Raise it in `BasicBolt.execute` to fail the tuple instead of acking it."""
+    """Raised by a bolt's `execute` to fail the tuple instead of acking it."""
 
 
 class BasicBolt(Bolt):
-    """A bolt that only defines the outputs of each input tuple.
+    """A bolt that anchors and acks automatically: subclasses define only `execute`.
 
-    `execute` yields value lists (or `Output` for a named stream). They are anchored to the input. The input is acked
-    afterwards, or failed if `execute` raises `FailTuple`.
+    `execute` yields lists of values (or `Output` for a named stream). The outputs are anchored to the input tuple.
+    The input tuple is acked afterwards, or failed if `execute` raises `FailTuple`.
     """
 
     def execute(self, tup: Tuple) -> Iterable[Sequence[Any] | Output] | None:

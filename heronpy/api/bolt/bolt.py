@@ -59,7 +59,7 @@ class Bolt(BaseBolt):
         )
 
     def process_tick(self, tup: Tuple) -> Awaitable[None] | None:
-        """Called at the interval that `topology.tick.tuple.freq.secs` (or `.ms`) sets, if it is set."""
+        """Called once per tick interval, if `topology.tick.tuple.freq.secs` (or `.ms`) is set."""
         return None
 
 
@@ -67,13 +67,13 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def or_batches(process: _Method) -> _Method:
-    """Mark a `process` as ignored if the class has `process_batch`. A `process` that overrides it is not ignored."""
+    """Mark a `process` that is unused if its class also has `process_batch`. An overriding `process` is not marked."""
     process.or_batches = True  # type: ignore[attr-defined]
     return process
 
 
 def takes_batches(bolt_class: type) -> bool:
-    """Whether a bolt gets batches: it defines `process_batch` but no `process`.
+    """Return whether a bolt gets batches, because it defines `process_batch` and no `process`.
 
     Raises TopologyError if `process_batch` is a coroutine function.
     """

@@ -1,12 +1,12 @@
 """Bolts that process tuples in windows of processing time.
 
-Tuples are stamped on arrival. A window covers (start, end]. If windows touch or overlap, every tuple is in
+A tuple's time is its arrival. A window covers (start, end]. If windows touch or overlap, every tuple is in
 at least one window, even if ticks are late. If they do not overlap, a tuple is in at most one window. A tuple is acked
 when no later window can contain it. So under ATLEAST_ONCE, the message timeout must exceed the window length (plus the
 slide, if windows overlap), and `topology.max.spout.pending` must exceed the number of tuples in a window.
 
-Durations are in seconds and may be fractions. The bolt sets its own tick frequency in `config`, so the runtime
-must read it after `initialize`.
+Durations are in seconds and may be fractions. The bolt sets its own tick interval in `config`, so the runtime
+must read `config` after `initialize`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WALL_AT_START = time.time() - time.monotonic()
 
 
 def steady_time() -> float:
-    """Return seconds since 1970 without jumps: the time of day at import plus the monotonic time since then."""
+    """Return a monotonic time in seconds since 1970: the time of day at import plus the monotonic time since then."""
     return _WALL_AT_START + time.monotonic()
 
 
@@ -126,13 +126,13 @@ class _WindowBolt(Bolt, StatefulComponent):
 
 
 class SlidingWindowBolt(_WindowBolt):
-    """Calls `processWindow` once per slide interval, with the tuples of the last window duration."""
+    """Calls `processWindow` once per slide interval, with the tuples that arrived within one window duration."""
 
     WINDOW_DURATION_SECS = "slidingwindowbolt_duration_secs"
     WINDOW_SLIDEINTERVAL_SECS = "slidingwindowbolt_slideinterval_secs"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Read both durations and start the window. A subclass that overrides this must call it."""
+        """Read both durations and start the window. An override must call `super().initialize(config, context)`."""
         self.window_duration = _seconds(config, SlidingWindowBolt.WINDOW_DURATION_SECS, self)
         self.slide_interval = _seconds(config, SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS, self)
         self._setup(config, self.slide_interval, sliding_hold_s(self.window_duration, self.slide_interval))
@@ -189,7 +189,7 @@ class TumblingWindowBolt(_WindowBolt):
     WINDOW_DURATION_SECS = "tumblingwindowbolt_duration_secs"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Read the duration and start the window. A subclass that overrides this must call it."""
+        """Read the duration and start the window. An override must call `super().initialize(config, context)`."""
         self.window_duration = _seconds(config, TumblingWindowBolt.WINDOW_DURATION_SECS, self)
         self._setup(config, self.window_duration, self.window_duration)
 

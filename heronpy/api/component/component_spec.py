@@ -1,7 +1,7 @@
-"""Component specs: one spout or bolt of a topology, before it becomes a protobuf message.
+"""Component specs: a spec describes one spout or bolt of a topology, before it becomes a protobuf message.
 
-A spec may lack a name until the class of its topology exists; then the attribute's name becomes the
-component's name. Until then `GlobalStreamId` refers to the spec itself.
+A spec may lack a name until its topology class is created; the attribute's name then becomes the component's name.
+Until then, `GlobalStreamId` refers to the spec itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Inputs: TypeAlias = (
 
 
 class InputSource:
-    """A source of a bolt's tuples: a component, for its default stream, or one of its streams."""
+    """A source of a bolt's tuples: a component, which means its default stream, or one stream of a component."""
 
 
 class HeronComponentSpec(InputSource):
@@ -63,9 +63,9 @@ class HeronComponentSpec(InputSource):
         self.inputs = inputs
         self.outputs = outputs
         self.custom_config = config
-        # Whether the class overrides is_ready().
+        # True if the class overrides is_ready().
         self.asks_readiness = False
-        # Whether this is a bolt that processes several tuples at once.
+        # True if this is a bolt that processes several tuples concurrently.
         self.asynchronous = False
         # The facts about the component's class that are known without loading it; see traits_of.
         self.traits: Sequence[str] = ()
@@ -291,7 +291,7 @@ class GlobalStreamId(InputSource):
 
     @property
     def component_id(self) -> str:
-        """The component's name, or a text with the spec's uuid while the spec has no name."""
+        """The component's name, or a placeholder text with the spec's uuid if the spec has no name yet."""
         if isinstance(self._component_id, str):
             return self._component_id
         if self._component_id.name is None:
@@ -325,7 +325,7 @@ def spec_of_class(
     config: dict[str, Any] | None,
     optional_outputs: Sequence[str | Stream] | None,
 ) -> HeronComponentSpec:
-    """Create the spec of a spout or bolt class, for both `spec()` methods."""
+    """Create the spec of a spout or bolt class; both `spec()` methods call this function."""
     outputs = getattr(cls, "outputs", ())
     if not isinstance(outputs, (list, tuple)):
         raise TypeError(
@@ -352,14 +352,14 @@ MARKS = ("bounded", "follow_s", "reusable", "unit_output")
 
 
 def traits_of(cls: type) -> list[str]:
-    """Return the names of the heronpy classes in a class's MRO, and of its attributes that affect a batch run."""
+    """Return the names of the heronpy classes in a class's MRO, and the names of attributes that affect a batch run."""
     ours = [kind.__name__ for kind in cls.__mro__ if kind.__module__.startswith("heronpy.")]
     own = {name for kind in cls.__mro__ if not kind.__module__.startswith("heronpy.") for name in vars(kind)}
     return [*ours, *(mark for mark in MARKS if getattr(cls, mark, None)), *sorted({"follow_state", "finish"} & own)]
 
 
 def class_path_of(cls: type) -> str:
-    """Return the path by which a task finds the class."""
+    """Return the class path from which a task imports the class."""
     module = "__main__" if cls.__module__ == MAIN_ALIAS else cls.__module__
     path = f"{module}.{cls.__qualname__}"
     if "<locals>" in path:

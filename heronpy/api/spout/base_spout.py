@@ -1,7 +1,6 @@
 """The methods that the runtime provides to every spout.
 
-The methods are short: the runtime may replace `emit` of an object with a faster closure with the same
-signature.
+The runtime may replace an object's `emit` with a faster closure that has the same signature.
 """
 
 from __future__ import annotations
@@ -50,7 +49,8 @@ class BaseSpout(BaseComponent):
         """Emit a tuple with these values.
 
         With `tup_id`, the tuple is tracked: `ack` or `fail` is later called with this id. `direct_task` is the
-        receiving task of a direct stream. With `need_task_ids` the receiving task ids are returned.
+        receiving task of a direct stream. With `need_task_ids`, the receiving task ids are returned. Raises
+        TopologyError if the stream is not declared, or the values do not match its fields.
         """
         tasks: list[int] | None = self.delegate.emit(
             tup, tup_id=tup_id, stream=stream, direct_task=direct_task, need_task_ids=need_task_ids
@@ -73,8 +73,8 @@ class BaseSpout(BaseComponent):
         may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; the emitted values are
         Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`. `ids` has the id of
         each tuple, or None for a tuple that is not tracked. All tuples are emitted, even beyond
-        `topology.max.spout.pending`. Raises TopologyError as `emit` does; tuples before the invalid one may have been
-        emitted by then.
+        `topology.max.spout.pending`. Raises TopologyError as `emit` does; earlier tuples may have been emitted
+        before the error.
         """
         self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
 
@@ -90,7 +90,7 @@ class BaseSpout(BaseComponent):
         """Return the input that this task has yet to emit: a number of tuples, a `Backlog`, or None.
 
         None means unknown. If a spout defines this method, it is called about once a second, between two calls of
-        `next_tuple` or while `emit` waits for room. It must return soon and emit nothing. If it raises an exception,
+        `next_tuple` or while `emit` waits. It must return quickly and emit nothing. If it raises an exception,
         the backlog is unknown. `heron top`, `heron metrics` and the tracker show the sum over the tasks.
         """
         return None

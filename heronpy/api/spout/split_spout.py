@@ -89,9 +89,9 @@ class SplitSpout(Spout, StatefulComponent):
     def follow_state(self, splits: Sequence[Split], index: int, tasks: int) -> Mapping[Any, Any]:
         """Return the State with which stream task `index` of `tasks` continues after a batch run has read these splits.
 
-        Define this method and `follow` if the stream continues in another source, such as a log after an offset that
-        the splits name. A task with a State no longer lists splits. Without this method, the stream skips these splits
-        by itself.
+        Define this method and `follow` if the stream continues in another source, such as a log from an offset that
+        the splits contain. A task with a State does not call `splits`. Without this method, the stream skips these
+        splits.
         """
         return {}
 
@@ -110,7 +110,7 @@ class SplitSpout(Spout, StatefulComponent):
         self.state = stateful_state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Prepare for reading. The splits are not listed here, because a batch run lists them elsewhere."""
+        """Prepare for reading. This method does not call `splits`, because a batch run lists the splits elsewhere."""
         self._config, self._context = config, context
         self.state = {} if self.state is None else self.state
         # The State of a spout without `follow` belongs to the user's code.
@@ -240,7 +240,7 @@ def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
         if not isinstance(split, Split):
             raise ConfigError(f"splits() must return Split objects, not {split!r:.100}; use Split(name, bytes, data)")
         if not isinstance(split.name, str) or not split.name or split.name in names:
-            raise ConfigError(f"a split needs a unique name, not {split.name!r:.100}; give each split another name")
+            raise ConfigError(f"a split needs a unique name, not {split.name!r:.100}; give each split its own name")
         if not isinstance(split.bytes, int) or split.bytes < 0:
             raise ConfigError(f"split {split.name!r:.100} has {split.bytes!r} bytes; give a whole number, 0 or more")
         try:

@@ -17,7 +17,7 @@ class HasFileno(Protocol):
     """Anything with a file descriptor: a socket, a pipe, a subprocess's output."""
 
     def fileno(self) -> int:
-        """The file descriptor."""
+        """Return the number of the file descriptor."""
 
 
 class Spout(BaseSpout):
@@ -63,7 +63,7 @@ class Spout(BaseSpout):
         self.delegate.wait_readable(_descriptor(fd))
 
     def busy(self) -> None:
-        """Request the next call of `next_tuple` at once, although this call emitted nothing.
+        """Request the next call of `next_tuple` immediately, although this call emitted nothing.
 
         Call it from `next_tuple`; it affects only the next call. It does not cancel a `wait` of the same call.
         """

@@ -1,10 +1,10 @@
 """Keyed state: a mapping whose changes are saved, and whose keys move with their tuples when tasks are added.
 
 `context.keyed_state(name)` returns a keyed state. Each task holds the keys of its own key groups. The keys of
-`context.partitioned_state(name)` are partitions of a source, and a rule assigns each to a task. A key counts as
-changed when it is written or deleted, and also when a mutable value (a list, an object) is read. So
-`state[word].append(x)` is saved. Changes to a list that is kept in a variable and modified later,
-without another read from the state, are not saved.
+`context.partitioned_state(name)` are partitions of a source, and a rule assigns each partition to a task. A key counts
+as changed when it is written or deleted, and also when a mutable value (a list, an object) is read. So
+`state[word].append(x)` is saved. If a list is kept in a variable and modified later, without another read from the
+state, the change is not saved.
 
 A checkpoint may read the state while the task changes it. Before the first change of a key after the cut, the state
 saves the key's old value (`Cut.save`). So the cut needs no copy, and the reader sees the state at the cut. The writer
@@ -43,7 +43,7 @@ _FIXED: Final = PLAIN | {
 
 
 def _cannot_change(value: Any) -> bool:
-    """Whether a value is certainly immutable."""
+    """Return whether a value is certainly immutable."""
     kind = type(value)
     if kind in _FIXED:
         return True
@@ -51,7 +51,7 @@ def _cannot_change(value: Any) -> bool:
 
 
 class KeyOwner(Struct, frozen=True):
-    """Knows which keys of a keyed state belong to one task of a component."""
+    """Determines the keys of a keyed state that belong to one task of a component."""
 
     component: str
     index: int
@@ -72,11 +72,11 @@ class KeyOwner(Struct, frozen=True):
         return key_group_of_hash(stable_hash_many(key), self.key_groups)
 
     def owns(self, group: int) -> bool:
-        """Whether the task owns a key group."""
+        """Return whether the task owns a key group."""
         return task_index(group, self.parallelism, self.key_groups) == self.index
 
     def owns_key(self, key: Any) -> bool:
-        """Whether the task owns a key."""
+        """Return whether the task owns a key."""
         return self.owns(self.group_of(key))
 
     def check(self, name: str, key: Any) -> None:
@@ -99,21 +99,21 @@ class KeyOwner(Struct, frozen=True):
 def task_of_partition(log: Any, number: int, parallelism: int) -> int:
     """Return the index of the task that a partition of a log belongs to.
 
-    The partitions of a log are spread evenly over any number of tasks. They keep their tasks when the log gets more
-    partitions.
+    The partitions of a log are spread evenly over any number of tasks. A partition keeps its task when the log gets
+    more partitions.
     """
     return (stable_hash(log) + number) % parallelism
 
 
 class PartitionOwner:
-    """Knows which partitions of a partitioned state belong to one task. A key is a pair (log, number)."""
+    """Determines the partitions of a partitioned state that belong to one task. A key is a pair (log, number)."""
 
     #: Partitions are few and not divided into key groups: a task reads all of them from a checkpoint and keeps some.
     groups = range(1)
     width = 2
 
     def __init__(self, component: str, place: Callable[[], tuple[int, int]], saved: bool = True) -> None:
-        """`place` returns the index of the task and the number of tasks; both may change unless `saved`."""
+        """`place` returns the task's index and the number of tasks. Without `saved`, both may change."""
         self._component = component
         self._place = place
         self._saved = saved
@@ -123,22 +123,20 @@ class PartitionOwner:
         return self.groups.start
 
     def owns_key(self, key: Any) -> bool:
-        """Whether a partition belongs to the task now."""
+        """Return whether a partition belongs to the task now."""
         index, parallelism = self._place()
         log, number = key
         return task_of_partition(log, number, parallelism) == index
 
     def own(self, log: Any, count: int) -> range:
-        """Return which of the `count` partitions of a log belong to the task now."""
+        """Return the numbers, below `count`, of the log's partitions that belong to the task now."""
         index, parallelism = self._place()
         return range((index - stable_hash(log)) % parallelism, count, parallelism) if index >= 0 else range(0)
 
     def check(self, name: str, key: Any) -> None:
         """Raise TopologyError if the partition does not belong to the task."""
         if not (isinstance(key, tuple) and len(key) == 2 and type(key[1]) is int):
-            raise TopologyError(
-                f"partitioned state {name!r} got key {key!r}; a key is a pair of a log and the number of its partition"
-            )
+            raise TopologyError(f"partitioned state {name!r} got key {key!r}; a key is a pair (log, partition number)")
         if self._saved and not self.owns_key(key):
             (log, number), (index, parallelism) = key, self._place()
             raise TopologyError(
@@ -186,7 +184,7 @@ class KeyedState(MutableMapping[Any, Any]):
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key, or `default`."""
         value = self._values.get(key, ABSENT)
-        # The usual case needs no further call.
+        # The fast path makes no further call.
         if type(value) in PLAIN and not self._expires:
             return value
         value = self._read(key)
@@ -263,7 +261,7 @@ class KeyedState(MutableMapping[Any, Any]):
         return f"KeyedState({self.name!r}, {len(self)} keys)"
 
     def owns(self, key: Any) -> bool:
-        """Whether the key belongs to this task; a spout reads only the partitions that belong to its task."""
+        """Return whether the key belongs to this task; a spout reads only the partitions that belong to its task."""
         return self.owner is None or self.owner.owns_key(key)
 
     # ---- inside ------------------------------------------------------------------------------
@@ -320,7 +318,7 @@ class KeyedState(MutableMapping[Any, Any]):
     # ---- for the runtime -----------------------------------------------------------------------
 
     def claim(self, ttl_s: float | None) -> None:
-        """Apply the time to live when user code asks for a restored state."""
+        """Set the time to live of a restored state, when user code requests the state."""
         self.ttl_s = check_ttl(self.name, ttl_s)
 
     def load(self, key: Any, value: Any, expires: float) -> None:
@@ -371,7 +369,7 @@ class PartitionedState(KeyedState):
         self._partitions = owner
 
     def own(self, log: Any, count: int) -> range:
-        """Return which of the `count` partitions of a log belong to this task, by number."""
+        """Return the numbers, below `count`, of the log's partitions that belong to this task."""
         return self._partitions.own(log, count)
 
 
@@ -488,7 +486,7 @@ class KeyedStates:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether any of the states is partitioned."""
+        """True if any of the states is partitioned."""
         return any(isinstance(state, PartitionedState) for state in self.states.values())
 
     def restored(self, name: str, partitioned: bool = False) -> KeyedState:

@@ -21,7 +21,7 @@ class TwoPhaseStatefulComponent(StatefulComponent):
         """Prepare: make everything since the last checkpoint durable but invisible."""
 
     def post_save(self, checkpoint_id: str) -> None:
-        """Commit everything prepared up to this checkpoint. It may be called twice, or only after a restart."""
+        """Commit everything prepared up to this checkpoint. May be called twice, or late, after a restart."""
         raise NotImplementedError(f"{type(self).__name__} must define post_save(checkpoint_id)")
 
     def pre_restore(self, checkpoint_id: str) -> None:

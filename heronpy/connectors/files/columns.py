@@ -1,7 +1,7 @@
-"""Files of columns, Arrow or Parquet, from record batches or from values.
+"""Writes columnar files, Arrow or Parquet, from record batches or from values.
 
-Small batches are gathered up to `GATHERED_BYTES`, so that a file has few large groups of rows. Gathered batches are
-written before the file is closed. A file cannot be read before it is closed, because its index is at its end.
+Small batches are gathered up to `GATHERED_BYTES`, so that a file has few large row groups. Gathered batches are written
+before the file is closed. A file cannot be read before it is closed, because its index is at its end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GATHERED_BYTES, GROUP_ROWS = 8 << 20, 1 << 20
 
 
 def format_problem(format_name: str, schema: pa.Schema) -> str | None:
-    """Return why this format cannot store this schema, as a part of a sentence ("field 'x' ..."), or None."""
+    """Return why this format cannot store this schema, as a clause ("field 'x' ..."), or None."""
     wrong = schema_problem(schema)
     if wrong or format_name == ARROW:
         return wrong
@@ -66,7 +66,7 @@ class OpenFile(Protocol):
 
 
 class ColumnWriter:
-    """Writes rows to the open file of a task."""
+    """Writes rows as columns to the open file of a task."""
 
     def __init__(self, files: OpenFile, format_name: str, schema: pa.Schema) -> None:
         self._files, self._format, self._schema = files, format_name, schema
@@ -76,7 +76,7 @@ class ColumnWriter:
 
     @property
     def bytes(self) -> int:
-        """The number of bytes of the open file and of the gathered rows."""
+        """The size of the open file and of the gathered rows in bytes."""
         return self._files.bytes + self._gathered_bytes
 
     def row(self, values: Sequence[Any]) -> None:
@@ -96,7 +96,7 @@ class ColumnWriter:
         return {}
 
     def close(self) -> None:
-        """Write the gathered rows and the file's end. The file stays open; its owner renames and closes it."""
+        """Write the gathered rows and the file's footer. The owner of the file renames and closes it."""
         self._write()
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -146,8 +146,8 @@ class ColumnWriter:
 def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa.Schema | None]) -> pa.Schema:
     """Return the schema of a sink's rows. Raises ConfigError if the schema is unknown or ambiguous.
 
-    `given` is the sink's own schema; `declared` has the schemas of its input streams, with None for an unknown or
-    undeclared one.
+    `given` is the sink's own schema. `declared` has the schema of each input stream, or None if a stream is unknown or
+    declares no schema.
     """
     found = [schema for schema in (given, *declared) if schema is not None]
     if not found or (given is None and None in declared):

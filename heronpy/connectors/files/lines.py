@@ -1,6 +1,6 @@
 """Converts tuples to lines: JSON or text, exactly one line per tuple. Pure.
 
-A tuple that cannot be one line raises UnfitError with the reason; other tuples are not affected.
+A tuple that cannot be written as one line raises UnfitError with the reason; other tuples are not affected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options of a FileSink, as they are sent in the configuration of its component."""
+"""Options of a FileSink, and their encoding in its component's configuration."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ SUFFIXES = {JSON: "jsonl", TEXT: "txt", ARROW: "arrow", PARQUET: "parquet"}
 
 
 class FileOptions(Struct, frozen=True):
-    """The options of a FileSink."""
-
     folder: str
     format: str = JSON
     #: Names of the values; without names, lines are arrays.
@@ -46,7 +44,6 @@ class FileOptions(Struct, frozen=True):
     roll_interval_s: float = 5.0
 
     def validate(self) -> None:
-        """Raise ConfigError, with one sentence, if an option is invalid."""
         if not self.folder or not Path(self.folder).is_absolute():
             raise ConfigError(f"folder {self.folder!r} of a FileSink must be an absolute path")
         if self.format not in FORMATS:
@@ -99,7 +96,6 @@ class FileOptions(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], component: str) -> FileOptions:
-        """Return the options in a component's configuration."""
         if FOLDER not in config:
             raise ConfigError(f"FileSink {component} needs {FOLDER} in its configuration, or FileSink.spec(folder=...)")
         given = {"folder": os.fspath(config[FOLDER]), "format": config.get(FORMAT), "fields": config.get(FIELDS),

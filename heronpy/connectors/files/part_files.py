@@ -4,10 +4,10 @@
     .pending-<component>-<index>-<number>-<writer>.<suffix>        prepared: complete and on disk, not visible
     part-<component>-<index>-<number>-<writer>.<suffix>            published
 
-The number is that of the checkpoint, or a count without checkpoints. `<writer>` is `<run>.<attempt>`: the submission of
-the topology and the number of its restore. Invariants: a name is used once, by one process,
-so no file is overwritten. A file goes from one state to the next by one rename. A process removes only
-files of older attempts, so a replaced process cannot harm its successor.
+`<number>` is the checkpoint's number; without checkpoints, the task counts its files. `<writer>` is `<run>.<attempt>`:
+the submission of the topology and the number of its restore. Invariants: a name is used once, by one process, so no
+file is overwritten. One rename takes a file from one state to the next. A process removes only files of older attempts,
+so a replaced process cannot harm its successor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BUFFER_BYTES = 256 * 1024
 
 
 class Takeover(NamedTuple):
-    """The actions of a restored task on the files of its predecessors."""
+    """Files of its predecessors that a restored task has published or removed, or that are missing."""
 
     published: list[str]
     removed: list[str]
@@ -42,7 +42,7 @@ class Takeover(NamedTuple):
 
 
 class _OpenFile(io.FileIO):
-    """A new file whose writes wait while the disk is full; a refused write has written nothing."""
+    """A new file whose writes wait while the disk is full; a failed write leaves no part of its data."""
 
     def __init__(self, path: Path, until_done: UntilDone) -> None:
         self._until_done = until_done
@@ -60,7 +60,7 @@ class _OpenFile(io.FileIO):
 
 
 class PartFiles:
-    """Writes the files of one process of one task. `attempt` is a text: digits, or x and hex digits."""
+    """Writes the files of one process of one task. `attempt` consists of digits, or of x and hex digits."""
 
     def __init__(
         self,
@@ -98,12 +98,12 @@ class PartFiles:
         return self._file
 
     def prepare(self, number: int) -> str | None:
-        """Make the written rows durable under this number; return the base name, or None without rows."""
+        """Make the written rows durable under this number; return the file's base name, or None without rows."""
         base = f"{self._stem}-{number}-{self._tail}"
         return base if self._close_as(f"{_PENDING}-{base}") else None
 
     def roll(self, number: int) -> str | None:
-        """Make the written rows durable and visible at once."""
+        """Make the written rows durable and visible immediately."""
         base = f"{self._stem}-{number}-{self._tail}"
         return base if self._close_as(f"{_PART}-{base}") else None
 
@@ -136,7 +136,7 @@ class PartFiles:
     # -- publishing ---------------------------------------------------------------------------
 
     def publish(self, bases: Iterable[str]) -> list[str]:
-        """Make prepared files visible; idempotent. Return the files that no longer exist in any state."""
+        """Make prepared files visible; idempotent. Return the files that are missing in every state."""
         missing = []
         renamed = False
         for base in bases:
@@ -153,8 +153,8 @@ class PartFiles:
     def take_over(self, committed: Iterable[str], checkpoint: int) -> Takeover:
         """After a restore: publish the checkpoint's files, and remove all other files of older attempts.
 
-        This includes files that were published for later checkpoints. They exist if a checkpoint was
-        damaged and an older one was restored; their rows are replayed.
+        The removed files include files published for later checkpoints, which exist if a damaged checkpoint caused the
+        restore of an older checkpoint; their rows are replayed.
         """
         wanted = set(committed)
         here = {name for name in os.listdir(self.folder) if name.startswith(f"{_PENDING}-")}
@@ -189,7 +189,7 @@ class PartFiles:
     # -- without checkpoints ------------------------------------------------------------------
 
     def settle_leftovers(self, keep: bool) -> tuple[int, int]:
-        """Publish (with `keep`) or remove open files whose writer is dead; return the number of each."""
+        """Publish (with `keep`) or remove open files whose writer is dead; return the numbers of both kinds."""
         kept = removed = 0
         for name in sorted(os.listdir(self.folder)):
             match = self._mine(name)

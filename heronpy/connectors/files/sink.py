@@ -1,7 +1,7 @@
 """FileSink: a bolt that writes tuples as lines or columns to files, which appear atomically.
 
-The sink is responsible for the rows from their arrival to the publication of their file. Invariants: a published file
-never changes. Under EFFECTIVELY_ONCE a row is in exactly one published file once its checkpoint is complete. Under
+The sink is responsible for each row from its arrival to the publication of its file. Invariants: a published file never
+changes. Under EFFECTIVELY_ONCE a row is in exactly one published file once its checkpoint is complete. Under
 ATLEAST_ONCE a tuple is acked after its file is on disk and published.
 """
 
@@ -113,7 +113,7 @@ class FileSink(TwoPhaseSink):
 
     @or_batches
     def process(self, tup: Any) -> None:
-        """Write a row. Checkpoints publish the files; without checkpoints, a file's size and age decide."""
+        """Write a row. Checkpoints publish the files; without checkpoints, the size and age of a file trigger this."""
         self.check_whole()
         began = not self._writer.bytes
         try:
@@ -211,9 +211,9 @@ class FileSink(TwoPhaseSink):
 
 
 def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
-    """Return one task's share of the tuples that the spouts of this sink may have pending; infinite without a limit.
+    """Return one task's share of the tuples that the spouts may have pending; infinity if they have no limit.
 
-    If the tasks of a sink have all pending tuples, at least one task has its share or more.
+    If all pending tuples are at the sink, at least one of its tasks has its share or more.
     """
     pending = float(config.get(TOPOLOGY_MAX_SPOUT_PENDING) or math.inf)
     component = context.get_component_id()

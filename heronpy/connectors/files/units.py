@@ -1,4 +1,4 @@
-"""The files of a FileSink in a batch run: one per unit of work, published at the end of the run."""
+"""The files of a FileSink in a batch run: one per work unit, published at the end of the run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _UNIT = re.compile(r"unit=(\d+)-(\d+)")
 
 
 class FileUnits(UnitOutput):
-    """Published files are named `part-<component>-<generation>-<unit>-<run>.0.<suffix>`, like the files of a stream.
-    A stream does not touch files of other runs."""
+    """Stages and publishes `part-<component>-<generation>-<unit>-<run>.0.<suffix>`, named like files of a stream.
+    A stream does not touch the files of other runs."""
 
     def __init__(self, component: str, options: FileOptions) -> None:
         super().__init__(component, options.folder)

@@ -2,13 +2,13 @@
 
 All tasks share one failover subscription named after the topology. Under ATLEAST_ONCE a message is
 acknowledged when its tuple is fully processed and negatively acknowledged when it fails, so that
-Pulsar sends it again. Under ATMOST_ONCE it is acknowledged once it is emitted. Under EFFECTIVELY_ONCE it is
-acknowledged when a checkpoint that covers its tuple is complete. That checkpoint lists the messages that are not
-acknowledged yet. So a restore first acknowledges these messages, and skips them if Pulsar sends them again. The spout
-needs the package `pulsar-client`.
+Pulsar sends it again. Under ATMOST_ONCE a message is acknowledged when its tuple is emitted. Under EFFECTIVELY_ONCE a
+message is acknowledged when a checkpoint that covers its tuple is complete. The checkpoint lists its unacknowledged
+messages, which a restore acknowledges, and skips if Pulsar sends them again. The spout needs the package
+`pulsar-client`.
 
 The spout never blocks in `receive`, because earlier emits would stay unsent meanwhile. While the client's queue is
-empty, the spout polls it after a millisecond and doubles the pause up to PULSAR_RECEIVE_TIMEOUT_MS.
+empty, the spout polls the queue after a millisecond and doubles the pause up to PULSAR_RECEIVE_TIMEOUT_MS.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from heronpy.common.errors import FatalError
 from heronpy.streamlet.context import OUTPUT_STREAM
 from heronpy.streamlet.operators import OUTPUT_FIELD
 
-#: First pause of a spout that has found no message, in milliseconds.
+#: First pause of a spout that has found no message, in seconds.
 FIRST_PAUSE_S = 0.001
-#: Key, in the state of a task, of the messages of a checkpoint in Pulsar's form.
+#: Key in a task's state for the messages of a checkpoint, as encoded by Pulsar.
 STATE_KEY = "pulsar.messages"
 
 
 class PulsarSpout(Spout, TwoPhaseStatefulComponent):
     """Emits one tuple for each message of a topic, on the stream that streamlets read.
 
-    The deserializer turns the message's bytes into the list of values; without one, the value is the
-    text of the message. Under EFFECTIVELY_ONCE, a message is emitted once if its topic has one partition or the
-    spout has one task. Otherwise, after a restore, another task may get a message before this task has acknowledged it.
+    The deserializer turns the message's bytes into the list of values; the default value is the text of the message.
+    Under EFFECTIVELY_ONCE, a message is emitted once if its topic has one partition or the spout has one task.
+    Otherwise, after a restore, another task may get a message before this task has acknowledged that message.
     """
 
     serviceUrl = "PULSAR_SERVICE_URL"
@@ -140,7 +140,7 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
         self.consumer.acknowledge(tup_id)
 
     def fail(self, tup_id: Any) -> None:
-        """Make Pulsar send the message again."""
+        """Request that Pulsar sends the message again."""
         self.consumer.negative_acknowledge(tup_id)
 
     def close(self) -> None:

@@ -1,11 +1,10 @@
 """The sink task's side of the hand-over under EFFECTIVELY_ONCE: batches wait for their checkpoint.
 
 This module writes the owner records of one task, its rows, and its manifests in `prepared`. A batch gets its manifest
-when a checkpoint is taken. The batch is handed over when that checkpoint is complete, and only then can the gateway
-take it. Numbers are part of the state, so batches written again after a restore have the same ids as the lost batches.
-A restored process first becomes the owner: from then on the gateway refuses batches that older attempts wrote after the
-restored checkpoint. Then it retracts such batches that are already published, which happens only if a later checkpoint
-was damaged.
+when a checkpoint is taken, and is handed over to the gateway when that checkpoint is complete. Batch numbers are part
+of the state, so batches written again after a restore have the same ids as the lost batches. A restored process first
+becomes the owner: from then on the gateway refuses batches that older attempts wrote after the restored checkpoint.
+Then the process retracts published batches of this kind, which exist only if a later checkpoint was damaged.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Restored(Struct, frozen=True):
-    """Numbers of batches that a restored process found, by its action on them."""
+    """Counts of the batches that a restored process found, by the action taken."""
 
     #: Batches of the checkpoint that were not published, or were taken over from another submission.
     published: int
@@ -54,7 +53,7 @@ class CheckpointedOutbox(BatchWriter):
     # -- restore ------------------------------------------------------------------------------
 
     def restore(self, state: Mapping[str, Any]) -> Restored:
-        """Take the task over and continue from a state of `to_state`, or from an empty one."""
+        """Take over the task, and continue from a state that `to_state` returned, or from an empty state."""
         named = list(state.get("batches", ()))
         is_other_run = bool(state) and state["run"] != self.run
         self._number = len(named) if is_other_run else int(state.get("number", 0))
@@ -73,7 +72,7 @@ class CheckpointedOutbox(BatchWriter):
     def _adopt(self, old: SinkFolder, named: list[str], missing: list[str]) -> int:
         """Take over the batches without an outcome from the submission whose checkpoint was restored.
 
-        The batches keep their ids, so output that its gateway may have published is replaced, not duplicated.
+        The batches keep their ids, so output that the earlier gateway may have published is replaced, not duplicated.
         """
         adopted = 0
         for number, stem in enumerate(named, 1):
@@ -128,14 +127,14 @@ class CheckpointedOutbox(BatchWriter):
     # -- writing ------------------------------------------------------------------------------
 
     def stage(self, table: pa.Table) -> None:
-        """Write the rows of the next batch; it becomes part of the next checkpoint."""
+        """Write the rows of the next batch, which becomes part of the next checkpoint."""
         number = self._number + 1
         manifest = self._write_rows(table, number, self._number, "checkpoints", keep=True)
         self._staged.append(manifest)
         self._number = number
 
     def prepare(self, checkpoint: int) -> None:
-        """Make the batches since the last checkpoint part of this checkpoint; the gateway does not see them yet."""
+        """Add the batches since the last checkpoint to this checkpoint, still invisible to the gateway."""
         self._check_permit()
         while self._staged:
             manifest = replace(self._staged[0], checkpoint=checkpoint)

@@ -1,7 +1,8 @@
 """The hand-over of dispatches: groups of work units (`heronpy.ingest`) whose rows are already in Parquet files.
 
 No task owns a dispatch: several keepers, even of several submissions, hand over the same dispatch with the same
-content. So its records, in the format of `records.py`, are in the home of its pipeline, not in a submission's folder:
+content. So the records of a dispatch, in the format of `records.py`, are in the pipeline's home, not in a submission's
+folder:
 
     <home>/_units/dispatches/sinks/<component>.json               the function and its options
     <home>/_units/dispatches/<component>/batches/<stem>.json      the dispatch: a `Manifest` with `inputs`
@@ -9,8 +10,8 @@ content. So its records, in the format of `records.py`, are in the home of its p
     <home>/_units/dispatches/<component>/{attempts,fates,done}/   as in records.py
     <home>/_units/.gateway.lock                                   held while a gateway works for the pipeline
 
-The stem combines the number of the dispatch with a token of its inputs, so that a dispatch with the same number from
-another generation of the ledger is not mistaken for it.
+The stem combines the number of the dispatch with a token of its inputs, because another generation of the ledger may
+have a dispatch with the same number.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LOCK = ".gateway.lock"
 
 
 class DispatchRun(RunRecords):
-    """The dispatches of a pipeline; `units` is the folder `_units` of its home."""
+    """The dispatches of a pipeline; `units` is the folder `_units` of the pipeline's home."""
 
     def __init__(self, units: Path) -> None:
         check_root(units, "the folder of work units")
@@ -97,7 +98,7 @@ class DispatchFolder:
 
 
 def hold_gateway_lock(units: Path) -> int:
-    """Return a descriptor that, while open, shows that a gateway of this host works for a pipeline."""
+    """Return a descriptor that locks a pipeline while open, which shows that a gateway of this host works for it."""
     make_folders(units)
     lock = open_lock(units / _LOCK)
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -105,7 +106,7 @@ def hold_gateway_lock(units: Path) -> int:
 
 
 def lock_out_gateways(units: Path) -> int:
-    """Return a descriptor that, while open, stops new gateways of this host. Raises ConfigError if a gateway works."""
+    """Return a descriptor that keeps out gateways of this host while open. Raises ConfigError if a gateway runs."""
     make_folders(units)
     lock = open_lock(units / _LOCK)
     if not try_flock(lock):

@@ -1,6 +1,6 @@
 """The hand-over between sink tasks and the Spark gateway: micro-batches, outcomes, writers and names.
 
-`records.py` has the layout of the records.
+`records.py` defines the layout of the records.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Manifest(Struct):
 
 
 class Outcome(Struct, frozen=True):
-    """How a batch ended."""
+    """The end of a batch: published, failed or withdrawn, with figures."""
 
     id: str
     state: str
@@ -102,7 +102,7 @@ class Outcome(Struct, frozen=True):
 
 
 class Owner(Struct, frozen=True):
-    """The incarnation that may write batches of a task, and the first number it uses."""
+    """The incarnation that may write batches of a task, and its first batch number."""
 
     run: str
     incarnation: int

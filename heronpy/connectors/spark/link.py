@@ -1,7 +1,7 @@
 """The sink task's socket to the gateway: it sends hints and receives outcomes. Only `wait` blocks.
 
-Messages are only hints (the records of records.py are the truth), so any message may be lost. The sink repeats hints
-for batches without an outcome, and the gateway answers a repeated hint from its records.
+Messages are only hints, and records (see records.py) are authoritative, so any message may be lost. The sink repeats
+hints for batches without an outcome, and the gateway answers a repeated hint from its records.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def decode(data: bytes) -> Message | None:
 def link_to_gateway(
     launch: LaunchSpec, component: str, task: int, incarnation: int, records: RunRecords | None = None
 ) -> GatewayLink:
-    """Return the link of a task. `component` is a safe name; `records` are this submission's, if already open."""
+    """Return the link of a task. `component`: a safe name. `records`: the submission's records, if already open."""
     if not settings_for(launch, SparkSettings).handover:
         return GatewayLink(gateway_endpoint(launch.sockets_dir), component, task, incarnation)
     known = records or records_of(launch)
@@ -102,7 +102,7 @@ class GatewayLink:
         incarnation: int,
         keys: Keys | None = None,
     ) -> None:
-        """`endpoint` is the gateway's address, or a function that returns it (None while there is no gateway)."""
+        """`endpoint`: the gateway's address, or a function that returns the address (None without a gateway)."""
         self._component = component
         identity = f"{component[:100]}/{task}/{incarnation}/{os.getpid()}".encode()
         sock: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -137,7 +137,7 @@ class GatewayLink:
         self._endpoint = found
 
     def session(self) -> Session | None:
-        """The gateway's last answer about its Spark session, None before the first answer; send a new request."""
+        """Request the state of the Spark session; return the gateway's last answer, None before the first answer."""
         self._early += self.finished()
         self._look()
         try:

@@ -1,4 +1,4 @@
-"""Options of a SparkSink, as they are sent in the configuration of its component.
+"""Options of a SparkSink, and their encoding in its component's configuration.
 
 This module owns the `spark.sink.*` keys. Every value is a plain string, so that a topology's Spark options can
 be read without loading user code.
@@ -83,7 +83,6 @@ class SinkOptions(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> SinkOptions:
-        """Return the options in a component's configuration."""
         aggregate, settings = config.get(AGGREGATE_KEY), config.get("spark.sink.settings")
         if not isinstance(aggregate, str) or not isinstance(settings, str):
             raise ConfigError("this component is a SparkSink without options; create it with SparkSink.spec(...)")
@@ -120,7 +119,7 @@ def make_options(
     fields: Sequence[str] | None,
     **rest: Any,
 ) -> SinkOptions:
-    """Check and encode the arguments of SparkSink.spec; `rest` are the other fields of `SinkOptions`."""
+    """Check and encode the arguments of SparkSink.spec; `rest` has the other fields of `SinkOptions`."""
     encoded = encode_schema(schema)
     names = list(fields or [])
     if schema is not None:
@@ -164,7 +163,7 @@ def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
 
 
 def decode_aggregate(text: str) -> Callable[..., Any]:
-    """Load the function. Raises ConfigError, with one sentence, if that fails."""
+    """Load an encoded function. Raises ConfigError if this fails."""
     try:
         if text.startswith(_PICKLED):
             import cloudpickle

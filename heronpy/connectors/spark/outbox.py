@@ -3,7 +3,7 @@
 This module writes the owner records of one task and the task's records in a `SinkFolder`. There is no lock: a new
 incarnation first becomes the owner, by put-if-absent. Then it lists and withdraws its predecessors' batches. A batch
 that a predecessor writes later comes after the owner record, so a gateway that sees the batch also sees that record and
-refuses the batch. Numbers only grow, across all incarnations.
+refuses the batch. Batch numbers only grow, across all incarnations.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _TAKE_OVER_TRIES = 100
 
 
 class PatientObjects:
-    """The records of a sink; requests wait while the disk is full or the store is unreachable.
+    """The records of a sink, as a `port.Objects`; requests wait while the disk is full or the store is unreachable.
 
-    It is a `port.Objects`. `until_done` repeats each request; requests are idempotent.
+    `until_done` repeats each request, because requests are idempotent.
     """
 
     def __init__(self, objects: Objects, until_done: UntilDone) -> None:
@@ -62,7 +62,7 @@ class PatientObjects:
 
 
 class Takeover(Struct, frozen=True):
-    """Counts of batches that a new incarnation withdrew, left to commit, or found begun by the gateway."""
+    """Counts of the predecessors' batches: withdrawn, left to commit, or already begun by the gateway."""
 
     withdrawn: int
     kept: int

@@ -4,23 +4,22 @@ The records are the only source of truth, so either side may die at any moment, 
 defines the layout below `<topology>-<run>`, in the topology's folder `<working_dir>/spark` or in
 `heron.spark.handover`, which is a folder that all hosts share, or an object store:
 
-    gateway/<epoch>.json               where the gateway of this epoch listens; the highest epoch is the gateway
+    gateway/<epoch>.json               the address of the gateway of this epoch; the highest epoch counts
     up                                 Spark has had a session in this run
     sinks/<component>.json             the function of the sink and its options
     <component>/schema.arrow           the schema that its tasks have agreed on
-    <component>/owners/<task>/<n>.json who may write for a task; the highest incarnation may
+    <component>/owners/<task>/<n>.json the incarnations of a task; the highest may write
     <component>/rows/<stem>.arrow      the rows of a batch, an Arrow IPC file
     <component>/prepared/<stem>.json   the manifest of a batch whose checkpoint is not complete
-    <component>/batches/<stem>.json    its manifest, which makes the batch exist
+    <component>/batches/<stem>.json    the manifest of a batch, which makes the batch exist
     <component>/attempts/<stem>.json   the manifest again, with the attempts so far
     <component>/fates/<stem>.json      the fate of the batch: published, failed or withdrawn
-    <component>/done/<stem>.json       the outcome, after it has been published or has failed
+    <component>/done/<stem>.json       the outcome of a published or failed batch
     <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
 
-The *fate* is one record, written by put-if-absent. A gateway that wants to publish a batch, another gateway that is
-still running elsewhere, and a sink that withdraws the batch compete for it. Exactly one succeeds, and the others obey
-the record. Any number of gateways may work on a batch; the staged output of the losers is never visible. Fates are kept
-as long as outcomes.
+The *fate* is one record, written by put-if-absent. The gateways that publish a batch and a sink that withdraws the
+batch compete to write the record: exactly one succeeds, and the others obey the record. Any number of gateways may work
+on a batch; the staged output of the losers is never visible. Fates are kept as long as outcomes.
 """
 
 from __future__ import annotations
@@ -63,8 +62,6 @@ RUNS_KEPT = 8
 
 
 class Fate(Enum):
-    """The fate of a batch."""
-
     PUBLISHED = "published"
     FAILED = "failed"
     WITHDRAWN = "withdrawn"
@@ -82,14 +79,12 @@ class Decision(Struct, frozen=True):
 
 
 class GatewayPlace(Struct, frozen=True):
-    """The address of a gateway."""
-
     epoch: int
     endpoint: str
 
 
 def open_handover(text: str, patience_s: float = PATIENCE_S) -> Objects:
-    """Return the place in `heron.spark.handover`. Raises ConfigError if it is invalid or others can write to it."""
+    """Open the place in `heron.spark.handover`. Raises ConfigError if it is invalid or other users can write to it."""
     place = place_of(text)
     if isinstance(place, Url):
         return open_objects(place, patience_s)
@@ -112,7 +107,7 @@ def check_handover(text: str) -> None:
 
 
 def records_of(launch: LaunchSpec) -> RunRecords:
-    """Return the records of a submission, on this host or between hosts."""
+    """Return the records of a submission, in the topology's folder or in `heron.spark.handover`."""
     place = settings_for(launch, SparkSettings).handover
     return records_at(place, launch.working_dir, launch.topology, launch.topology_id)
 
@@ -285,7 +280,6 @@ class SinkFolder:
         return len(data)
 
     def rows(self, stem: str) -> pa.Table:
-        """Return the rows of a batch."""
         import pyarrow as pa
 
         data = self.objects.get(self.key("rows", f"{stem}.arrow"))
@@ -308,7 +302,7 @@ class SinkFolder:
         )
 
     def retry(self, stem: str) -> bool:
-        """Hand over a failed batch again, whose rows are kept; return False if the rows are gone. Idempotent.
+        """Hand over a failed batch again with its kept rows; return False if the rows are gone. Idempotent.
 
         The gateway refuses the batch if a restore has replayed its rows.
         """
@@ -350,7 +344,7 @@ class SinkFolder:
 
 
 class AgreedSchema:
-    """The schema on which the tasks of a sink agree: the schema that is offered first."""
+    """The schema on which the tasks of a sink agree: the first schema offered."""
 
     def __init__(self, folder: SinkFolder) -> None:
         self._folder = folder

@@ -31,7 +31,7 @@ _REACH_S = 5.0
 
 
 def needs_spark(topology: topology_pb2.Topology) -> bool:
-    """Whether any component of this topology hands batches to Spark. It reads only plain strings."""
+    """Whether any component of this topology hands batches to Spark; reads only plain strings."""
     return bool(spark_sinks(topology) or dispatch_homes(topology))
 
 

@@ -171,9 +171,9 @@ class RowShape:
         self._fixed = True
 
     def cast(self, batch: pa.RecordBatch) -> pa.Table | None:
-        """The table of an Arrow batch with a column for each field; None if some rows do not fit without conversion.
+        """Return the table of an Arrow batch that has a column for each field; None if rows do not fit unchanged.
 
-        A type is converted to another of its kind if no value changes; `table` handles everything else.
+        A type is converted to another type of the same kind if no value changes; `table` handles all other cases.
         """
         pa, schema = arrow(), self.schema
         assert schema is not None

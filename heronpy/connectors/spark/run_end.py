@@ -1,9 +1,9 @@
-"""The end of a batch run with SparkSinks: Spark gets the rows of all of them in one dispatch.
+"""The end of a batch run with SparkSinks: Spark gets the rows of all sinks in one dispatch.
 
     <run>/spark/dispatches/    the dispatch, in the format of dispatches.py
     <run>/spark-plan.txt       the final plans of its queries, which the gateway writes
 
-Any keeper may make the dispatch, and repeat this at any time: the dispatch's name is derived from its rows, and the
+Any keeper may make the dispatch, repeatedly and at any time: the dispatch's name is derived from its rows, and the
 gateway decides its fate once. After a failure, the next submit makes a dispatch with the next number and the same
 batch ids.
 """
@@ -44,8 +44,6 @@ class DispatchFailedError(HeronError):
 
 
 class SinkRows(Struct, frozen=True):
-    """The rows of one sink."""
-
     options: SinkOptions
     #: The Parquet files, in the order of the input.
     files: Sequence[Path]

@@ -111,15 +111,15 @@ class SparkSink(TwoPhaseSink):
 
         aggregate: function(spark, df, batch), or "module.function" of the topology's package.
         schema: pyarrow schema, or {column: type name}; None infers it once, from the first batch.
-        fields: column names; None takes those of the schema, or else the output fields of the inputs.
+        fields: column names; None takes the schema's names, or else the output fields of the inputs.
         batch_rows, batch_bytes, batch_interval_s: a batch is handed over when it reaches this number of rows, about
             this size, or this age of its first row; None takes `heron.spark.batch_rows` and so on. Under
             EFFECTIVELY_ONCE checkpoints replace the age.
-        batch_bytes_max: size up to which a batch grows while earlier ones of its task wait for Spark, but at most 16
-            times `batch_rows`. Batches never grow if it is not above `batch_bytes`. None takes
+        batch_bytes_max: size up to which a batch grows while earlier batches of its task wait for Spark, but at most 16
+            times `batch_rows`. Batches never grow if this size is not above `batch_bytes`. None takes
             `heron.spark.batch_bytes_max`.
-        max_uncommitted: most handed-over batches without an outcome; at this limit the sink waits, which causes
-            backpressure. commit_timeout_s: longest wait for an outcome before the sink gives up with an error.
+        max_uncommitted: maximum number of handed-over batches without an outcome; at this limit the sink waits, which
+            causes backpressure. commit_timeout_s: longest wait for an outcome, after which the sink fails.
         options: plain values for your function: `output="/data/t"` is `batch.options["output"]`.
         """
         if schema is None and fields is None:
@@ -273,7 +273,7 @@ class SparkSink(TwoPhaseSink):
     def publish(self, checkpoint: int) -> None:
         """Hand over the batches up to this checkpoint.
 
-        After the end of the input, also wait for Spark, because no later call does.
+        After the end of the input, also wait for Spark, because there is no later call.
         """
         assert self._checkpointed is not None
         for manifest in self._checkpointed.publish(checkpoint):
@@ -368,7 +368,6 @@ class SparkSink(TwoPhaseSink):
         return table, batch.tuples
 
     def _wait_below(self, limit: int) -> None:
-        """Wait until fewer than `limit` batches lack an outcome."""
         last_outcome = time.monotonic()
         while len(self._uncommitted) >= limit:
             settled = self._settle(self._link.finished(wait_s=0.1))

@@ -100,7 +100,7 @@ def publish_once(tables: list[list[str]], token: int) -> None:
 
 
 def unpublish_own(tables: list[list[str]], token: int) -> None:
-    """Remove the staged and published output of an abandoned dispatch, but not that of other dispatches."""
+    """Remove the staged and published output of an abandoned dispatch, but not the output of other dispatches."""
     for staged, published in tables:
         if is_url(staged):
             unpublish([[staged, published]])
@@ -151,7 +151,6 @@ def stage_object(staged: str, data: memoryview | bytes) -> None:
 
 
 def table_objects(table: Url) -> Objects:
-    """Return the objects of a table."""
     from heronpy.storage.objects.opening import open_objects  # only tables in object stores need it
 
     return open_objects(table, PATIENCE_S)

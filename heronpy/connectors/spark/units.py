@@ -23,7 +23,7 @@ GATHERED_BYTES = 8 << 20
 
 
 class SparkUnits(StagedRows):
-    """The columns have the types of the sink's schema, so that a file does not depend on its first rows."""
+    """Stages Parquet files whose columns have the types of the sink's schema, whatever the first rows contain."""
 
     for_spark = True
 
@@ -34,7 +34,7 @@ class SparkUnits(StagedRows):
         schema = decode_schema(self.options.schema)
         if schema is None:
             raise ConfigError(
-                f"sink '{component}' has no schema, and the column types would depend on the unit that is done first;"
+                f"sink '{component}' has no schema, and the column types would depend on the unit that ends first;"
                 " give schema= to SparkSink.spec"
             )
         problem = parquet_problem(schema, f"sink '{component}'", as_rows=True)

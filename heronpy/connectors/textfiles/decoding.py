@@ -34,7 +34,7 @@ class LineDecoder:
         return self.texts(path, start, data), offsets_of(start, data)
 
     def texts(self, path: str, start: int, data: bytes) -> list[str]:
-        """Return only the lines of `split`: computing the offsets costs more than the lines."""
+        """Return the lines as `split` does, without the offsets, whose computation takes more time than the lines."""
         lines = self._decode(path, start, data).split("\n")
         unfinished = not data.endswith(b"\n")
         if not unfinished:
@@ -58,8 +58,8 @@ class LineDecoder:
             return data.decode(self._encoding, self._errors)
         except UnicodeDecodeError as error:
             raise TextFileError(
-                f"{path} is not valid {self._encoding} at byte {start + error.start}; set the right encoding, or how to"
-                " handle such bytes"
+                f"{path} is not valid {self._encoding} at byte {start + error.start}; set the right encoding, or choose"
+                " how decode errors are handled"
             ) from error
 
 

@@ -175,7 +175,7 @@ class Finder:
         if found is Identity.MUTATED:
             file.held = (
                 f"{file.path} has changed before byte {file.fingerprint.cut}, in bytes that were already read, so the"
-                " file is no longer read. Restore its content, or give the new content another name"
+                " file is no longer read; restore its content, or give the new content another name"
             )
         elif found is Identity.SHORTER:
             file.held = (
@@ -293,7 +293,7 @@ class Finder:
                 if self._is_known(file, entry, descriptor, status.st_size):
                     return
             if origins and _ends(descriptor, status.st_size) != content:
-                # Rewritten during the scan, like a copy in progress, so the comparisons did not see one content.
+                # The file changes during the scan, like a copy in progress, so the comparisons are inconsistent.
                 self._is_moving = True
                 return
         if len(self._table) >= self._files_max and not self._make_room():
@@ -321,7 +321,7 @@ class Finder:
                 self._adopt(file, entry)
                 self._judge(file, found)
                 return True
-            # Its name suggests a copy of the content there; it can be longer only if the copy was changed.
+            # The name suggests a copy, which can be longer than its original only if the copy was changed.
             is_copy = found is Identity.SHORTER or entry.path.startswith(file.path)
             if not is_copy and self._places.goes_on(file, descriptor, size):
                 self._adopt(file, entry)
@@ -334,7 +334,7 @@ class Finder:
                 self._notices.say(f"{entry.path} is a copy of {file.path} and is not read")
             return True
         if found is Identity.SHORTER:
-            # The copy is in progress, or was made before the last lines were written; it is examined again.
+            # A copy that is in progress, or was made before the last lines were written, is examined again.
             self._copies.add(entry.path)
             if self._is_settled(entry):
                 self._notices.say(
@@ -348,7 +348,7 @@ class Finder:
 
     @staticmethod
     def _is_next_life(file: Followed, entry: Entry) -> bool:
-        """Whether an entry that begins like a known file at another place is the log after a rotation.
+        """Whether an entry is the new log after a rotation; it begins like a known file at another place.
 
         A rotation by renaming moves the known inode to another name; copying and truncating leaves it in place.
         """

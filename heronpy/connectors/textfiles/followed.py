@@ -1,7 +1,7 @@
 """The files that a reader follows, and its position in each. Pure.
 
-A *file* here is a content, not a name: it stays the same file when it is renamed, or copied before its name is
-reused. Each file has a number that is never reused, so number and offset identify a line.
+A *file* is identified by its content, not by its name: it stays the same file when it is renamed, or copied before
+its name is reused. Each file has a number that is never reused, so number and offset identify a line.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ class Followed(Struct, eq=False):
     number: int
     path: str
     device: int
-    #: Inode of the content; 0 while its place is unknown.
+    #: Inode of the content; 0 while the content's place is unknown.
     inode: int
     #: The fingerprint of the content up to the beginning of the block that is being emitted.
     fingerprint: Fingerprint
     #: Offset of the first byte of the next line; not before the cut of the fingerprint.
     position: int
-    #: Size in bytes when it was last seen.
+    #: Last seen size in bytes.
     size: int
-    #: Seconds for which it has been gone while a reader watched.
+    #: Seconds for which the file has been gone while a reader watched.
     gone_s: float = 0.0
 
     # Not in the state:
-    #: Offset up to which it was read; the last bytes may not be emitted yet.
+    #: Offset up to which the file was read; the last bytes may not be emitted yet.
     read_to: int = 0
-    #: Number of the last scan that saw it, and the number of scans since then that missed it.
+    #: Number of the last scan that saw the file, and the number of scans since then that missed the file.
     seen: int = 0
     misses: int = 0
-    #: Number of consecutive scans that found it shorter, or with other bytes.
+    #: Number of consecutive scans that found the file shorter, or with other bytes.
     short: int = 0
-    #: Whether its current name does not match the patterns, because it was renamed.
+    #: Whether the file was renamed to a name that does not match the patterns.
     outside: bool = False
-    #: Whether its inode had another name before.
+    #: Whether the inode had another name before.
     renamed: bool = False
-    #: Its former place until that place got other content; (0, 0) without a former place.
+    #: Former place of the content, until other content is found there; (0, 0) without a former place.
     left: tuple[int, int] = (0, 0)
-    #: Lower bound of its size in bytes, used while its content is unknown.
+    #: Lower bound of the size in bytes, used while the content is unknown.
     least: int = 0
-    #: The reason why it is not read now, and the reason why it will not be read before the reader restarts.
+    #: The reason why the file is not read now, and the reason why it is not read until the reader restarts.
     held: str = ""
     #: Whether bytes that were read have changed.
     mutated: bool = False
     stuck: str = ""
-    #: The size up to which it contains no further line end, and the time of that finding.
+    #: Size of the file when no further line end was found, and the time of that search.
     unfinished_at: int = -1
     unfinished_since: float = 0.0
 
@@ -62,7 +62,7 @@ class Followed(Struct, eq=False):
 
     @property
     def is_readable(self) -> bool:
-        """Whether its next lines may be read."""
+        """Whether the next lines of the file may be read."""
         return not self.held and not self.stuck
 
 
@@ -83,7 +83,6 @@ class Table:
         return iter(list(self._files.values()))
 
     def get(self, number: int) -> Followed | None:
-        """Return the file with a number."""
         return self._files.get(number)
 
     def at(self, device: int, inode: int) -> Followed | None:
@@ -91,18 +90,16 @@ class Table:
         return self._by_inode.get((device, inode))
 
     def origins(self, path: str, first: str) -> list[Followed]:
-        """Return the files with this first line of which the file at `path` may be a copy, judged by its name."""
+        """Return the files with this first line whose name suggests that the file at `path` is their copy."""
         return [file for stem in stems_of_origins(path) for file in self._alike.get((first, stem), ())]
 
     def rename(self, file: Followed, path: str) -> None:
-        """Record the file's new path."""
         if file.path != path:
             self._forget_name(file)
             file.path = path
             self._keep_name(file)
 
     def add(self, path: str, device: int, inode: int, fingerprint: Fingerprint, position: int, size: int) -> Followed:
-        """Add a new file."""
         file = Followed(self._next, path, device, inode, fingerprint, position, size)
         self._next += 1
         self._put(file)
@@ -124,7 +121,6 @@ class Table:
         file.inode = 0
 
     def drop(self, file: Followed) -> None:
-        """Forget a file."""
         self.detach(file)
         del self._files[file.number]
         self._forget_name(file)

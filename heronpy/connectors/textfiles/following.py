@@ -46,7 +46,7 @@ class FollowedBlock(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """The block that was returned last, and the position in its file once the whole block is done."""
+    """The most recently returned block, and the position in its file once the whole block is done."""
 
     file: Followed
     block: FollowedBlock
@@ -89,7 +89,7 @@ class Follower:
         #: Files with unread bytes, served in turn.
         self._ready: deque[Followed] = deque()
         self._reading: _Reading | None = None
-        #: The last result of `figures`; None before the first.
+        #: The last result of `figures`; None before the first call.
         self.backlog_bytes: int | None = None
 
     @property
@@ -122,7 +122,7 @@ class Follower:
                 block, more = self._read(file)
             except (LongLineError, TextFileError) as error:
                 file.stuck = str(error)
-                self._notices.say(f"{error}. The rest of this file is not read before its task restarts", is_error=True)
+                self._notices.say(f"{error}; the file is read further only after its task restarts", is_error=True)
                 continue
             except UNREADABLE:
                 # Renamed, removed or replaced since the last scan; the next scan determines what happened.
@@ -181,7 +181,7 @@ class Follower:
         return found
 
     def keep(self, done: int, state: MutableMapping[tuple[str, int], Any], header_lines: int) -> None:
-        """Put the known files into a state, by first line; only `done` lines of the last block count as read."""
+        """Put the known files into a state, by first line; of the last block, the first `done` lines count as read."""
         reading, position = None, 0
         if self._reading is not None:
             reading, block, fingerprint = self._reading

@@ -109,7 +109,7 @@ class LineShare:
         self._skip_header = skip_header
         self._block_bytes = block_bytes
         self._line_bytes_max = line_bytes_max
-        #: The block that was returned last; it counts as not done.
+        #: The most recently returned block, which counts as not done.
         self._given: LineBlock | None = None
         self._left: int | None = None
         self._check(owner)
@@ -150,7 +150,7 @@ class LineShare:
         return self._given
 
     def bytes_left(self) -> int:
-        """Return the number of unread bytes of its lanes, for the file sizes at the first call."""
+        """Return the number of unread bytes of this reader's lanes, for the file sizes at the first call."""
         if self._left is None:
             self._left = sum(map(self._bytes_left_of, self._files))
         return self._left
@@ -213,7 +213,6 @@ class LineShare:
         return self._decoder.line(path, offset, data)
 
     def close(self) -> None:
-        """Close the open file."""
         self._blocks = iter(())
 
     def _read(self, file: BinaryIO, path: str, begin: int) -> tuple[int, bytes] | None:
@@ -262,7 +261,7 @@ class LineShare:
 
 
 def read_lanes(path: str, block_bytes: int) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return the positions of a file that was read to its end."""
+    """Return the positions of the lanes of a file that was read to its end."""
     return {(path, lane): (_END, block_bytes) for lane in range(LANES)}
 
 

@@ -13,8 +13,6 @@ _WAITING_MAX = 100
 
 
 class Notice(NamedTuple):
-    """A message for users."""
-
     text: str
     #: Whether lines are lost or unprocessed.
     is_error: bool
@@ -43,7 +41,6 @@ class Notices:
             self._dropped += 1
 
     def refuse(self, path: str, error: OSError | UnfitFileError) -> None:
-        """Report that a file cannot be read."""
         if isinstance(error, OSError):
             self.say(f"{path} cannot be read ({error.strerror}); check its permissions", is_error=True)
         else:

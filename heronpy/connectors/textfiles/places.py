@@ -57,7 +57,7 @@ class Places:
     def begin_alike(self, file: Followed, descriptor: int, size: int) -> bool:
         """Whether an open file of this size is a prefix of a known, longer file at its old place.
 
-        Also true if the known file is no longer there, because the answer is then unknown.
+        Also true if the known file is no longer at that place, because the answer is then unknown.
         """
         try:
             with self.open(file.path) as other:
@@ -68,8 +68,8 @@ class Places:
             return True
 
     def was_rewritten(self, file: Followed, descriptor: int) -> bool:
-        """Whether the place of a known file now contains other or less content, because it was truncated. The open file
-        contains all bytes that were read of the known file."""
+        """Whether the place of a known file now contains other or less content, because the file was truncated. The
+        open file contains all bytes that were read of the known file."""
         try:
             with self.open(file.path) as other:
                 if not self.is_at(file, other):
@@ -80,8 +80,8 @@ class Places:
             return False  # the next scan determines what the file is
 
     def goes_on(self, file: Followed, descriptor: int, size: int) -> bool:
-        """Whether an open file, which had this size before this call, contains all bytes at the place of a known file
-        and more. Then that place contains an older copy, because no copy is longer than its original.
+        """Whether an open file contains all bytes at the place of a known file, and more. Then that place contains an
+        older copy, because no copy is longer than its original. `size`: the size of the open file before this call.
         """
         try:
             with self.open(file.path) as other:

@@ -102,7 +102,7 @@ def check_followed(paths: list[str]) -> None:
 
 
 def flag(value: Any) -> bool:
-    """Whether a configuration value means yes."""
+    """Whether a configuration value is true: True, "true" or 1."""
     return str(value).lower() in ("true", "1")
 
 
@@ -226,7 +226,7 @@ class TextFileSpout(Spout, StatefulComponent):
             self._share = self._share_of(owner)
 
     def _share_of(self, owner: str) -> LineShare:
-        """Return this task's share of the files that exist now and of those at the checkpoint."""
+        """Return this task's share of the files that exist now or existed at the checkpoint."""
         given = self._options
         return LineShare(
             find_files(given.paths, may_be_gone=bool(self._state) or self._context.attempt > 1),
@@ -241,7 +241,6 @@ class TextFileSpout(Spout, StatefulComponent):
         )
 
     def _follow(self, owner: str) -> Follower:
-        """Create a follower that continues from the positions of the checkpoint."""
         given = self._options
         follower = Follower(
             [parse(path) for path in given.paths],

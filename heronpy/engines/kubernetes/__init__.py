@@ -1,3 +1,1 @@
-"""Kubernetes as an engine: a bare pod per submission, its join token in a secret, and ends as the kubelet
-reports them.
-"""
+"""Kubernetes as an engine: a bare pod per submission with its join token in a secret; the kubelet confirms its end."""

@@ -22,7 +22,7 @@ NEEDED: Final = (
 
 
 def rules() -> list[dict[str, list[str]]]:
-    """The rules of the smallest Role that suffices."""
+    """The rules of the smallest sufficient Role."""
     found: dict[tuple[str, str], list[str]] = {}
     for verb, group, kind in NEEDED:
         found.setdefault((group, kind), []).append(verb)
@@ -30,19 +30,19 @@ def rules() -> list[dict[str, list[str]]]:
 
 
 class GoneError(EngineAwayError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class ExistsError(EngineAwayError):
-    """An object of that name exists already."""
+    """An object with this name already exists."""
 
 
 class ExpiredError(EngineAwayError):
-    """A version of a list, or a position in it, has expired: read the list again."""
+    """The version of a list, or a position in the list, has expired: read the list again."""
 
 
 def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError | EngineAwayError:
-    """The error for an answer; `verb` and `what` describe the request, such as create and pods in namespace x."""
+    """The error for a refused request; `verb` and `what` describe it, such as create and pods in namespace x."""
     said, why, kind = words(body), "", ""
     try:
         found = json.loads(body)
@@ -66,7 +66,7 @@ def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError 
 
 
 def words(body: bytes) -> str:
-    """The server's own words."""
+    """The server's own error message."""
     try:
         found = text(of(json.loads(body)), "message")
     except ValueError:

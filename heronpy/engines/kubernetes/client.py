@@ -42,7 +42,7 @@ class Api:
         #: The package's configuration, its connections, and the namespace; None before the first call.
         self._opened: tuple[Any, Any, str] | None = None
 
-    # ---- who we are -----------------------------------------------------------------------------
+    # ---- identity -------------------------------------------------------------------------------
     def _open(self) -> tuple[Any, Any, str]:
         with self._lock:
             if self._opened is not None:
@@ -80,7 +80,7 @@ class Api:
         file = os.environ.get("KUBECONFIG") or "~/.kube/config"
         if any(part and not os.path.isabs(os.path.expanduser(part)) for part in file.split(os.pathsep)):
             raise EngineFatalError(
-                f"KUBECONFIG is {file!r}, but the scheduler works in another folder; make it absolute"
+                f"KUBECONFIG is {file!r}, but the scheduler runs in another folder; use an absolute path"
             )
         parts = [part for part in file.split(os.pathsep) if part]
         if not any(os.path.exists(os.path.expanduser(part)) for part in parts):
@@ -91,7 +91,7 @@ class Api:
         if self._context and self._context not in named:
             known = ", ".join(sorted(named))
             raise EngineFatalError(
-                f"heron.kubernetes.context is {self._context!r}, but the kubeconfig has {known or 'none'}"
+                f"heron.kubernetes.context is {self._context!r}, but the kubeconfig has {known or 'no contexts'}"
             )
         config.load_kube_config(config_file=file, context=self._context or None, client_configuration=configuration)
         chosen = named[self._context] if self._context else active
@@ -119,7 +119,7 @@ class Api:
         """The URL of the API server."""
         return str(self._open()[0].host)
 
-    # ---- what is asked --------------------------------------------------------------------------
+    # ---- requests -------------------------------------------------------------------------------
     def call(
         self,
         method: str,
@@ -128,7 +128,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> dict[str, Any]:
-        """The answer as JSON. EngineAwayError if it does not come in time, and for temporary refusals."""
+        """The answer as JSON. EngineAwayError without an answer in time, and for temporary refusals."""
         text = self.text(method, path, query, body, kind)
         try:
             found = json.loads(text)
@@ -161,9 +161,7 @@ class Api:
         return found
 
     def lines(self, path: str, query: Mapping[str, str | int], idle_s: float, opened: list[Any]) -> Iterator[bytes]:
-        """The lines of an answer as they arrive; `opened` receives the answer, which another thread can end by
-        `shut`.
-        """
+        """The lines of an answer as they arrive; `opened` receives the answer, for `shut` in another thread."""
         with self._asked("GET", path, query, None, JSON, idle_s) as answer:
             if answer.status >= 300:
                 raise refusal("watch", _object(path), answer.status, answer.read(LINE_MAX))
@@ -224,7 +222,7 @@ _VERBS = {"GET": "read", "POST": "create", "DELETE": "delete", "PATCH": "patch"}
 
 
 def shut(opened: list[Any]) -> None:
-    """End the answers of `lines` that another thread reads."""
+    """End an answer that another thread reads with `lines`."""
     for answer in opened:
         try:
             answer.shutdown()

@@ -80,18 +80,18 @@ class KubernetesEngine:
         self._known = KnownPods(GONE_S)
         #: Number of lists so far, and the version of the last one.
         self._listed = 0, ""
-        #: Pods that may lack their secret, so that they cannot start, and since when.
+        #: Pods that may lack their secret and so cannot start, each with the time since when.
         self._halves: dict[str, tuple[Request, float]] = {}
         #: Versions of budgets that the server may support: 1.21 supports the first, 1.20 only the second.
         self._policies = ["v1", "v1beta1"]
-        #: Number of containers in the disruption budget, and since when there are fewer.
+        #: Number of containers in the disruption budget, and the time since when there are fewer.
         self._containers = 0
         self._fewer_since: float | None = None
 
     def _path(self, kind: str = "pods", name: str = "") -> str:
         return f"/api/v1/namespaces/{self._api.namespace}/{kind}" + (f"/{name}" if name else "")
 
-    # ---- what is asked for ------------------------------------------------------------------------
+    # ---- commands ---------------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Create a pod and its secret for each request; if one is refused, remove all of them. See `Engine.submit`."""
         others = self._nodes() if any(one.avoid for one in requests) else []
@@ -135,7 +135,6 @@ class KubernetesEngine:
         return made
 
     def _complete(self, request: Request, uid: str) -> None:
-        """Create the secret of a pod."""
         for left in reversed(range(SECRET_TRIES)):
             try:
                 self._api.call("POST", self._path("secrets"), body=secret(request, uid))
@@ -147,12 +146,11 @@ class KubernetesEngine:
                     raise
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """See `Engine.cancel`."""
         for name in engine_ids:
             self._delete(name, max(1, math.ceil(grace_s)))
 
     def _delete(self, name: str, grace_s: int | None = None) -> None:
-        """Delete a pod. A pod without a node is gone at once."""
+        """Delete a pod. A pod without a node disappears immediately."""
         query = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         try:
             left = self._api.call("DELETE", self._path(name=name), query)
@@ -192,9 +190,9 @@ class KubernetesEngine:
                 pass  # the next submission tries again
             return
 
-    # ---- what is seen -----------------------------------------------------------------------------
+    # ---- lists ------------------------------------------------------------------------------------
     def _pods(self, selected: str) -> tuple[list[Mapping[str, Any]], str]:
-        """All pages of one list, and its version. Starts again when the version expires between two pages."""
+        """All pages of one list, and its version. Reads the list again if its version expires between pages."""
         for left in reversed(range(LIST_TRIES)):
             try:
                 found: list[Mapping[str, Any]] = []
@@ -257,18 +255,17 @@ class KubernetesEngine:
             following.close()
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """See `Engine.ready`."""
         return {nodes_.name_of(node) for node in self._nodes()} & {*hosts}
 
     def explain(self, engine_id: str) -> Explained:
-        """The reason that the scheduler of Kubernetes, or the kubelet, gives."""
+        """The reason reported by the Kubernetes scheduler or the kubelet."""
         try:
             return Explained(words_of(self._api.call("GET", self._path(name=engine_id))))
         except GoneError:
             return Explained("Kubernetes no longer lists the pod")
 
     def termination_report(self, engine_id: str) -> str:
-        """The end of a pod's log; after the pod is gone, the end that its status kept."""
+        """The last output of a pod: from its log, or from its last status once the pod is gone."""
         if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
             return ""
         # `limitBytes` drops the end of the log, so it is large: it only limits lines without an end.
@@ -281,7 +278,6 @@ class KubernetesEngine:
                 return self._known.printed(engine_id)
 
     def look_command(self) -> str:
-        """See `Engine.look_command`."""
         return f"kubectl get pods -n {self._api.namespace} -l {selector(self._topology_id)}"
 
     def topologies(self) -> dict[str, int]:
@@ -290,7 +286,7 @@ class KubernetesEngine:
 
     # ---- the cluster ------------------------------------------------------------------------------
     def reach(self) -> tuple[str, ...]:
-        """The address by which this host reaches the API server."""
+        """The address from which this host reaches the API server."""
         server = urlsplit(self._api.server)
         return (address_towards(f"{server.hostname}:{server.port or 443}"),)
 
@@ -314,7 +310,7 @@ class KubernetesEngine:
 def check(
     api: Api, options: PodOptions, topology_id: str, nodes: Callable[[], Sequence[Mapping[str, Any]]]
 ) -> list[Found]:
-    """Lines of `heron cluster check`; creates nothing."""
+    """The lines for `heron cluster check`; creates no objects."""
     if find_spec("kubernetes") is None:
         return [Found("package", False, MISSING, INSTALL)]
     try:

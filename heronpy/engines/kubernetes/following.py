@@ -1,4 +1,4 @@
-"""Follows the pods of a topology: reports changes at once, and the ends of pods that are no longer listed."""
+"""Follows the pods of a topology: reports changes immediately, and the ends of pods that are no longer listed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Following:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread. A thread that waits for a server that does not answer ends later by itself."""
+        """Stop the thread. If it waits for an unresponsive server, it ends later."""
         self._over.set()
         shut(self._opened)
         self._thread.join(1.0)

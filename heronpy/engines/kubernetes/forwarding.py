@@ -1,4 +1,4 @@
-"""A connection through the API server to the pod with a cluster's schedulers, for hosts that cannot reach pods.
+"""A connection through the API server to the pod of a cluster's schedulers, for hosts that cannot reach pods.
 
 It does what `kubectl port-forward` does, with the PyPI package `kubernetes`: each connection to a local loopback port
 is forwarded to a port of the pod. The data is encrypted and authenticated by the endpoint's own keys, so neither the
@@ -27,7 +27,7 @@ _END_S: Final = 5.0
 
 
 def forwarded(api: Api, cluster: str, port: int) -> str:
-    """`tcp://127.0.0.1:N`, which leads to a port of the pod of `heron cluster manifest`; "" without a connection.
+    """`tcp://127.0.0.1:N`, forwarded to a port of the pod of `heron cluster manifest`; "" if there is no connection.
 
     EngineFatalError without the permission, EngineAwayError when it fails temporarily.
     """
@@ -115,7 +115,7 @@ def _say_end(far: Any) -> None:
 
 
 def _end(far: Any) -> None:
-    """Close a connection to the pod after the data in transit: a reset would end the thread of the package."""
+    """Close a connection to the pod once all data is sent, because a reset would end the package's thread."""
     _say_end(far)
     with suppress(OSError):
         far.settimeout(_END_S)

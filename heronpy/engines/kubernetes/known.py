@@ -1,7 +1,7 @@
 """The known pods of a topology, including pods that are no longer listed. Pure.
 
 Takes lists and events of the watch, in any order; the first report of a confirmed end is kept. A pod that vanishes
-without a report of its kubelet is given up after a moment in which the watch would have reported its end.
+without a report from its kubelet is given up after a short wait for a late event of the watch.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class KnownPods:
 
     # ---- facts ------------------------------------------------------------------------------
     def made(self, seen: Seen, uid: str) -> None:
-        """Record that a pod was created."""
+        """Record the creation of a pod."""
         if seen.engine_id not in self._ends:
             self._alive.setdefault(seen.engine_id, _Alive(seen, uid))
 
@@ -148,5 +148,5 @@ class KnownPods:
 
 
 def _given_up(seen: Seen) -> Seen:
-    words = "the pod is gone, and its node has not confirmed its end"
+    words = "the pod is gone, but its node has not confirmed the end"
     return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, reason=None, words=words)

@@ -1,4 +1,4 @@
-"""Names, labels and annotations by which pods are found. Pure."""
+"""Names, labels and annotations for finding pods. Pure."""
 
 from __future__ import annotations
 
@@ -38,18 +38,17 @@ def label_of(topology_id: str) -> str:
 
 
 def dns_of(text: str) -> str:
-    """A part of a DNS name for a text, with a digest if the text had to be changed."""
+    """The text as a label of a DNS name, with a digest if the text had to be changed."""
     plain = re.sub(r"[^a-z0-9]+", "-", _UUID.sub("", text).lower()).strip("-")[:_NAME_MAX].strip("-")
     return plain if plain == text else f"{plain}-{_digest(text)[:10]}".lstrip("-")
 
 
 def pod_name(topology_id: str, container: int, submission: int) -> str:
-    """The name of the pod of a submission, and of its secret; no other submission ever has it."""
+    """The name of a submission's pod and secret; no other submission ever has this name."""
     return f"heron-{dns_of(topology_id)}-{container}-{submission}"
 
 
 def budget_name(topology_id: str) -> str:
-    """The name of the disruption budget of a topology."""
     return f"heron-{dns_of(topology_id)}"
 
 

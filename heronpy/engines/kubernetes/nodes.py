@@ -34,7 +34,7 @@ def name_of(node: Mapping[str, Any]) -> str:
 
 
 def usable(nodes: Iterable[Mapping[str, Any]], template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The nodes that take pods of a template: ready, with its labels, without taints that it does not tolerate.
+    """The nodes that accept pods of a template: ready, with the labels it selects, and only with taints it tolerates.
 
     Affinities of the template are ignored.
     """
@@ -78,7 +78,7 @@ def size_of(node: Mapping[str, Any]) -> NodeSize | None:
 
 
 def sizes(nodes: Iterable[Mapping[str, Any]]) -> list[NodeSize]:
-    """Sizes, one per kind of node."""
+    """The distinct sizes of the nodes."""
     return list(dict.fromkeys(size for node in nodes if (size := size_of(node)) is not None))
 
 

@@ -73,7 +73,7 @@ class PodOptions:
 
 
 def pod(request: Request, options: PodOptions, command: Sequence[str], must_avoid: bool) -> dict[str, Any]:
-    """The pod of a submission; `must_avoid`: other nodes suffice, so the avoided nodes are excluded."""
+    """The pod of a submission; with `must_avoid` the avoided nodes are excluded, because other nodes suffice."""
     return merged(options.template, _own(request, options, command, must_avoid))
 
 

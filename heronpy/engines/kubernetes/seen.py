@@ -25,7 +25,7 @@ from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_
 OVERDUE_S: Final = 30.0
 WORDS_MAX: Final = 500
 
-#: Reasons of a waiting container that waiting does not cure.
+#: Reasons for which a waiting container will not start without a change.
 _HOPELESS: Final = frozenset(
     {
         "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
@@ -46,14 +46,14 @@ _UNKNOWN: Final = "ContainerStatusUnknown"
 
 
 def of(value: Any, *keys: str) -> Mapping[str, Any]:
-    """A map within maps; empty if it is missing."""
+    """A nested map; empty if it is missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
 def text(value: Mapping[str, Any], key: str) -> str:
-    """A text of a map; empty if it is missing."""
+    """The text at a key of a map; empty if it is missing."""
     found = value.get(key)
     return found if isinstance(found, str) else ""
 
@@ -65,7 +65,6 @@ def items(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def name_of(pod: Mapping[str, Any]) -> str:
-    """The name of a pod."""
     return text(of(pod, "metadata"), "name")
 
 
@@ -75,17 +74,17 @@ def uid_of(pod: Mapping[str, Any]) -> str:
 
 
 def node_of(pod: Mapping[str, Any]) -> str:
-    """The name of its node; empty while it has none."""
+    """The name of the pod's node; empty before the pod is placed."""
     return text(of(pod, "spec"), "nodeName")
 
 
 def topology_of(pod: Mapping[str, Any]) -> str:
-    """The topology to which it belongs."""
+    """The topology id in the pod's annotations."""
     return text(of(pod, "metadata", "annotations"), TOPOLOGY_ID)
 
 
 def is_deleted(pod: Mapping[str, Any]) -> bool:
-    """Whether its deletion was requested; it exists until its kubelet has ended it."""
+    """Whether deletion of the pod was requested; the pod exists until its kubelet has ended it."""
     return bool(text(of(pod, "metadata"), "deletionTimestamp"))
 
 
@@ -159,7 +158,7 @@ def _end(pod: Mapping[str, Any], now: float) -> tuple[Ended, ExitReason | None, 
 
 
 def _is_overdue(pod: Mapping[str, Any], now: float) -> bool:
-    """Whether the pod should have ended a while ago, so that its kubelet counts as silent."""
+    """Whether the pod should have ended long enough ago for its kubelet to count as silent."""
     try:
         until = datetime.fromisoformat(text(of(pod, "metadata"), "deletionTimestamp").replace("Z", "+00:00"))
         return now > until.timestamp() + OVERDUE_S
@@ -197,7 +196,7 @@ def _status(terminated: Mapping[str, Any]) -> int:
 
 
 def words_of(pod: Mapping[str, Any]) -> str:
-    """Why the container does not run yet; empty if it runs."""
+    """Why the container is not running yet; empty if it is running."""
     waiting = of(_state(pod), "waiting")
     if waiting:
         return _joined(text(waiting, "reason"), text(waiting, "message"))

@@ -54,7 +54,7 @@ class SubmitHost:
 
 
 def manifest(host: SubmitHost) -> list[dict[str, Any]]:
-    """The objects, in the order in which they are applied."""
+    """The objects of the manifest, in the order of their creation."""
     found = [
         _object(host, "v1", "ServiceAccount"),
         {**_object(host, f"{_RBAC}/v1", "Role"), "rules": rules()},

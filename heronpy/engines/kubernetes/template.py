@@ -27,7 +27,7 @@ _AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def check_template(template: object, ours: Mapping[str, Any]) -> None:
-    """ConfigError if the template is invalid or sets a field of heronpy's pod; `ours` has all such fields."""
+    """Raise ConfigError if the template is invalid or sets a field of heronpy's pod, which `ours` contains."""
     if not isinstance(template, Mapping):
         raise ConfigError("it is not a map with the keys metadata and spec")
     unknown = sorted(set(map(str, template)) - {"apiVersion", "kind", "metadata", "spec"})
@@ -40,7 +40,7 @@ def check_template(template: object, ours: Mapping[str, Any]) -> None:
 
 
 def merged(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod with the template's fields and heronpy's; ConfigError if both set one."""
+    """The pod with the template's fields and heronpy's; ConfigError if both set the same field."""
     given = {key: value for key, value in template.items() if key in ("metadata", "spec")}
     spec = dict(given.get("spec") or {})
     affinity = spec.pop("affinity", None)
@@ -104,9 +104,7 @@ def _without_key(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _affinity(given: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The template's affinity and heronpy's, whose condition is added to each of the template's alternatives
-    for nodes.
-    """
+    """The combined affinity, with heronpy's condition in each of the template's alternatives for nodes."""
     if not isinstance(given, Mapping):
         raise ConfigError("its spec.affinity is not a map")
     found: dict[str, Any] = _copied(given)

@@ -76,7 +76,7 @@ class LocalEngine:
         #: Containers without living processes.
         self._over: set[str] = set()
 
-    # ---- what is asked for ----------------------------------------------------------------------
+    # ---- commands -------------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Start a process for each request. See `Engine.submit`."""
         try:
@@ -132,7 +132,7 @@ class LocalEngine:
         shell = _shell(file).pid
         _signal(file, signal.SIGTERM, lambda one: one.ppid() == shell)
 
-    # ---- what is seen -----------------------------------------------------------------------------
+    # ---- lists ------------------------------------------------------------------------------------
     def list(self) -> Sequence[Seen]:
         """List the containers, and kill those that should have ended. See `Engine.list`."""
         self._shells = [one for one in self._shells if one.poll() is None]
@@ -151,7 +151,7 @@ class LocalEngine:
         seen = Seen(file.name, container, submission, phase, shell.host_name, cancelled=kill_at is not None)
         life = shell.life()
         if life is Life.UNKNOWN:
-            words = f"it was started on host {shell.host_name}, whose processes cannot be seen from here"
+            words = f"it was started on host {shell.host_name}, whose processes are not visible from this host"
             return replace(seen, phase=EnginePhase.ENDED, ended=Ended.UNCONFIRMED, words=words)
         if life is Life.LIVES:
             if kill_at is not None and boot_s() >= kill_at:
@@ -173,7 +173,6 @@ class LocalEngine:
         return polling(self._poll_s, changed)
 
     def termination_report(self, engine_id: str) -> str:
-        """See `Engine.termination_report`."""
         return end_of(self._folder / f"{engine_id}.out")
 
     def explain(self, engine_id: str) -> Explained:
@@ -181,11 +180,9 @@ class LocalEngine:
         return Explained("")
 
     def look_command(self) -> str:
-        """See `Engine.look_command`."""
         return f"pgrep -u $USER -af {self._folder}/"
 
     def topologies(self) -> dict[str, int]:
-        """See `Engine.topologies`."""
         shells = [(file.parent.name, _shell(file)) for file in _root().glob("*/*.json")]
         return dict(Counter(topology_id for topology_id, shell in shells if shell.life() is Life.LIVES))
 
@@ -195,7 +192,6 @@ class LocalEngine:
         return ("127.0.0.1",)
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """See `Engine.ready`."""
         return {*hosts} & {this_host().name}
 
     def node_sizes(self) -> Sequence[NodeSize]:
@@ -227,7 +223,7 @@ def _number(file: Path) -> float | None:
 
 
 def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = lambda one: True) -> bool:
-    """Signal the chosen living processes of a container; returns whether there was one."""
+    """Signal the chosen living processes of a container; returns whether any was found."""
     import psutil
 
     found = False

@@ -44,7 +44,7 @@ class SlurmOptions:
     qos: str = ""
     #: Wall time of a container, in seconds; 0: the partition's default.
     time_limit_s: int = 0
-    #: How long before the end of its time a container is warned.
+    #: How long before its time limit a container is warned.
     leave_s: int = 60
     #: Lines of shell that run on the node before the container.
     prologue: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class SlurmOptions:
         if self.time_limit_s and self.time_limit_s <= self.leave_s:
             raise ConfigError(
                 f"slurm.time_limit_s is {self.time_limit_s} but must be more than leave_s ({self.leave_s}),"
-                " otherwise containers are told to end as soon as they start"
+                " otherwise containers have to end as soon as they start"
             )
         if self.output_dir and (not self.output_dir.startswith("/") or set(self.output_dir) & set("%\\\n")):
             meant = f"slurm.output_dir is {self.output_dir!r}"
@@ -83,7 +83,7 @@ def job_name(topology_id: str, submission: int) -> str:
 
 
 def look_command(topology_id: str) -> str:
-    """A command that lists the jobs of a topology, including jobs that Slurm has given up with their hosts."""
+    """A command that lists the jobs of a topology, including jobs that were given up with their host."""
     return f"squeue --all --me --array --states=all --noheader --format='%i %j %T %N' | grep -F {PREFIX}{topology_id}."
 
 
@@ -104,9 +104,9 @@ class Room:
 
 
 def spread(batch: Sequence[Request], rooms: Mapping[str, Room], held: Counter[str]) -> dict[str, list[Request]]:
-    """Equal requests, by the chosen node of each: a node with room and the fewest containers.
+    """Equal requests, grouped by the node chosen for each: a node with room and the fewest containers.
 
-    Slurm itself would fill one node after the other. Requests under "" go to any node. `held` counts the containers of
+    Slurm itself would fill one node after another. Requests under "" go to any node. `held` counts the containers of
     the topology by host, and is updated.
     """
     first, free, found = batch[0], dict(rooms), dict[str, list[Request]]()
@@ -138,7 +138,7 @@ def _memory_mib(request: Request) -> int:
 def sbatch_arguments(
     batch: Sequence[Request], options: SlurmOptions, avoid: Sequence[str], chosen: str = ""
 ) -> list[str]:
-    """The command for requests that differ only in their container; `avoid`: hosts that Slurm knows.
+    """The command for requests that differ only in their container; `avoid`: hosts of the cluster.
 
     `chosen`: the only node on which they may start.
     """
@@ -174,7 +174,7 @@ def sbatch_arguments(
 
 
 def batch_script(request: Request, options: SlurmOptions, command: Sequence[str]) -> str:
-    """The script. It replaces itself by the command, which gets the signals, and the join token as standard input."""
+    """The batch script. It replaces itself by the command, which gets all signals; standard input is the join token."""
     end = "HERON_JOIN_TOKEN_END"
     if any(line == end for line in request.token.splitlines()):
         raise ValueError("the join token contains the end marker of its here-document")

@@ -86,13 +86,13 @@ _GONE = re.compile(r"invalid job id", re.IGNORECASE)
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command, without the user's variables that change its meaning."""
+    """The environment of a Slurm command, without variables of the user that change the meaning of the command."""
     kept = {name: value for name, value in variables.items() if name in _KEPT or not _FOREIGN.match(name)}
     return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
 def is_gone(error: EngineFatalError | EngineAwayError) -> bool:
-    """Whether an error says that a job is no longer known."""
+    """Whether an error means that Slurm no longer knows a job."""
     return _GONE.search(str(error)) is not None
 
 
@@ -107,7 +107,7 @@ class Commands:
         self._deadline_s = deadline_s
 
     def run(self, argv: Sequence[str], script: str = "") -> str:
-        """The output of the command. EngineAwayError at the deadline, when it is killed, and for temporary refusals."""
+        """The output of a command. EngineAwayError at the deadline, after a kill, and for temporary refusals."""
         name = argv[0]
         try:
             done = subprocess.run(
@@ -166,7 +166,7 @@ class SlurmEngine:
         self._held: Counter[str] = Counter()
         self._disk: bool | None = None
 
-    # ---- what is asked for ----------------------------------------------------------------------
+    # ---- commands -------------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
         """Submit one job array for each group of equal requests. See `Engine.submit`."""
         ids: dict[tuple[int, int], str] = {}
@@ -239,7 +239,7 @@ class SlurmEngine:
             if not isinstance(error, EngineFatalError | EngineAwayError) or not is_gone(error):
                 raise
 
-    # ---- what is seen -----------------------------------------------------------------------------
+    # ---- lists ------------------------------------------------------------------------------------
     def _jobs(self) -> Sequence[Job]:
         argv = ["squeue", "--all", "--noheader", "--array", "--states=all", "--me", f"--Format={JOBS}"]
         try:
@@ -277,11 +277,10 @@ class SlurmEngine:
             self._rebooted |= {job.engine_id for job in left if was_rebooted(job, boots)}
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """See `Engine.ready`."""
         return ready_nodes(self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--format={NODES}"]), hosts)
 
     def explain(self, engine_id: str) -> Explained:
-        """Slurm's reason, and when it expects the job to start."""
+        """The reason from Slurm, and the time at which Slurm expects the job to start."""
         argv = ["squeue", "--all", "--noheader", "--array", f"--jobs={engine_id}", f"--Format={START}"]
         try:
             return parse_start(self._commands.run(argv))
@@ -291,17 +290,15 @@ class SlurmEngine:
             raise
 
     def termination_report(self, engine_id: str) -> str:
-        """The end of its output file, if the operator has set a folder for these."""
+        """The last output of a job, if the operator has set a folder for output files."""
         if not self._options.output_dir or not re.fullmatch(r"\d+_\d+", engine_id):
             return ""
         return end_of(os.path.join(self._options.output_dir, f"{engine_id}.out"))
 
     def look_command(self) -> str:
-        """See `Engine.look_command`."""
         return look_command(self._topology_id)
 
     def topologies(self) -> dict[str, int]:
-        """See `Engine.topologies`."""
         return count_topologies(self._jobs())
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
@@ -309,14 +306,14 @@ class SlurmEngine:
         return polling(self._poll_s, changed)
 
     def reach(self) -> tuple[str, ...]:
-        """The address by which this host reaches the controller."""
+        """The address from which this host reaches the controller."""
         config = parse_config(self._commands.run(["scontrol", "show", "config"]))
         controller = config.get("SlurmctldHost[0]", "")
         host = controller.partition("(")[2].rstrip(")") or controller
         return (address_towards(f"{host}:9"),)
 
     def check(self) -> Sequence[Found]:
-        """Commands, release, controller, partition, limits. See `Engine.check`."""
+        """Check commands, release, controller, partition and limits. See `Engine.check`."""
         lacking = [name for name in _NEEDED if shutil.which(name, path=self._path) is None]
         if lacking:
             what = f"{', '.join(lacking)} not found in PATH"
@@ -347,7 +344,7 @@ class SlurmEngine:
         return found
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """Sizes, one per kind of node of the partitions that are up."""
+        """The distinct sizes of the nodes in partitions that are up."""
         return [
             NodeSize(one.cpus, one.memory_mib << 20, (one.disk_mib << 20) or None, f"partition {one.name}")
             for one in self._partitions()
@@ -355,7 +352,7 @@ class SlurmEngine:
         ]
 
     def _counts_disk(self) -> bool:
-        """Whether nodes have disk to request. Without TmpDisk in its configuration Slurm refuses every such request."""
+        """Whether a job may request disk. Without TmpDisk in its configuration, Slurm refuses every such request."""
         if self._disk is None:
             self._disk = any(one.disk_mib for one in self._partitions())
         return self._disk
@@ -365,7 +362,7 @@ class SlurmEngine:
         return self._partitions("")
 
     def _partitions(self, name: str | None = None) -> Sequence[Partition]:
-        """The partitions with this name. None means those of the options, and "" all of the cluster."""
+        """The partitions with this name; None means the configured partitions, "" all partitions of the cluster."""
         name = self._options.partition if name is None else name
         flag = f"--partition={name}" if name else "--all"
         argv = ["sinfo", flag, "--exact", "--noheader", f"--format={PARTITIONS}"]

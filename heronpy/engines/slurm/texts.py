@@ -43,12 +43,12 @@ _REASONS = {
     "BOOT_FAIL": ExitReason.LOST_HOST,
     "NODE_FAIL": ExitReason.LOST_HOST,
 }
-#: Reasons of a pending job that waiting does not cure.
+#: Reasons for which a pending job will not start without a change.
 _HOPELESS = re.compile(
     r"PartitionTimeLimit|PartitionNodeLimit|BadConstraints|InvalidAccount|InvalidQOS|AccountNotAllowed|QOSNotAllowed"
     r"|(Assoc|QOS)Max\w*PerJob\w*|DependencyNeverSatisfied"
 )
-#: Reasons of a pending job that only free room on a node cures, even on nodes that the job excludes.
+#: Reasons for which a pending job waits for free resources, even on nodes that the job excludes.
 _NO_ROOM = re.compile(r"Resources|Priority|ReqNodeNotAvail.*|Nodes.required.*")
 #: How far the clocks of a node and of the controller may differ.
 CLOCKS_S = 60.0
@@ -63,7 +63,7 @@ _NODES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One line of squeue that belongs to heronpy."""
+    """One of heronpy's jobs, from a line of squeue."""
 
     engine_id: str
     topology_id: str
@@ -96,7 +96,7 @@ def parse_jobs(text: str) -> list[Job]:
     lines = [[field.strip() for field in line.split("|")] for line in text.splitlines() if line.strip()]
     cut = lines and len(lines[-1]) < 8 and not text.rstrip().endswith("|")  # the character that ends each job
     if lines and (cut or not any(len(fields) >= 8 for fields in lines)):
-        raise ValueError(f"squeue printed lines that are not in the format asked for: {text[-200:]!r}")
+        raise ValueError(f"squeue printed lines in an unexpected format: {text[-200:]!r}")
     for fields in lines:
         if len(fields) < 8:
             continue
@@ -127,7 +127,7 @@ def parse_jobs(text: str) -> list[Job]:
 
 
 def _told(comment: str, what: str) -> list[str]:
-    """The values of one part of heronpy's comment; empty if the part is missing."""
+    """The values of one part of a job's comment; empty if the part is missing."""
     found = next((part for part in comment.split() if part.startswith(what)), what)
     return found.removeprefix(what).split(",")
 
@@ -192,7 +192,7 @@ def closed_nodes(text: str, partition: str) -> str:
 
 
 def was_rebooted(job: Job, boots: Mapping[str, float]) -> bool:
-    """Whether its node was booted after the job began, so that all of its processes are gone."""
+    """Whether the job's node was booted after the job began, so that all processes of the job are gone."""
     return 0 < job.started_at < boots.get(job.host, 0.0) - CLOCKS_S
 
 
@@ -231,7 +231,7 @@ def seen_of(job: Job, lost_nodes: Collection[str], rebooted: bool = False) -> Se
 
 
 def is_unconfirmed(job: Job, lost_nodes: Collection[str]) -> bool:
-    """Whether a job that has ended may have processes left."""
+    """Whether an ended job may have processes left."""
     return job.state == "NODE_FAIL" or (job.state in ENDED_BY_NODE and job.host in lost_nodes)
 
 
@@ -243,7 +243,7 @@ def _reason_of(job: Job) -> ExitReason:
 
 
 def newest(jobs: Iterable[Job]) -> list[Job]:
-    """One job per container and submission; a job that has not ended is preferred."""
+    """One job per container and submission, preferably one that has not ended."""
     found: dict[tuple[int, int], Job] = {}
     for job in sorted(jobs, key=lambda job: job.ended):
         found.setdefault((job.container, job.submission), job)
@@ -274,13 +274,13 @@ def parse_submitted(text: str) -> str:
 
 
 def parse_release(text: str) -> tuple[int, int] | None:
-    """(22, 5) from `slurm-wlm 22.05.8`."""
+    """The release as numbers: (22, 5) from `slurm-wlm 22.05.8`."""
     found = re.search(r"(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """The output of scontrol show config, by name."""
+    """The settings in the output of scontrol show config, by name."""
     lines = [line.partition("=") for line in text.splitlines() if "=" in line]
     return {name.strip(): value.strip() for name, _, value in lines}
 
@@ -288,7 +288,7 @@ def parse_config(text: str) -> dict[str, str]:
 def unchecked_names(config: Mapping[str, str], account: str, qos: str) -> str:
     """The configured names that Slurm does not check, and why, from `parse_config`; empty if it checks all of them.
 
-    Without accounts (slurmdbd), or if it does not enforce them, Slurm accepts any name silently.
+    Slurm silently accepts any name if it has no accounts (slurmdbd) or does not enforce them.
     """
     enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
     unseen = [f"account '{account}'"] if account and "associations" not in enforced else []
@@ -303,7 +303,7 @@ def unchecked_names(config: Mapping[str, str], account: str, qos: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One line of sinfo."""
+    """A partition and one kind of its nodes, from a line of sinfo."""
 
     name: str
     up: bool
@@ -321,7 +321,7 @@ class Partition:
 
 
 def parse_partitions(text: str) -> list[Partition]:
-    """The partitions of sinfo's output, one line per kind of node."""
+    """The partitions in sinfo's output, one entry per kind of node."""
     found = []
     for line in text.splitlines():
         fields = [field.strip().rstrip("+") for field in line.split("|")]

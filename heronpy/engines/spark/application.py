@@ -18,7 +18,7 @@ from heronpy.engines.contract import Request
 _MIB = 1 << 20
 #: Below this Spark refuses to start an executor.
 MEMORY_MIN_BYTES = 512 * _MIB
-#: A JVM that is silent for less may be collecting its garbage.
+#: Minimum timeout: a JVM may be silent for less while it collects garbage.
 SILENT_MIN_S = 30.0
 #: Heap of an executor's JVM, if the memory of its container is counted separately.
 HEAP = "512m"
@@ -111,7 +111,7 @@ def size_of(requests: Sequence[Request], options: SparkOptions) -> Size:
 def properties_of(
     topology_id: str, options: SparkOptions, size: Size, address: str, ports: range | None
 ) -> dict[str, str]:
-    """All properties of an application: one task per executor, once."""
+    """All Spark properties of an application; each executor runs one task, without retries."""
     silent_s = max(SILENT_MIN_S, options.lost_s)
     memory, cores = f"{math.ceil(size.memory_bytes / _MIB)}m", str(size.cores)
     found = {
@@ -165,8 +165,7 @@ def _text(value: object) -> str:
 
 
 def placed(requests: Sequence[Request], owned: Sequence[Collection[int]]) -> tuple[list[list[Request]], list[Request]]:
-    """Which application runs each request: the application that has its container. The remaining requests need a new
-    one.
+    """The application for each request: the one that has its container. The remaining requests need a new application.
 
     `owned` has the containers of each living application.
     """

@@ -1,7 +1,7 @@
 """One driver of Spark as a child process: the commands to it, and its last report.
 
-It runs `heronpy.spark.host` in its own Python process, so that neither a JVM nor code that hangs in it is part of a
-scheduler. Commands go to its standard input as lines of JSON. The first has its properties, and the join tokens follow;
+It runs `heronpy.spark.host` in its own Python process, so a scheduler contains no JVM and never hangs in Spark's code.
+Commands go to its standard input as lines of JSON. The first line has the properties, and the join tokens follow;
 none of them is an argument or a variable. The driver ends when its standard input is closed, for example because this
 process ends.
 """
@@ -81,7 +81,7 @@ class Driver:
         self._say(start)
         threading.Thread(target=self._read, name="spark-driver", daemon=True).start()
 
-    # ---- what it is told ------------------------------------------------------------------------
+    # ---- commands -------------------------------------------------------------------------------
     def submit(self, request: Request, command: Sequence[str]) -> None:
         """Run a container."""
         who = request.container, request.submission
@@ -100,7 +100,7 @@ class Driver:
         )
 
     def cancel(self, who: tuple[int, int], grace_s: float) -> None:
-        """End a job: at once if its task has not begun, else after `grace_s`."""
+        """End a job: immediately if its task has not begun, else after `grace_s`."""
         with self._lock:
             job = self._jobs.get(who)
             if job is None or job.has_ended:
@@ -115,13 +115,13 @@ class Driver:
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """Ask it to end, together with all jobs of its application; returns at once. Idempotent."""
+        """Ask the driver to end, with all jobs of its application; does not wait. Idempotent."""
         assert self._process.stdin is not None
         self.closing = True
         with suppress(OSError), self._lock:
             self._process.stdin.close()
 
-    # ---- what it tells --------------------------------------------------------------------------
+    # ---- reports --------------------------------------------------------------------------------
     @property
     def pid(self) -> int:
         return self._process.pid
@@ -132,12 +132,12 @@ class Driver:
         return self._told
 
     def jobs(self) -> list[Job]:
-        """All jobs that were submitted to it."""
+        """All jobs that were submitted to the driver."""
         with self._lock:
             return list(self._jobs.values())
 
     def silent_s(self) -> float:
-        """Seconds that the live driver has been silent beyond its normal interval; 0.0 while it reports."""
+        """Seconds since the live driver's last report if the next one is overdue; else 0.0."""
         if self.over:
             return 0.0
         limit_s = SILENT_S if self.ready_at is not None else START_MAX_S
@@ -153,13 +153,13 @@ class Driver:
         return time.monotonic() - self._idle_since
 
     def kill(self) -> None:
-        """Kill a driver that hangs, and its JVM, which may not notice the end of the driver."""
+        """Kill a hanging driver and its JVM, which may not notice that the driver has ended."""
         if self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _clear(self) -> None:
-        """Remove the scratch folder of a driver that could not remove it."""
+        """Remove the scratch folder that a driver has left behind."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _read(self) -> None:
@@ -212,7 +212,7 @@ class Driver:
         log.warning("%s", why)
 
     def _read_words(self) -> None:
-        """Log the output of the driver. A scheduler's log has it; commands do not show it."""
+        """Log the output of the driver: into a scheduler's log, but not on the terminal of a command."""
         assert self._process.stderr is not None
         for line in iter(lambda: self._process.stderr.readline(8192), b""):  # type: ignore[union-attr]
             text = line.decode(errors="replace").rstrip()

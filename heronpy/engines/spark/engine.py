@@ -1,8 +1,8 @@
 """Spark behind the contract of engines.
 
 The application is a child of the process that holds this object, and each container is a job of it. They end with the
-scheduler, and its successor starts new ones. A process that opens this engine for another process's topology sees no
-jobs and can end none.
+scheduler, and its successor starts new ones. A process that opens this engine for another process's topology gets an
+empty list and cannot end jobs.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_r
 APPLICATIONS: Final = RestartLimits(backoff_s=0.5, backoff_max_s=5.0, budget=3, window_s=300.0)
 #: An application without containers is closed after this time.
 IDLE_S: Final = 30.0
-#: How long executors may take to appear. After that a container counts as queued for want of room, and no longer as
-#: starting.
+#: How long executors may take to appear. After that, a container counts as queued instead of starting.
 LAUNCH_S: Final = 20.0
 CHECK_S: Final = 60.0
 #: Time for the endpoint to tell a container to end, and for the container to do so: a renewal, the stop of its tasks,
@@ -83,9 +82,9 @@ class SparkEngine:
         self._not_before = 0.0
         self._changed = threading.Event()
 
-    # ---- what is asked for ----------------------------------------------------------------------
+    # ---- commands -------------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        """Queue the requests, which the next list hands over. See `Engine.submit`."""
+        """Queue the requests; the next `list` passes them to drivers. See `Engine.submit`."""
         self._bury()
         if self._failed and self._now() < self._failed_until:
             raise EngineFatalError(self._failed)
@@ -96,7 +95,7 @@ class SparkEngine:
         }  # fmt: skip
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """The control endpoint tells a running container to end. Spark can only kill it, and does so after a wait."""
+        """See `Engine.cancel`. The control endpoint asks a container to end; Spark can only kill it, after a wait."""
         for who in filter(None, map(who_of, engine_ids)):
             for one in [one for one in self._waiting if (one.container, one.submission) == who]:
                 self._waiting.remove(one)
@@ -124,9 +123,9 @@ class SparkEngine:
         start = {"properties": properties, "address": address, "python": self._options.python or sys.executable}
         return Driver(self._topology_id, size, start, self._changed.set, self._argv)
 
-    # ---- what is seen ---------------------------------------------------------------------------
+    # ---- lists ----------------------------------------------------------------------------------
     def list(self) -> Sequence[Seen]:
-        """The jobs that the drivers reported last; EngineAwayError while a driver hangs."""
+        """The jobs from the last reports of the drivers; EngineAwayError while a driver hangs."""
         self._bury()
         self._hand_over()
         for driver in self._drivers:
@@ -172,7 +171,7 @@ class SparkEngine:
         self._past = dict([*kept.items()][-ENDED_MAX:])
 
     def _charge(self, why: str, now: float) -> None:
-        """Count an application that ended before its containers, and pause or refuse the next one."""
+        """Count an application that ended before its containers, and delay or refuse the next one."""
         decision = decide_restart(APPLICATIONS, self._history, ExitReason.CRASHED, 0.0, now)
         if decision.restart:
             self._not_before = now + decision.pause_s
@@ -208,14 +207,12 @@ class SparkEngine:
         return f"ps -u $USER -o pid,args | grep '[h]{MODULE[1:]} --topology-id {self._topology_id}$'"
 
     def topologies(self) -> dict[str, int]:
-        """The containers of this object's own drivers, because no others are visible from here."""
+        """Topologies with containers in the drivers of this object; others are not visible."""
         left = [job for driver in self._drivers for job in driver.jobs() if not job.has_ended]
         return {self._topology_id: len(left)} if left else {}
 
     def close(self) -> None:
-        """Ask all drivers to end, together with all containers; returns at once. The same happens when this process
-        ends.
-        """
+        """Ask all drivers to end, with all containers; does not wait. The same happens when this process ends."""
         for driver in self._drivers:
             driver.close()
 
@@ -224,7 +221,7 @@ class SparkEngine:
         return polling(self._poll_s, changed, self._changed)
 
     def reach(self) -> tuple[str, ...]:
-        """The address by which this host reaches the master."""
+        """The address from which this host reaches the master."""
         return (address_towards(next(iter(self._options.masters), _ANYWHERE), self._network),)
 
     def node_sizes(self) -> Sequence[NodeSize]:
@@ -236,7 +233,7 @@ class SparkEngine:
         return [NodeSize(cores, memory, None, "an executor (heron.spark_engine.cores, memory_bytes)")]
 
     def check(self) -> Sequence[Found]:
-        """Check packages, Java and master in a process like a driver."""
+        """Check packages, Java and the Spark master in a process like that of a driver."""
         if find_spec("pyspark") is None and self._argv is None:
             what = "this Python does not have the package pyspark"
             return [Found("Spark's driver", False, what, "run: pip install 'heronpy[spark]'")]
@@ -254,6 +251,6 @@ class SparkEngine:
             said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
             return [Found("Spark's driver", False, said[0] if said else "no output", "reinstall heronpy[spark]")]
         if all(one.ok for one in found) and not self._options.is_standalone:
-            what = f"{self._options.master} was not checked: only the test container below uses it"
+            what = f"{self._options.master} is not checked here; the test container below uses it"
             found.append(Found("Spark's master", True, what))
         return found

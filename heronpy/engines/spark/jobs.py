@@ -52,7 +52,7 @@ def id_of(container: int, submission: int) -> str:
 
 
 def who_of(engine_id: str) -> tuple[int, int] | None:
-    """Container and submission; None if this is not an id of this engine."""
+    """Container and submission of an engine id; None if the id is not from this engine."""
     found = _ID.fullmatch(engine_id)
     return (int(found[1]), int(found[2])) if found is not None else None
 
@@ -70,7 +70,7 @@ class Told:
 
 
 def told_of(line: Mapping[str, Any]) -> Told:
-    """A parsed line of a driver, which is another process; ValueError if the line is invalid."""
+    """Parse a line from a driver; ValueError if the line is invalid."""
     try:
         jobs = []
         for one in line.get("jobs", ()):
@@ -87,7 +87,7 @@ def told_of(line: Mapping[str, Any]) -> Told:
 
 
 def after_driver(job: Job, was_ready: bool, why: str) -> Job:
-    """A job after the end of its driver. A job that had an application may still run; others were never started."""
+    """A job whose driver has ended. A job that had an application may still run; other jobs never started."""
     if job.has_ended:
         return job
     return replace(job, phase=LOST if was_ready else FAILED, words=why)
@@ -96,7 +96,7 @@ def after_driver(job: Job, was_ready: bool, why: str) -> Job:
 def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
     """The state of a job for the contract. `starting`: the job waits for its application; `why`: the reason.
 
-    The host is left out, because containers report its name, which users know.
+    The host is left out, because the container itself reports the host name that users know.
     """
     who = job.container, job.submission
     match job.phase:
@@ -121,7 +121,7 @@ def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
 
 
 def waits_for(told: Told, slots: int, words: str, starting: bool) -> str:
-    """Why a job is queued, as text for people; `words` describes the resources of each executor.
+    """The text that explains why a job is queued; `words` describes the resources of each executor.
 
     `starting`: the application is so young that executors may still be starting.
     """

@@ -20,7 +20,8 @@ from heronpy.health.times import TIMES
 from heronpy.health.times import Times as HealthTimes
 from heronpy.proto import control_pb2
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
-from heronpy.scaling.plan import Outcome, State, decide
+from heronpy.scaling.plan import Outcome, decide
+from heronpy.scaling.state import State
 from heronpy.views.findings import CALM, Finding
 
 HOSTS: Final = ("a", "b")

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from heronpy.loadtest.jobs.model import Fault, Minutes, Model, Part, run
 from heronpy.scaling.decisions import Alerted, Changed, Decision
 from heronpy.scaling.figures import Goal, Observation, Times
-from heronpy.scaling.plan import Outcome, State
+from heronpy.scaling.plan import Outcome
+from heronpy.scaling.state import State
 
 TIMES: Final = Times()
 GOAL: Final = Goal(lag_s=5.0, max={"work": 24, "store": 12})

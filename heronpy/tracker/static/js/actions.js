@@ -1,11 +1,11 @@
-/** Changes of a topology: a dialog shows what a change would do first; each request names the version of the plan. */
+/** Changes of a topology: a dialog first shows the effect of a change; each request names the version of the plan. */
 
 import { get, pathOf, post, problemOf } from './api.js';
 import { taskName } from './format.js';
 import { Dialog, Trouble } from './parts.js';
 import { html, useEffect, useRef, useState } from './ui.js';
 
-/** `when`: the action is possible; `choose`: what the user chooses; `typed`: the user types the name; `says`: a part of the command in advice. */
+/** `when`: the action is possible; `choose`: the user's choice; `typed`: the user types the name; `says`: a part of the command in advice. */
 const ACTIONS = [
   { name: 'deactivate', title: 'pause', when: (topology) => topology.state !== 'PAUSED' },
   { name: 'activate', title: 'activate', when: (topology) => topology.state === 'PAUSED' },
@@ -18,7 +18,7 @@ const ACTIONS = [
 /** @type {Promise<any>|null} */
 let me = null;
 
-/** The user as the tracker knows him; asked once. */
+/** The user's name and rights at the tracker; requested once. */
 export function whoAmI() {
   me ??= get('me').catch((problem) => {
     me = null;
@@ -93,10 +93,10 @@ function Ask({ place, action, plan, next = '', onClose }) {
   const tried = shown?.dry_run && shown.key === key;
   const done = shown && !shown.dry_run;
   const ready = tried && (!action.typed || typed === place.name) && !result.busy;
-  const buttons = !done && html`<button onClick=${() => run(true)} disabled=${result.busy}>show what would happen</button>
+  const buttons = !done && html`<button onClick=${() => run(true)} disabled=${result.busy}>preview</button>
     <button class="do" onClick=${() => run(false)} disabled=${!ready}>${result.busy ? 'working …' : action.title}</button>`;
   return html`<${Dialog} title=${`${action.title} ${place.name}${action.about ?? ''}`} onClose=${onClose} buttons=${buttons}>
-    ${!done && action.choose === 'component' && html`<label>what <select value=${component} onChange=${(event) => setComponent(event.target.value)}>
+    ${!done && action.choose === 'component' && html`<label>part <select value=${component} onChange=${(event) => setComponent(event.target.value)}>
       ${task && html`<option value=${task}>${taskName(task)}</option>`}<option value="">the whole topology</option>${(plan?.nodes ?? []).map((node) => html`<option key=${node.name} value=${node.name}>${node.name}</option>`)}</select></label>`}
     ${!done && action.choose === 'parallelism' && html`<${Counts} plan=${plan} counts=${counts} onCounts=${setCounts} />`}
     ${shown && html`<p role="status"><b>${shown.text}</b></p>${shown.changes.length > 0 && html`<ul class="changes">${shown.changes.map((change, number) => html`<li key=${number}>${change.text}</li>`)}</ul>`}`}

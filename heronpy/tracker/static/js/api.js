@@ -1,4 +1,4 @@
-/** REST of the tracker. Each error is a Problem with one sentence. A token is kept for this tab only. */
+/** Requests to the tracker's REST API. Each error is a Problem with one sentence. A token is kept for this tab only. */
 
 import { path } from './route.js';
 
@@ -21,7 +21,7 @@ export class Problem extends Error {
   }
 }
 
-/** What went wrong, as a Problem. @param {any} error @returns {Problem} */
+/** The error as a Problem. @param {any} error @returns {Problem} */
 export const problemOf = (error, title = String(error)) => (error instanceof Problem ? error : new Problem({ status: 0, title }));
 
 export const token = {
@@ -61,7 +61,7 @@ async function told(answer) {
     const body = await answer.json();
     if (typeof body.title === 'string') return { ...body, status: answer.status };
   } catch {
-    // The answer is not from the tracker, but from a proxy, for example.
+    // The answer is from a proxy, for example, and not from the tracker.
   }
   return { status: answer.status, title: `the answer is ${answer.status} ${answer.statusText}` };
 }

@@ -20,7 +20,7 @@ const HEIGHT = 150;
  */
 const END_TO_END = { title: 'end to end', shown: latency, lines: { end_to_end_p50_s: '% p50', end_to_end_p99_s: '% p99', complete_p50_s: '% acked p50', complete_p99_s: '% acked p99' } };
 
-/** Charts of all components; each title says how the values of tasks are combined. @type {Kind[]} */
+/** Charts of all components; each title states how the values of tasks are combined. @type {Kind[]} */
 export const OF_TOPOLOGY = [
   { title: 'rates, all tasks', shown: rate, lines: { emitted_per_s: '% out', executed_per_s: '% in' } },
   END_TO_END,
@@ -44,9 +44,9 @@ export const OF_COMPONENT = [
 
 /** Charts of all Spark sinks together. @type {Kind[]} */
 export const OF_SPARK = [
-  { title: 'batches that wait', shown: count, lines: { spark_waiting: 'waiting' } },
+  { title: 'waiting batches', shown: count, lines: { spark_waiting: 'waiting' } },
   { title: 'lag, the oldest batch', shown: duration, lines: { spark_lag_s: 'lag' } },
-  { title: 'a batch takes', shown: duration, lines: { spark_batch_s: 'time per batch' } },
+  { title: 'time per batch', shown: duration, lines: { spark_batch_s: 'time per batch' } },
   { title: 'batches done', shown: rate, lines: { spark_done: 'done' } },
 ];
 
@@ -128,7 +128,7 @@ const Chart = rarely(({ chart, timeline, events, nodes, dark, near }) => {
   if (!lines.length) return null;
   const last = timeline.times.length - 1;
   const position = at ?? last;
-  // Events between the figure before and the figure after.
+  // Events between the previous and the next figure.
   const pointed = at === null ? [] : marked(events, timeline.times[at - 1], timeline.times[at + 1] ?? Infinity);
   return html`<figure class="chart">
     <figcaption>${chart.title}${all > lines.length && html` <span class="quiet">the ${lines.length} highest of ${all}</span>`}<span class="quiet">${pointed.map((event) => ` ${mark(event)}: ${event.text}${event.times > 1 ? ` (${event.times} times)` : ''}`)}</span></figcaption>
@@ -205,7 +205,7 @@ function clock(at, span) {
 const MARKS = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', decision: 'D', restore: 'Z', master: 'T' };
 /** The mark of an event; spouts are held only by backpressure without a reason. @param {any} event */
 export const mark = (event) => (event.kind === 'backpressure' && event.reason ? 'F' : MARKS[event.kind]);
-/** The begin of an event: of its first repetition, or by how long its episodes have lasted together. */
+/** The begin of an event: its first occurrence, or its end minus the total duration of its episodes. */
 const begin = (event) => Math.min(event.first_at, event.at - (event.lasted_s ?? 0));
 /** A mark shows no higher number. */
 const TIMES_MAX = 999;
@@ -227,14 +227,14 @@ function drawMarks(plot, events, colour) {
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   ctx.font = `${10 * devicePixelRatio}px system-ui`;
-  // The axes have set another one.
+  // The axes have set another font.
   ctx.textAlign = 'left';
   let letters = '';
   let from;
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
     ctx.fillStyle = `${colour(event.kind === 'update' || event.kind === 'decision' ? '--info' : '--warn')}33`;
-    // A repeated event did not last all the time: it has a line at its end, and a strip from its begin.
+    // A repeated event did not last continuously: it has a line at its end, and a strip from its begin.
     const right = position(event.at);
     const lasted = event.lasted_s && event.times < 2;
     ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, right - left), lasted ? bbox.height : STRIP * devicePixelRatio);

@@ -1,4 +1,4 @@
-/** What a process does now: stacks, a flame graph, or objects by type, taken after a click on a button. */
+/** The current activity of a process: stacks, a flame graph, or objects by type, taken after a click on a button. */
 
 import { useMay } from './actions.js';
 import { get, pathOf, post } from './api.js';
@@ -46,10 +46,10 @@ export function Evidence({ place, process, cpu }) {
       onPage.take = null;
     };
   });
-  // So that the arrow keys scroll the answer.
+  // The arrow keys scroll the answer.
   useEffect(() => box.current?.querySelector('[tabindex]')?.focus(), [found]);
   return allowed && html`<${Section} title="current activity" aside=${html`<span class="spans">${['stacks', 'profile', 'heap'].map((one) => html`<button key=${one} disabled=${kind} title=${`key ${one[0]}`} onClick=${() => take(one)}>${one}</button>`)}</span>`}>
-    ${kind && html`<p role="status">taking: ${kind} …</p>`}
+    ${kind && html`<p role="status">collecting ${kind} …</p>`}
     <${Trouble} problem=${problem} />
     <div ref=${box}>
       ${found && html`<h3>${found.kind} of ${taskName(process)} at ${time(found.at)}</h3>`}
@@ -67,7 +67,7 @@ const table = (caption, rows, order, ...columns) => html`<${Table} caption=${cap
 function Flame({ profile, takes, cpu }) {
   const [boxes, rows] = useMemo(() => laidOut(profile), [profile]);
   const said = (seconds) => share(seconds / profile.seconds);
-  return html`<p>It used <b>${count(cpu)} of a core</b>; its threads ran, or were ready to, for ${duration(profile.seconds)} in ${duration(takes)}: only that is shown, sampled by ${profile.sampler}. ${profile.note}</p>
+  return html`<p>The process used <b>${count(cpu)} of a core</b>. Shown are the ${duration(profile.seconds)} of ${duration(takes)} in which its threads ran or were ready to run, sampled by ${profile.sampler}. ${profile.note}</p>
     <div class="graph scroll" role="region" tabindex="0" aria-label="flame graph"><svg width=${WIDTH} height=${ROW * (1 + Math.max(0, ...boxes.map((box) => box.level)))}>
       ${boxes.map(({ name, seconds, own, left, level, width }) => html`<g class=${`node level${Math.ceil((4 * own) / seconds)}`} transform=${`translate(${left} ${level * ROW})`}>
         <title>${`${name}: ${said(seconds)}`}</title><rect class="box" width=${width} height=${ROW} /><text class="word" x="3" y="12">${name.slice(0, Math.max(0, width - 6) / 7)}</text></g>`)}
@@ -107,6 +107,6 @@ function laidOut({ frames, stacks, seconds: all }) {
 
 /** @param {{heap: any}} props */
 function Heap({ heap }) {
-  return html`<p>${count(heap.objects)} objects have ${bytes(heap.bytes)} of ${bytes(heap.memory_bytes)}; the rest is code and C extensions. The process stopped for ${duration(heap.paused_s)}.${heap.share < 1 && ` Estimated from ${share(heap.share)}.`}</p>
+  return html`<p>${count(heap.objects)} objects use ${bytes(heap.bytes)} of ${bytes(heap.memory_bytes)}; code and C extensions use the remainder. The process stopped for ${duration(heap.paused_s)}.${heap.share < 1 && ` Estimated from ${share(heap.share)} of the objects.`}</p>
     ${table('type', heap.types, 'bytes', ['objects', 'count', count], ['bytes', 'bytes', bytes])}`;
 }

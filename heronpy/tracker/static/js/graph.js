@@ -60,7 +60,7 @@ function Drawing({ place, plan, load, by, marked, onMark }) {
   const [stop, setStop] = useState('');
   const first = plan.nodes.some((node) => node.name === stop) ? stop : plan.nodes[0]?.name;
   if (drawing === null) {
-    return html`<p class="quiet">The graph has ${plan.nodes.length} components, too many for a picture; the tables below list all.</p>`;
+    return html`<p class="quiet">The graph has ${plan.nodes.length} components, too many to draw; the tables below list all of them.</p>`;
   }
   const loads = new Map((load?.components ?? []).map((row) => [row.name, row]));
   const rates = new Map((load?.edges ?? []).map((row) => [row.id, row.tuples_per_s]));

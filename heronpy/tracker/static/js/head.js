@@ -75,17 +75,17 @@ export function TopologyFrame({ route, state, children }) {
   const topology = state.snapshot?.topology;
   const pages = PAGES.filter(([, , has]) => !has || !topology || has(topology));
   return html`<main>
-    <nav class="crumbs" aria-label="where you are"><a href="#/">topologies</a> / <span>${place.cluster}/${place.role}/${place.environ}</span></nav>
+    <nav class="crumbs" aria-label="breadcrumb"><a href="#/">topologies</a> / <span>${place.cluster}/${place.role}/${place.environ}</span></nav>
     <header class="head">
       <h1>${topology?.name ?? place.name}</h1>
       ${topology && html`<${State} state=${topology.state} />
         <span>${topology.ended_at ? 'ran' : 'up'} ${duration(topology.uptime_s)}</span><span>${text(topology.mode)}</span><span>packing plan ${text(topology.plan_version)}</span>
-        ${topology.ended_at ? html`<span>${topology.tasks} tasks</span>` : html`<span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${emitted(topology, state.snapshot.load)}</span><span title="from emit to end of traced tuples; ≈ by what is queued">p99 ${endToEnd(topology, state.snapshot.load)}</span><span>held ${share(topology.held)}</span>`}
+        ${topology.ended_at ? html`<span>${topology.tasks} tasks</span>` : html`<span>${of(topology.tasks_up, topology.tasks)} tasks</span><span>${emitted(topology, state.snapshot.load)}</span><span title="from emit to end of traced tuples; ≈: estimated from the queues">p99 ${endToEnd(topology, state.snapshot.load)}</span><span>held ${share(topology.held)}</span>`}
         <${Actions} place=${place} state=${state} />`}
     </header>
     <${Flow} state=${state} />
     ${state.status === 'refused' && html`<${Trouble} problem=${state.problem} />`}
-    ${topology ? !topology.ended_at && html`<${Sentence} topology=${topology} row=${route.page === ''} below=${topology.verdict && html`<${Leads} place=${place} finding=${topology} state=${state} />`}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
+    ${topology ? !topology.ended_at && html`<${Sentence} topology=${topology} row=${route.page === ''} below=${topology.verdict && html`<${Leads} place=${place} finding=${topology} state=${state} />`}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Loading …</p>`}
     <nav class="pages" aria-label="pages of the topology">${pages.map(([page, title]) => html`<a key=${page} href=${to(place, page)} aria-current=${route.page === page ? 'page' : undefined}>${title}</a>`)}</nav>
     ${children}
   </main>`;

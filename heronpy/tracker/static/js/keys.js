@@ -1,10 +1,10 @@
-/** The keyboard: what each key does on every page. Pages mark rows with data-row and the filter with data-filter. */
+/** The keyboard: the effect of each key on every page. Pages mark rows with data-row and the filter with data-filter. */
 
 import { frozen } from './ui.js';
 
-/** For the help: keys and what they do. */
+/** For the help: keys and their effects. */
 export const KEYS = [
-  ['/', 'go to the filter'],
+  ['/', 'focus the filter'],
   ['j  k', 'next, previous row; the first is the finding of the doctor'],
   ['Enter', 'open the marked row'],
   ['← →  ↑ ↓', 'in the graph (enter and leave it with Tab): move along the edges'],

@@ -1,4 +1,4 @@
-/** How bad a figure is, by the worst task. Each level has a colour, a word and a bar of this length. */
+/** The severity of a figure, by the worst task. Each level has a colour, a word and a bar of this length. */
 
 import { UNKNOWN, bytes, count, duration, latency, rate, share } from './format.js';
 
@@ -61,11 +61,11 @@ export const MEASURES = {
 export function stopped({ emitted_per_s, recent_per_s, state, held }) {
   if (emitted_per_s !== 0 || state !== 'RUNNING') return '';
   const before = Math.max(0, ...recent_per_s);
-  return before ? `stopped: 0/s, it was up to ${rate(before)}` : held > 0.5 ? 'stopped: 0/s' : '';
+  return before ? `stopped: 0/s, up to ${rate(before)} before` : held > 0.5 ? 'stopped: 0/s' : '';
 }
 
 /**
- * The p99 from emit to end. If no traced tuple has ended lately, it is estimated from the queues: a new tuple waits as long as
+ * The p99 from emit to end. If no traced tuple has ended recently, the p99 is estimated from the queues: a new tuple waits as long as
  * the queues take at the present rates. If nothing moves, all queued tuples are older than a window in which nothing was emitted.
  * @param {any} topology @param {any} [load]
  */

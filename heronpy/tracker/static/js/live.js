@@ -6,7 +6,7 @@ import { Parser, after, initial } from './live_state.js';
 
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 10_000;
-/** After this time the tracker knows how a topology has ended. */
+/** After this time the tracker has the end of a topology. */
 const ENDED_MS = 3000;
 /** The server sends something every 15 s; after this silence the stream counts as lost. */
 const SILENCE_MS = 40_000;
@@ -16,7 +16,7 @@ const LOOK_MS = 4000;
 const FINAL = new Set([400, 401, 403, 404, 421]);
 
 /** @param {Error} error */
-const broken = (error) => (error.name === 'AbortError' ? 'the tracker has sent nothing for 40 s' : 'the live stream was cut');
+const broken = (error) => (error.name === 'AbortError' ? 'the tracker has sent nothing for 40 s' : 'the live stream was interrupted');
 
 /** One stream, which is open while it has listeners. */
 export class Live {
@@ -105,7 +105,7 @@ export class Live {
     }
   }
 
-  /** Opens the stream once more, because a moment after the end the tracker knows how the topology has ended. */
+  /** Opens the stream once more, because the tracker has the outcome of the topology a moment after the end. */
   #askAgain() {
     this.hasAskedAgain = true;
     this.timer = setTimeout(() => {
@@ -121,7 +121,7 @@ export class Live {
     if (this.state.gone) return;
     this.#stop();
     if (FINAL.has(told.status)) {
-      // The topology does not exist any more; the page keeps the last figures.
+      // The topology no longer exists; the page keeps the last figures.
       const gone = told.status === 404 && this.state.snapshot ? told.title : '';
       this.#set({ status: gone ? 'gone' : 'refused', problem: told, gone });
       return;
@@ -136,7 +136,7 @@ export class Live {
 /** @type {Live|null} */
 let latest = null;
 
-/** The present stream, which the pages of one topology share. */
+/** The current stream, which the pages of one topology share. */
 export const current = () => latest;
 
 /** @param {Record<string, any>} query */

@@ -66,12 +66,12 @@ function up() {
 
 function Help() {
   return html`<${Dialog} title="keys" onClose=${() => helping.set(false)}>
-    <table><caption class="unseen">keys</caption><thead class="unseen"><tr><th scope="col">key</th><th scope="col">what it does</th></tr></thead>
+    <table><caption class="unseen">keys</caption><thead class="unseen"><tr><th scope="col">key</th><th scope="col">effect</th></tr></thead>
       <tbody>${KEYS.map(([keys, does]) => html`<tr key=${keys}><th scope="row"><kbd>${keys}</kbd></th><td>${does}</td></tr>`)}</tbody></table>
   <//>`;
 }
 
-/** Asks for a token if the tracker does not know the user. */
+/** Requests a token if the tracker cannot identify the user. */
 function Login({ problem }) {
   const [given, setGiven] = useState('');
   const enter = (event) => {
@@ -83,7 +83,7 @@ function Login({ problem }) {
     <p><b>${problem.title}</b>${problem.detail && html`<br />${problem.detail}`}</p>
     ${takesToken && html`<form onSubmit=${enter}><label>token <input type="password" autocomplete="off" value=${given} onInput=${(event) => setGiven(event.target.value)} /></label>
     <button disabled=${!given.trim()}>enter</button></form>
-    <p class="quiet">It is kept for this tab only, and forgotten when the tab is closed.</p>`}</main>`;
+    <p class="quiet">The token is kept for this tab only, until the tab is closed.</p>`}</main>`;
 }
 
 function App() {
@@ -105,7 +105,7 @@ function App() {
       <button onClick=${() => helping.set(true)} aria-label="keys">?</button></header>
     ${refused ? html`<${Login} problem=${who.problem} />`
       : Page ? html`<${Page} key=${JSON.stringify([here.place, here.page, here.arg])} route=${here} />`
-      : html`<main><h1>There is no such page</h1><p><a href="#/">all topologies</a></p></main>`}
+      : html`<main><h1>Page not found</h1><p><a href="#/">all topologies</a></p></main>`}
     ${help && html`<${Help} />`}`;
 }
 

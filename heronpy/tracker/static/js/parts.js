@@ -58,7 +58,7 @@ export function Flow({ state }) {
   }
   if (state.status === 'waiting') {
     const ago = state.since ? ` for ${duration(Math.max(0, Math.round((now - state.since) / 1000)))}` : '';
-    return html`<p class="flow bad" role="status">No news${ago}: ${state.problem?.title}${state.problem?.detail && ` (${state.problem.detail})`}. Trying again.</p>`;
+    return html`<p class="flow bad" role="status">No update${ago}: ${state.problem?.title}${state.problem?.detail && ` (${state.problem.detail})`}. Trying again.</p>`;
   }
   if (silent > 10 && state.snapshot.topology?.state !== 'KILLING') {
     return html`<p class="flow bad" role="status">The topology master has not answered for ${duration(Math.round(silent))}; the figures are older.</p>`;
@@ -74,7 +74,7 @@ const STEP = 50;
  * A table that sorts by a click on a title. It shows fifty rows at first, because a change of one cell lays out all rows again.
  * @param {{columns: Column[], rows: any[], name: (row: any) => string, caption: string, order?: string, down?: boolean, mark?: (row: any) => string, onHover?: (row: any) => void, empty?: string}} props
  */
-export function Table({ columns, rows, name, caption, order = '', down = false, mark, onHover, empty = 'Nothing here.' }) {
+export function Table({ columns, rows, name, caption, order = '', down = false, mark, onHover, empty = 'No entries.' }) {
   const [sorting, setSorting] = useState({ key: order, down });
   const [limit, setLimit] = useState(STEP);
   const by = columns.find((column) => column.title === sorting.key)?.by;
@@ -144,12 +144,12 @@ export function Spark({ values, label }) {
   return html`<svg class="spark" viewBox="0 0 80 18" width="80" height="18" role="img" aria-label=${label}><path d=${drawing} /></svg>`;
 }
 
-/** Letters of a text that are shown at once. */
+/** Number of characters of a text that are shown initially. */
 const LETTERS = 2000;
 
 function Long({ text }) {
   const [whole, setWhole] = useState(false);
-  return whole ? text : html`${text.slice(0, LETTERS)}<button onClick=${() => setWhole(true)}>… ${count(text.length - LETTERS)} more letters</button>`;
+  return whole ? text : html`${text.slice(0, LETTERS)}<button onClick=${() => setWhole(true)}>… ${count(text.length - LETTERS)} more characters</button>`;
 }
 
 /** A text; a click shows the rest of a long one. @param {string} text */
@@ -177,7 +177,7 @@ export function fits(filter, ...texts) {
   return filter.toLowerCase().split(/\s+/).every((word) => whole.includes(word));
 }
 
-/** An open dialog; `buttons` stand before the one that closes it. @param {{title: string, onClose: () => void, buttons?: any, children: any}} props */
+/** An open dialog; `buttons` come before the one that closes it. @param {{title: string, onClose: () => void, buttons?: any, children: any}} props */
 export function Dialog({ title, onClose, buttons, children }) {
   const dialog = useRef(null);
   useEffect(() => dialog.current.showModal(), []);

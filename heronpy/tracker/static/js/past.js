@@ -16,7 +16,7 @@ const SAMPLES = 200;
 const SHOWN = 40;
 /** Seconds between two drawings of charts: four pixels of ten minutes. */
 const DRAWN_S = 6;
-/** The samples of the present topology, which its pages share. */
+/** The samples of the current topology, which its pages share. */
 const recent = new Samples();
 const NO_NODES = [];
 /** The spouts that have been seen to emit, by topology and name. */
@@ -39,7 +39,7 @@ function useSamples(place, id, wanted) {
 
 /** All known events, the newest last, and the start of the topology. @param {any} place @param {any} state */
 export function useEvents(place, state) {
-  // Asked again after each opening of the stream, which has only later events, and when the start has ended.
+  // Requested again after each opening of the stream, which has only later events, and after the end of the start.
   const asked = useGet(pathOf(place, 'events'), { limit: 300 }, 0);
   const status = state.status;
   useEffect(() => {
@@ -94,9 +94,9 @@ const Drawn = rarely(({ place, id, live, data, problem, seconds, component, spar
 export const Events = rarely(({ events }) => {
   const newest = events.slice(-SHOWN).reverse();
   return html`<${Section} title="events">
-    ${newest.length === 0 ? html`<p class="quiet">Nothing has happened yet.</p>` : html`<ol class="events" tabindex="0" aria-label="events, the newest first">${newest.map((event) => html`<li key=${event.number} class=${event.warning ? 'warn' : ''}>
+    ${newest.length === 0 ? html`<p class="quiet">No events yet.</p>` : html`<ol class="events" tabindex="0" aria-label="events, the newest first">${newest.map((event) => html`<li key=${event.number} class=${event.warning ? 'warn' : ''}>
       <${When} at=${event.at} /> <span class="kind">${event.warning ? '! ' : ''}${event.kind}</span>
-      <span>${event.text}${event.times > 1 ? ` (${event.lasted_s ? 'the last of ' : ''}${event.times} times)` : ''}${event.lasted_s ? `, ${duration(event.lasted_s)}${event.times > 1 ? ' in all' : ''}` : ''}${!event.text.includes(event.detail) && html`<code>${event.detail}</code>`}</span>
+      <span>${event.text}${event.times > 1 ? ` (${event.lasted_s ? 'the last of ' : ''}${event.times} times)` : ''}${event.lasted_s ? `, ${duration(event.lasted_s)}${event.times > 1 ? ' in total' : ''}` : ''}${!event.text.includes(event.detail) && html`<code>${event.detail}</code>`}</span>
     </li>`)}</ol>`}
   <//>`;
 }, ['events']);

@@ -2,7 +2,7 @@
 
 export const RECENT_S = 600;
 
-/** The metrics to ask for: of components, and, with component '', of the topology and of the micro-batches of Spark. */
+/** The metrics to request: of components, and, with component '', of the topology and of the micro-batches of Spark. */
 export const METRICS = [
   'emitted_per_s', 'executed_per_s', 'failed_per_s', 'busy', 'busy_max', 'blocked', 'idle', 'queue_bytes', 'queue_bytes_max',
   'latency_p50_s', 'latency_p99_s', 'end_to_end_p50_s', 'end_to_end_p99_s', 'complete_p50_s', 'complete_p99_s', 'memory_bytes',

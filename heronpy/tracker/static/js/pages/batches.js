@@ -17,13 +17,13 @@ const columns = (place) => [
   figure('run', 'running', count),
   figure('wait, all sinks', 'waiting', count),
   figure('rows', 'rows', count),
-  figure('tried again', 'retried', some),
+  figure('retried', 'retried', some),
   figure('failed', 'failed', some),
-  figure('a batch takes', 'seconds_per_batch', duration),
+  figure('time per batch', 'seconds_per_batch', duration),
   { title: 'waited p50 / p99', num: true, by: (row) => row.wait_p99_s, cell: (row) => both(row, 'wait') },
   { title: 'ran p50 / p99', num: true, by: (row) => row.run_p99_s, cell: (row) => both(row, 'run') },
   { title: 'published p50 / p99', num: true, by: (row) => row.publish_p99_s, cell: (row) => both(row, 'publish') },
-  figure('lag', 'lag_s', duration, 'age of the oldest batch without outcome'),
+  figure('lag', 'lag_s', duration, 'age of the oldest batch without an outcome'),
 ];
 
 /** @param {{route: any}} props */

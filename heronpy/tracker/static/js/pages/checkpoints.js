@@ -17,8 +17,8 @@ const completeColumns = (place, plan, ended) => [
   figure('took', 'duration_s', duration),
   figure('size', 'total_bytes', bytes),
   figure('new', 'written_bytes', bytes, 'written for this checkpoint; the rest is shared with earlier ones'),
-  { title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned for an older checkpoint' : 'whole') },
-  ...(ended ? [] : [{ title: 'go back', cell: (row) => (row.damage ? null : html`<${Restore} place=${place} plan=${plan} number=${row.number} />`) }]),
+  { title: 'state', cell: (row) => (row.damage ? html`<b class="alarm">✗ ${row.damage}</b>` : row.abandoned ? 'abandoned for an older checkpoint' : 'intact') },
+  ...(ended ? [] : [{ title: 'restore', cell: (row) => (row.damage ? null : html`<${Restore} place=${place} plan=${plan} number=${row.number} />`) }]),
 ];
 
 /** @param {any} place @param {any} plan */
@@ -57,7 +57,7 @@ function All({ place, plan, ended }) {
     <${Trouble} problem=${problem} />
     <${Pending} place=${place} plan=${plan} pending=${data.pending} />
     <${Facts} items=${[
-      ['due every', duration(data.interval_s)],
+      ['interval', duration(data.interval_s)],
       ['completed', count(data.completed)],
       ['aborted', count(data.aborted)],
       ['failed', count(data.failed)],
@@ -74,8 +74,8 @@ function Pending({ place, plan, pending }) {
   if (!pending) return html`<p class="quiet">No checkpoint is in progress.</p>`;
   const known = new Map((plan?.containers ?? []).flatMap((container) => container.tasks.map((task) => [task.instance_id, task])));
   const waits = pending.waits_for;
-  return html`<div class="flow warn" role="status"><p><b>${pending.number} is under way for ${duration(pending.for_s)}: ${pending.tasks - pending.missing} of ${pending.tasks} tasks</b></p>
-    ${waits.length > 0 && html`<p>it waits for ${waits.map((name, number) => html`${number ? ', ' : ''}${known.has(name) ? html`<a href=${to(place, 'task', name)}>${taskName(name)}</a>` : taskName(name)}`)}${pending.missing > waits.length ? ` and ${pending.missing - waits.length} more` : ''}</p>`}</div>`;
+  return html`<div class="flow warn" role="status"><p><b>${pending.number} in progress for ${duration(pending.for_s)}: ${pending.tasks - pending.missing} of ${pending.tasks} tasks</b></p>
+    ${waits.length > 0 && html`<p>waiting for ${waits.map((name, number) => html`${number ? ', ' : ''}${known.has(name) ? html`<a href=${to(place, 'task', name)}>${taskName(name)}</a>` : taskName(name)}`)}${pending.missing > waits.length ? ` and ${pending.missing - waits.length} more` : ''}</p>`}</div>`;
 }
 
 function One({ place, number, plan, ended }) {

@@ -19,8 +19,8 @@ const columns = (place) => [
   figure('busy', 'busy', share),
   figure('CPU', 'cpu', count),
   figure('queue', 'queue_bytes', bytes),
-  figure('queue takes', 'lag_s', duration, 'time to process its queue at the present rate'),
-  figure('silent', 'silent_s', duration, 'time since the last turn of its loop'),
+  figure('queue time', 'lag_s', duration, 'time to process the queue at the current rate'),
+  figure('silent', 'silent_s', duration, 'time since the last turn of the loop'),
   figure('memory', 'memory_bytes', bytes),
   figure('restarts', 'restarts', some),
 ];
@@ -47,7 +47,7 @@ export function DoctorPage({ route }) {
       <${Trouble} problem=${problem} />
       ${data?.findings.map((finding, number) => html`<${FindingView} key=${number} place=${place} finding=${finding} leads=${number === 0} state=${state} />`)}
       ${data?.not_known && html`<p class="quiet">${data.not_known[0].toUpperCase()}${data.not_known.slice(1)}.</p>`}
-      ${data && data.window_s > 0 && html`<p class="quiet">Over the last ${duration(data.window_s)}: ${rate(data.emitted_per_s)} emitted, spouts held ${share(data.held)} of the time${data.ended_at ? ' that is known' : ''}.${data.events_known ? '' : ' Restarts and changes of the past are not known.'}</p>`}
+      ${data && data.window_s > 0 && html`<p class="quiet">Over the last ${duration(data.window_s)}: ${rate(data.emitted_per_s)} emitted, spouts held ${share(data.held)} of the time${data.ended_at ? ' that is known' : ''}.${data.events_known ? '' : ' Past restarts and changes are unknown.'}</p>`}
     <//>
     ${data && !data.ended_at && html`<${Section} title="observations of each task" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
       <${Table} columns=${columns(place)} rows=${rows} name=${(row) => row.instance_id} caption="tasks" order="busy" down=${true} mark=${(row) => (row.up ? '' : 'down')} empty="No task." /><//>`}

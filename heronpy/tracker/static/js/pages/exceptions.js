@@ -62,7 +62,7 @@ export function LettersPage({ route }) {
   const letters = (data?.letters ?? []).filter((letter) => fits(filter, letter.component, letter.instance, letter.source, letter.stream, letter.traceback, JSON.stringify(letter.payload)));
   return html`<${TopologyFrame} route=${route} state=${state}><${Section} title="dead letters" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter letters" />`}>
     <${Trouble} problem=${problem} />
-    ${!data && !problem && html`<p class="quiet">Asking …</p>`}
+    ${!data && !problem && html`<p class="quiet">Loading …</p>`}
     <${Unreachable} what="letters" found=${data?.unreachable} />
     ${data && letters.length === 0 && html`<p class="quiet">No tuple was given up${filter ? ' that matches the filter' : ''}.</p>`}
     ${letters.map((letter, number) => html`<details key=${`${letter.at}/${letter.instance}/${number}`} class="exception" data-row>

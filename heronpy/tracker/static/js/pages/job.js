@@ -11,7 +11,7 @@ import { Later, html, useGet, useMemo, useRef, useState } from '../ui.js';
 
 const REASONS_SHOWN = 8;
 /** How long a pin may hold: words and seconds. */
-const HOLDS = [['until it is let go', 0], ['for 1 hour', 3600], ['for 8 hours', 28_800], ['for 1 day', 86_400]];
+const HOLDS = [['until it is removed', 0], ['for 1 hour', 3600], ['for 8 hours', 28_800], ['for 1 day', 86_400]];
 /** A lag without an end. */
 const ENDLESS_S = 1e9;
 
@@ -35,7 +35,7 @@ const unkept = (jobs) => [...new Set(jobs.filter((one) => !one.kept).map((one) =
 const JOBS = [
   { title: 'job', by: (row) => row.job, cell: (row) => html`<a href=${address(row)}>${row.job}</a><span class="where">${row.cluster}</span>` },
   { title: 'state', by: (row) => row.state, cell: (row) => html`<${State} state=${row.state} />${row.plan && html`<span class="where">${row.plan}</span>`}` },
-  { title: 'tasks', num: true, help: 'running of wanted', by: (row) => row.running, cell: (row) => of(row.running, row.tasks) },
+  { title: 'tasks', num: true, help: 'running, of wanted', by: (row) => row.running, cell: (row) => of(row.running, row.tasks) },
   { title: 'lag', num: true, by: (row) => row.lag_s, cell: (row) => html`${lagOf(row.lag_s, row.slo_lag_s)}${row.old_at && html`<span class="where"><${When} at=${row.old_at} /></span>`}` },
   figure('kept', 'slo_kept', kept, 'share of the time in which the lag was within the promise'),
   { title: 'last decision', cell: ({ why, decided }) => html`<span class="words" title=${decided?.text ?? why}>${why && why !== decided?.text && html`<b>${why}</b> `}${decided && html`<${When} at=${decided.at} /> ${decided.text}`}</span>` },
@@ -51,7 +51,7 @@ export function Jobs({ filter }) {
 /** The page of a job, even if its topology does not run. @param {{route: any}} props */
 export function JobPage({ route }) {
   const [cluster, name] = route.arg.split('/');
-  return html`<main><nav class="crumbs" aria-label="where you are"><a href="#/">topologies</a> / <span>${cluster}</span></nav>
+  return html`<main><nav class="crumbs" aria-label="breadcrumb"><a href="#/">topologies</a> / <span>${cluster}</span></nav>
     <header class="head"><h1>${name}</h1></header><${Job} place=${{ cluster, name }} alone=${true} /></main>`;
 }
 
@@ -72,8 +72,8 @@ export function Job({ place, alone }) {
   const rows = Object.entries(document.parallelism).map(([component, tasks]) => ({ ...scaler.components[component], component, tasks, by: origin[`parallelism.${component}`] }));
   const columns = [
     plain('component', 'component', (name) => (here ? link(here, 'component', name, name) : name)),
-    { title: 'tasks', num: true, by: (row) => row.tasks, help: 'wanted, of the tasks that the scaler may give', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks, document.scale.max[component]) : tasks) },
-    ...(may ? [{ title: 'change', cell: (row) => button('pin', { about: row.component, tasks: row.tasks, body: (tasks) => ({ set: { parallelism: { [row.component]: tasks } } }), says: 'The scaler leaves a pinned component alone.' }) }] : []),
+    { title: 'tasks', num: true, by: (row) => row.tasks, help: 'wanted, of the maximum for the scaler', cell: ({ component, tasks }) => (document.scale?.max?.[component] ? of(tasks, document.scale.max[component]) : tasks) },
+    ...(may ? [{ title: 'change', cell: (row) => button('pin', { about: row.component, tasks: row.tasks, body: (tasks) => ({ set: { parallelism: { [row.component]: tasks } } }), says: 'The scaler does not change a pinned component.' }) }] : []),
     { title: 'set by', cell: ({ by }) => html`<span title=${by?.why}>${by ? `${by.layer}${by.layer === 'oncall' ? `, ${by.who}` : ''}` : 'the program'}</span>` },
     figure('input', 'arrives_per_s', rate),
     figure('one task', 'each_per_s', rate, 'throughput of one task'),
@@ -96,12 +96,12 @@ export function Job({ place, alone }) {
     ]),
   ];
   return html`<${Section} title="job" aside=${html`<span class="spans"><${State} state=${job.state} />
-      ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { to: 'release', version: job.version, body: {}, says: 'Failed steps are retried at once.' }) : ''}${stop}</span>`}>
+      ${job.state === 'QUARANTINED' || job.state === 'WAITING' ? button('release', { to: 'release', version: job.version, body: {}, says: 'Failed steps are retried immediately.' }) : ''}${stop}</span>`}>
     ${unkept([job])}${[job.plan, job.failure, job.capacity, ...scaler.alerts].map((text, number) => text && html`<p key=${text} class=${`flow ${number ? 'warn' : 'info'}`} role="status">${text}</p>`)}
     ${scaler.at !== null && scaler.is_old && html`<p class="flow warn" role="status">The figures are from <${When} at=${scaler.at} />.</p>`}
     ${facts.length > 0 && html`<${Facts} items=${facts} />`}
     <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" />
-    ${pinned.length > 0 && html`<h3>set by people</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('let go', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again; the scaler continues from the number of tasks that runs.' })}</li>`)}</ul>`}
+    ${pinned.length > 0 && html`<h3>set manually</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('remove', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again; the scaler continues from the number of tasks that runs.' })}</li>`)}</ul>`}
     <${Later}><${Minutes} job=${job} /><//>
     <h3>last decisions and changes</h3>
     <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, ...text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
@@ -141,7 +141,7 @@ function Change({ job, change, onClose, onDone }) {
   return html`<${Dialog} title=${`${change.title} ${change.about ?? job.job}`} onClose=${onClose} buttons=${html`<button class="do" disabled=${change.tasks && !(tasks > 0)} onClick=${run}>${change.title}</button>`}>
     <p>${change.says}</p>
     ${change.tasks && html`<label>tasks <input type="number" min="1" max="100000" value=${tasks} onInput=${(event) => setTasks(event.target.valueAsNumber)} /></label>
-      <label>hold it <select value=${holds} onChange=${(event) => setHolds(+event.target.value)}>${HOLDS.map(([words, seconds]) => html`<option key=${words} value=${seconds}>${words}</option>`)}</select></label>`}
+      <label>duration <select value=${holds} onChange=${(event) => setHolds(+event.target.value)}>${HOLDS.map(([words, seconds]) => html`<option key=${words} value=${seconds}>${words}</option>`)}</select></label>`}
     ${asks && html`<label>why <input value=${why} maxlength="500" onInput=${(event) => setWhy(event.target.value)} /></label>`}
     <${Trouble} problem=${problem} />
   <//>`;

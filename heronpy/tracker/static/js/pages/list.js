@@ -61,8 +61,8 @@ export function ListPage() {
     <${Flow} state=${state} />
     <${Trouble} problem=${state.status === 'refused' ? state.problem : asked.problem} />
     ${Object.entries(asked.data?.unreachable ?? {}).map(([name, text]) => html`<p class="trouble" role="alert" key=${name}><b>cluster ${name} cannot be read</b><span>${text}</span></p>`)}
-    ${rows === null ? html`<p class="quiet">Asking the tracker …</p>` : html`<${Table} columns=${COLUMNS} rows=${shown} name=${(row) => row.id} caption="topologies, the worst first"
-      empty=${rows.length ? 'No topology matches the filter.' : `Nothing runs in ${(asked.data?.clusters ?? []).join(', ') || 'the clusters of this tracker'}; heron submit starts a topology.`} />`}
+    ${rows === null ? html`<p class="quiet">Loading …</p>` : html`<${Table} columns=${COLUMNS} rows=${shown} name=${(row) => row.id} caption="topologies, the worst first"
+      empty=${rows.length ? 'No topology matches the filter.' : `No topology runs in ${(asked.data?.clusters ?? []).join(', ') || 'the clusters of this tracker'}; heron submit starts a topology.`} />`}
     <${Jobs} filter=${filter} /><${Pools} />
     ${ended.length > 0 && html`<${Section} title="ended"><${Table} columns=${ENDED} rows=${ended} name=${(row) => row.id} caption="topologies that have ended" /><//>`}
   </main>`;

@@ -25,15 +25,15 @@ export function TaskPage({ route }) {
   const found = INSTANCE.exec(instance);
   const component = found?.[1] ?? '';
   const number = Number(found?.[2] ?? 0);
-  // After an update, or a restart on another host, the task has another container, and so another name.
+  // After an update, or a restart on another host, the task has another container, so the name differs.
   const row = (state.snapshot?.tasks?.tasks ?? []).find((one) => one.instance_id === instance);
   const moved = (state.snapshot?.tasks?.tasks ?? []).find((one) => one.task_id === number && one.instance_id !== instance);
   const facts = row && [
     ...taskColumns(place).slice(1).map((column) => [column.title, column.cell(row), column.help]),
     ['pid', text(row.pid)],
     ['pending', text(row.pending)],
-    ['last turn of its loop', row.silent_s === null ? '-' : `${duration(row.silent_s)} ago`],
-    ['output at its last exit', text(row.exit_detail)],
+    ['last turn of the loop', row.silent_s === null ? '-' : `${duration(row.silent_s)} ago`],
+    ['output at the last exit', text(row.exit_detail)],
   ];
   return html`<${TopologyFrame} route=${route} state=${state}>
     <h2 class="title"><a href=${to(place, 'component', component)}>${component || '-'}</a> / ${taskName(instance)} <span class="quiet">${instance}</span></h2>
@@ -57,7 +57,7 @@ const SLOW = [
 ];
 
 function valueOf(row) {
-  if (row.value === null) return html`<span class="quiet">not known: one of ${row.tuples} tuples</span>`;
+  if (row.value === null) return html`<span class="quiet">unknown: one of ${row.tuples} tuples</span>`;
   return html`<code>${row.value}</code>${row.tuples > 1 && html` <span class="quiet">the first of ${row.tuples} in one call</span>`}`;
 }
 

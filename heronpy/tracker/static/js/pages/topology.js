@@ -30,11 +30,11 @@ export function TopologyPage({ route }) {
   const choose = html`<label>colour by <select value=${by} onChange=${(event) => replaceQuery(route, { by: event.target.value === 'busy' ? '' : event.target.value })}>
     ${Object.entries(MEASURES).map(([name, one]) => html`<option key=${name} value=${name}>${one.title}</option>`)}</select></label>`;
   return html`<${TopologyFrame} route=${route} state=${state}>
-    ${!topology.ended_at && [['culprits', 'Spouts are held by'], ['avoided', 'Full, so other tasks take their share:'], ['dropping', 'Full, so tuples are discarded:']].map(([name, title]) => load?.[name]?.length > 0 && html`<p class="flow warn" role="status">${title} ${load[name].map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} />`)}</p>`)}
+    ${!topology.ended_at && [['culprits', 'Spouts are held by'], ['avoided', 'Full, so their tuples go to other tasks:'], ['dropping', 'Full, so tuples are discarded:']].map(([name, title]) => load?.[name]?.length > 0 && html`<p class="flow warn" role="status">${title} ${load[name].map((one, number) => html`${number ? ', ' : ''}<${CulpritView} place=${place} one=${one} />`)}</p>`)}
     <${Section} title="graph" aside=${choose}>
       <${GraphView} place=${place} plan=${plan} load=${load} by=${by} marked=${marked} onMark=${setMarked} />
       <${Containers} place=${place} plan=${plan} load=${load} tasks=${tasks?.tasks ?? null} by=${by} marked=${marked} onMark=${setMarked} />
-      <p class="quiet">The colour is that of the worst task: low, medium (40 %), high (70 %, +), full (90 %, #). Double lines are keyed. A line's rate is what its source emits. ✗ is down, ! holds the spouts back.</p>
+      <p class="quiet">The colour shows the worst task: low, medium (40 %), high (70 %, +), full (90 %, #). Double lines are keyed. A line shows the rate of its source's emits. ✗ is down, ! holds the spouts back.</p>
     <//>
     <${Units} place=${place} />
     <${Later}><${Job} place=${place} /><${ChartsOf} route=${route} state=${state} events=${events} />
@@ -89,8 +89,8 @@ function Totals({ totals, dropped = {} }) {
   return html`<${Facts} items=${[
     ['acked', `${least}${count(totals.acked)}`],
     ['failed', `${least}${count(totals.failed)}`],
-    ['not sent again', count(totals.not_resent)],
-    ['sent again, at most', count(totals.replayed)],
+    ['not resent', count(totals.not_resent)],
+    ['resent, at most', count(totals.replayed)],
     ['dead letters', `${totals.letters_at_least ? '≥ ' : ''}${count(totals.dead_letters)}`],
     ['lost', lost(totals)],
     ['restores', count(totals.restores)],

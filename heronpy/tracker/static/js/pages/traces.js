@@ -1,4 +1,4 @@
-/** Traces: how long sampled tuples take in each hop, and the calls of the slowest ones. */
+/** Traces: the time of sampled tuples in each hop, and the calls of the slowest tuples. */
 
 import { pathOf } from '../api.js';
 import { figure, taskColumn } from '../columns.js';
@@ -38,7 +38,7 @@ const spanColumns = (place) => [
 ];
 
 /** A note if the times between hosts of a call are not exact. @param {any} row */
-const wireNote = (row) => row.exact ? '' : `the wire between hosts is ${row.error_s === null ? 'not known' : `± ${duration(row.error_s)}`}`;
+const wireNote = (row) => row.exact ? '' : `the wire between hosts is ${row.error_s === null ? 'unknown' : `± ${duration(row.error_s)}`}`;
 
 /** Seconds of a hop, which may have several parts; null without a part. */
 function sumOf(span, hop) {
@@ -88,8 +88,8 @@ export function TracesPage({ route }) {
   return html`<${TopologyFrame} route=${route} state=${state}>
     <${Section} title="traces" aside=${choose}>
       <${Trouble} problem=${problem} />
-      ${data && html`<${Facts} items=${[['tuples', count(data.matching)], ['p50', duration(data.p50_s), 'from next_tuple to the end of the last call'], ['p99', duration(data.p99_s), 'from next_tuple to the end of the last call'], ['kept', count(data.kept)], ['under way', count(data.under_way), 'not at their end: they take longer than is known'], ...(data.discarded ? [['calls given up', count(data.discarded)]] : [])]} />`}
-      ${data && data.matching === 0 && html`<p class="quiet">No traced tuple${least ? ' took that long' : ' has been fully processed yet'}; heron.trace.per_s sets how many are traced, and heron trace traces more for a while.</p>`}
+      ${data && html`<${Facts} items=${[['tuples', count(data.matching)], ['p50', duration(data.p50_s), 'from next_tuple to the end of the last call'], ['p99', duration(data.p99_s), 'from next_tuple to the end of the last call'], ['kept', count(data.kept)], ['in progress', count(data.under_way), 'not finished: their durations are lower bounds'], ...(data.discarded ? [['calls given up', count(data.discarded)]] : [])]} />`}
+      ${data && data.matching === 0 && html`<p class="quiet">No traced tuple${least ? ' took that long' : ' has been fully processed yet'}; heron.trace.per_s sets the rate of traces, and heron trace temporarily raises it.</p>`}
     <//>
     ${data && data.hops.length > 0 && html`<${Section} title="hops"><${Table} columns=${hopColumns} rows=${data.hops} name=${(row) => `${row.source}>${row.target}/${row.hop}`} caption="hops of all traces" /><//>`}
     ${data && data.traces.length > 0 && html`<${Section} title="the slowest">${data.traces.map((trace, number) => html`<${TraceView} key=${trace.id} place=${place} trace=${trace} open=${number === 0} />`)}<//>`}
