@@ -1,7 +1,7 @@
 """Compares the rows of two batch runs or folders as multisets. Memory does not grow with the number of rows.
 
-Digests of the rows are distributed over temporary files, which are compared one by one. Files that differ are read
-again.
+Digests of the rows are distributed over temporary files, which are compared one by one. If the rows differ, both sides
+are read again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
 
 def compare(sink: str, first: Rows, second: Rows) -> Compared:
-    """Compare two multisets. Each is read once, and a second time if they differ."""
+    """Compare two multisets. Both are read once, and a second time if they differ."""
     more = Counter[bytes]()
     with tempfile.TemporaryDirectory(prefix="heron-compare-") as folder:
         spools = Path(folder, "first"), Path(folder, "second")

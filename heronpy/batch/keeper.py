@@ -1,4 +1,4 @@
-"""The keeper of a batch run: prepares each stage, keeps its units, and ends the run."""
+"""The keeper of a batch run: prepares each stage, publishes its units, and ends the run."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ STALLED_ATTEMPTS: Final = 5
 
 
 def _error_of(unit: UnitView) -> str:
-    """Why a unit could not be processed; "" if it has not failed, or only its process has ended."""
+    """Return the error of a failed unit; "" if the unit has not failed, or only its process has ended."""
     return "" if unit.error.startswith(ENDED) else unit.error
 
 
 class BatchKeeper(LogKeeper):
-    """A keeper that works on one stage after the other. Both keepers may do every step, and may repeat it."""
+    """A keeper that works on one stage after the other. Each of the two keepers may do and repeat every step."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Find the current stage."""
@@ -63,7 +63,7 @@ class BatchKeeper(LogKeeper):
         self._unread_now: set[str] = set()
 
     def next_tuple(self) -> None:
-        """Do the current work."""
+        """Enter the current stage, or do one step of the keeper's work for the stage."""
         if self._step_now is None and not self._ended:
             self.busy()
             self._enter()
@@ -95,7 +95,7 @@ class BatchKeeper(LogKeeper):
         self._join(self._step_now.options)
 
     def _prepare(self) -> bool:
-        """Prepare the run, or wait for space; return whether the run is prepared."""
+        """Prepare the run, or wait for disk space; return whether the run is prepared."""
         try:
             self._steps.prepare()
         except OSError as error:
@@ -140,7 +140,7 @@ class BatchKeeper(LogKeeper):
             self._note(self._step_now, figures, "running", now)
 
     def _check_input(self, step: Step, figures: Figures) -> None:
-        """Fail the run if, for a minute, its sealed input is missing or changed, or its disk is full."""
+        """Fail the run if input was lost, or if no unit could be processed for a minute."""
         if figures.bad_bytes:
             lost = format_bytes(figures.bad_bytes)
             raise self._steps.fail(
@@ -165,7 +165,7 @@ class BatchKeeper(LogKeeper):
         return any(not _error_of(unit) for unit in self._asking.ask(ListUnits(UnitState.LEASED)).units)
 
     def _unread(self, step: Step, figures: Figures) -> Iterator[tuple[str, bool]]:
-        """Yield why units without a worker cannot be processed, and whether the reason is a file that is gone."""
+        """Yield the reason why each unit without a worker cannot be processed, and whether a file is missing."""
         if UnitState.READY not in figures.units:
             return
         for unit in self._asking.ask(ListUnits(UnitState.READY)).units:
@@ -177,7 +177,7 @@ class BatchKeeper(LogKeeper):
                 yield why, gone is not None
 
     def _waits_for(self, step: Step, figures: Figures) -> str:
-        """Why some units wait, such as a changed file; "" at first, because a file may only have been renamed."""
+        """Return the reason why units wait, such as a changed file; "" until two calls in a row find this reason."""
         if not figures.preempted and UnitState.LEASED in figures.units:
             return ""  # no worker has returned a unit
         before, self._unread_now = self._unread_now, {why for why, _ in self._unread(step, figures)}
@@ -186,7 +186,6 @@ class BatchKeeper(LogKeeper):
         return f"{both[0]}{more}" if both else ""
 
     def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
-        """Write the figures of the run for display."""
         next_try, tries_max = self._next_try(step, figures) if state == "running" else (0, 0)
         stage = stage_progress(step.stage, figures, state, self._slow, next_try, tries_max)
         if state == "running":
@@ -194,7 +193,7 @@ class BatchKeeper(LogKeeper):
         self._steps.note(stage, self._rate.per_s(now, stage.bytes_done), now)
 
     def _next_try(self, step: Step, figures: Figures) -> tuple[int, int]:
-        """Return the next try of the leased unit with the most failures, and how many tries a unit has."""
+        """Return the number of the next attempt at the leased unit with the most failures, and the maximum."""
         if not figures.tries_failed or UnitState.LEASED not in figures.units:
             return 0, 0
         most = max((unit.tries for unit in self._asking.ask(ListUnits(UnitState.LEASED)).units), default=0)

@@ -23,7 +23,7 @@ class RunState(StrEnum):
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """The known facts about a run."""
+    """The stored description of a run: its command, state and result."""
 
     topology: str
     number: int
@@ -77,7 +77,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run is finished and nothing is left to do."""
+        """Whether the run is finished, so that a command does not continue it."""
         return self.state in (RunState.FINISHED, RunState.HELD)
 
 
@@ -123,7 +123,7 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
 def code_digest(package: str, topology: topology_pb2.Topology) -> str:
     """Return a digest of a program: its package, and the components with their plain configuration.
 
-    Pickled values are left out, because equal values may differ in their bytes.
+    Pickled values are left out, because equal values may have different pickles.
     """
     digest = hashlib.sha256(package.encode())
     bare = topology_pb2.Topology()

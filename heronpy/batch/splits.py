@@ -31,7 +31,7 @@ def bucket_unit_bytes(size: int) -> int:
 def run_plan(
     topology: topology_pb2.Topology, stages: Sequence[Stage], buckets: Mapping[int, int]
 ) -> plan_pb2.PhysicalPlan:
-    """Return the plan of the run: each component has a task for each bucket of its stage, in one container."""
+    """Return the plan of the run: each component has a task for each bucket of its stage, all in one container."""
     plan = plan_pb2.PhysicalPlan(topology=topology, version=1)
     for stage in stages:
         for component in stage.components:

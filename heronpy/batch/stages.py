@@ -1,9 +1,9 @@
-"""Divides a topology into the stages of a batch run, or reports why it cannot run as a batch. Pure.
+"""Divides a topology into the stages of a batch run, or reports why the topology cannot run as a batch. Pure.
 
 A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Otherwise it begins a
-stage, and its inputs are *exchanges*: files that the stage reads. A bolt with saved State also begins a stage,
-because its State belongs to one task. So does a bolt with one task that emits when the input ends, because its result
-is computed from all tuples. Stages run one after the other, so a stage comes after all stages that it reads.
+stage, and its inputs are *exchanges*: files that the stage reads. A bolt with saved State also begins a
+stage, because its State belongs to one task. A bolt with one task that emits at the end of the input begins a stage,
+because its result is computed from all tuples. Stages run one after the other, each after all stages that it reads.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Stage(Struct, frozen=True):
 
 
 def divide(topology: topology_pb2.Topology) -> tuple[Stage, ...]:
-    """The stages in the order of their run. Raises BatchRefusedError for a topology that cannot run as a batch."""
+    """Return the stages in running order. Raises BatchRefusedError for a topology that cannot run as a batch."""
     plan = LogicalPlan.from_topology(topology)
     traits = {name: frozenset(part.comp.traits) for name, part in components_of(topology).items()}
     for problem in _problems(plan, traits):
@@ -142,7 +142,7 @@ def _source(head: ComponentDef, traits: frozenset[str]) -> str:
 
 
 def _tasks(head: ComponentDef, traits: frozenset[str], saves: bool) -> int:
-    """Return the number of tasks of a stage with this head; 0: the data decides."""
+    """Return the number of tasks of a stage with this head; 0 if the data decides."""
     if head.is_spout:
         return 1 if CUT & traits else head.parallelism
     groupings = {item.grouping for item in head.inputs}

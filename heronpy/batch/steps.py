@@ -80,7 +80,7 @@ class Step(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The words for the stage in a sentence."""
+        """The stage's number and components, for messages."""
         return f"{self.stage.number} ({', '.join(self.stage.components)})"
 
 
@@ -120,7 +120,7 @@ class Steps:
         return (self.run.folder / _PREPARED).exists()
 
     def prepare(self) -> None:
-        """Examine the input and decide the number of buckets; the first keeper decides for all."""
+        """Examine the input and decide the number of buckets; the first keeper's decision counts."""
         if self.are_prepared:
             return
         size, said = 0, []
@@ -146,12 +146,12 @@ class Steps:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """Return the decisions that a keeper has recorded."""
+        """The decisions that a keeper has recorded."""
         return msgspec.json.decode(read_own(self.run.folder / _PREPARED, 1 << 20), type=Prepared)
 
     @cached_property
     def buckets(self) -> dict[int, int]:
-        """Return the number of buckets of each stage."""
+        """The number of buckets of each stage."""
         return {int(number): count for number, count in self.prepared.buckets.items()}
 
     def _sizes(self, stage: Stage) -> list[int]:
@@ -167,7 +167,7 @@ class Steps:
         return [entry.size for entry in entries]
 
     def _like_stage(self, stage: Stage) -> Stage:
-        """Return the stage of the same spout in the run whose input this run takes."""
+        """Return the same spout's stage in the run that provides this run's input."""
         assert self._like is not None
         return next(one for one in divide(self._like.topology) if one.spout == stage.spout)
 
@@ -183,7 +183,7 @@ class Steps:
         return made
 
     def _split_lines(self, stage: Stage) -> list[tuple[bytes, int]]:
-        """Return the splits of a spout. The spout is called once, and the list of the stage is then written."""
+        """Return the splits of a spout. The spout is called once; later calls read the stage's list file."""
         path = self.run.list_file(stage.number)
         if self._like is not None and not path.exists():
             content = self._like.list_file(self._like_stage(stage).number).read_bytes()
@@ -273,7 +273,7 @@ class Steps:
         return lines
 
     def given_input(self, step: Step) -> Iterator[EnterList | TakeFiles]:
-        """Yield the requests that make the units of a list, or that take the files of another run."""
+        """Yield the requests that create the units of a list, or that take over the files of another run."""
         if step.is_list:
             path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
             write_list(path, lines)
@@ -289,7 +289,7 @@ class Steps:
 
     # ---- displayed figures -------------------------------------------------------------------
     def note(self, stage: StageProgress, rate: float, now: float) -> None:
-        """Write the figures of a stage, and keep those of other stages. On a full disk, all old figures stay."""
+        """Write the figures of a stage; those of other stages stay. On a full disk, nothing is written."""
         path = self.run.folder / PROGRESS
         record = self.run.record
         try:
@@ -301,7 +301,7 @@ class Steps:
 
     # ---- the end ------------------------------------------------------------------------------
     def fail_unit(self, step: Step, unit: int, error: str, figures: Figures | None) -> GaveUpError:
-        """Fail the run because a unit has failed. `figures`: the figures of the stage, with the last try."""
+        """Fail the run because a unit has failed. `figures`: the stage's figures, including the last attempt."""
         if figures is not None and not self.run.record.has_ended:
             now = time.time()
             self.note(stage_progress(step.stage, figures, "failed", {}), 0.0, now)
@@ -317,7 +317,7 @@ class Steps:
         return self.fail(told)
 
     def _named_splits(self, stage: Stage, error: str) -> str:
-        """Return the error of a unit of splits with their names instead of the bytes of the list."""
+        """Return the error of a unit of splits with the names of the splits instead of byte positions in the list."""
         found = _LISTED.match(error)
         if found is None:
             return error

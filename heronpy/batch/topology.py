@@ -44,7 +44,7 @@ ComponentSettings = Mapping[str, Mapping[str, SettingValue]]
 
 
 def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]:
-    """Return the largest request of any component, because all components run in each worker.
+    """Return the workers' configuration: the largest request of any component, because each worker runs all components.
 
     `settings`: the settings of `heron.instance` that components override.
     """
@@ -83,7 +83,7 @@ def run_topology(
     """Return the topology of the workers and keepers of a run in this folder, with the user's name and configuration.
 
     `worker`: the configuration of the workers, see `worker_config`. `publishes`: whether sinks get their rows,
-    possibly from Spark. There are at least two containers, because a backup runs in another container.
+    possibly from Spark. The topology has at least two containers, because a backup runs in another container.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
     given, mode = config_of(topology), "ATMOST_ONCE"

@@ -60,7 +60,7 @@ class BatchWorker(LogWorker):
             self.end_of_input()
 
     def _enter(self) -> bool:
-        """Join the pipeline of the current stage; return False if no keeper has prepared the run yet."""
+        """Join the pipeline of the current stage; return False if the run is not prepared yet."""
         if not self._steps.are_prepared:
             return False
         with failing(self._steps):
@@ -92,13 +92,13 @@ class BatchWorker(LogWorker):
         self._failed.incr(component, tuples)
 
     def close(self) -> None:
-        """Return the unit to the ledger, and close."""
+        """Return the unit to the ledger, and close the user's objects."""
         if self._step_now is not None:
             super().close()
             self._stage_rows.close()
 
     def backlog(self) -> Any:
-        """Return the number of bytes that the workers of the stage have yet to process."""
+        """Return the number of bytes that the stage's workers still have to process."""
         return super().backlog() if self._step_now is not None else None
 
     def _fail(self, unit: int, error: str) -> None:
@@ -112,7 +112,7 @@ class BatchWorker(LogWorker):
     def _blamed(self, cause: BaseException) -> None:
         """Raise errors for which the unit is not to blame: a damaged input file, or a spout that may be endless.
 
-        After the end of the run such errors are ignored, because the end removes files.
+        After the end of the run, such errors are ignored, because files are removed at the end.
         """
         if isinstance(cause, (DamagedExchangeError, EndlessError)) and not self._steps.run.record.has_ended:
             with failing(self._steps):

@@ -1,9 +1,9 @@
 """The segments that make up one keyed state from checkpoint to checkpoint. Pure.
 
 A chain is a base and the deltas since that base. A checkpoint writes the changes since the last *complete*
-checkpoint, including the changes of failed captures. When the changes since the base exceed a share of the state, a new
-base is written. Deltas are merged in steps of `FAN`, so that a chain stays short and no change is written more than a
-few times.
+checkpoint, including the changes of failed captures. When the changes since the base exceed a
+share of the state, a new base is written. Deltas are merged in steps of `FAN`, so that a chain stays short and each
+change is written only a few times.
 
 Invariants: the segments of a checkpoint are correct for any subset of earlier captures that complete, because its links
 build on the last checkpoint *known* to be complete; a savepoint is treated like any other checkpoint.
@@ -75,7 +75,7 @@ class Chain(Struct):
     def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:
         """Return the segments to write for a checkpoint; `changed` are the keys changed since the last capture.
 
-        `held` is the number of keys; `small` means that a base costs next to nothing.
+        `held` is the number of keys; `small` means that a base costs almost nothing.
         """
         loose = tuple(keys for pending in self._pending.values() for keys in pending.changed)
         keys = (*loose, changed) if changed else loose
@@ -143,7 +143,7 @@ class Chain(Struct):
 
 
 def _run(links: list[Link], level: int) -> int:
-    """Return the number of links at the end that are deltas of this level."""
+    """Return the number of deltas of this level at the end of the chain."""
     count = 0
     for link in reversed(links):
         if link.keys is None or link.level != level:

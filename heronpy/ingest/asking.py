@@ -1,4 +1,4 @@
-"""A process's connection to the ledger: it identifies the process, sends signs of life, and waits if needed."""
+"""A process's connection to the ledger: identifies the process, sends heartbeats, and waits for an absent ledger."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ATTEMPT_S, STOP_S = 1.0, 2.0
 
 
 class Asking:
-    """One task's access to the ledger. Requests come from one thread; another thread sends signs of life."""
+    """One task's access to the ledger. Requests come from one thread; another thread sends heartbeats."""
 
     def __init__(self, options: UnitOptions, kind: Kind, context: TopologyContext, spout: Spout) -> None:
         self._spout = spout
@@ -67,7 +67,7 @@ class Asking:
         self._in_vain: ShowAlive | None = None
 
     def opening(self) -> Open:
-        """The first request of a process."""
+        """Return the first request of a process."""
         return Open(self._config, ledger=str(uuid.uuid4()))
 
     def ask(self, request: Request[A]) -> A:
@@ -106,11 +106,11 @@ class Asking:
         self._spout.wait(self._pause_s)
 
     def begin(self, unit: int, attempt: int, generation: int) -> None:
-        """Record that an attempt runs user code; signs of life then ask whether the attempt still counts."""
+        """Record that an attempt runs user code; heartbeats then ask whether the attempt still counts."""
         self._attempt = ShowAlive(unit, attempt, generation)
 
     def end(self) -> None:
-        """Record that no attempt runs user code now."""
+        """Record that no attempt runs user code any longer."""
         self._attempt = None
 
     @property
@@ -118,7 +118,7 @@ class Asking:
         return self._attempt is not None and self._attempt is self._in_vain
 
     def show_alive(self, silent_s: float) -> None:
-        """Send signs of life several times per `silent_s` from now on, even while user code runs."""
+        """Start to send heartbeats, several per `silent_s` seconds, even while user code runs."""
         every_s = silent_s / policy.SHOWN_IN_SILENCE
         self._beating = threading.Thread(target=self._beat, args=(every_s,), name="ledger-alive", daemon=True)
         self._beating.start()
@@ -153,7 +153,7 @@ class Asking:
         ledger.close()
 
     def leave(self) -> None:
-        """End gracefully: return the units of this process, so that no one waits for them, and close."""
+        """End gracefully: return this process's units to the ledger, so that others get them sooner, and close."""
         self._stop_beating()
         try:
             if self._ledger is not None:

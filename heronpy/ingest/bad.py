@@ -37,17 +37,16 @@ KEPT_S = 300.0
 
 
 class Tries:
-    """Tracebacks of failed tries. A traceback is kept until this or another process finds out whether the bytes are
-    bad.
+    """Tracebacks of failed tries. A traceback is kept until some process has decided whether the bytes are bad.
 
-    Each unit whose last try has failed has one small file, in the folder of the stages.
+    Each unit whose last try has failed has one small file in the folder of the stages.
     """
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "tries"
 
     def write(self, generation: int, unit: int, chunks: Sequence[Chunk], trace: str) -> None:
-        """Keep a traceback. A full disk loses the traceback, but has no other effect."""
+        """Write a traceback. If the disk is full, only the traceback is lost."""
         pieces = [[one.file, one.begin, one.end] for one in chunks]
         text = json.dumps({"pieces": pieces, "traceback": trace[-TRACEBACK_MAX:]})
         try:
@@ -75,7 +74,7 @@ class Tries:
         return trace
 
     def units(self, generation: int) -> tuple[int, ...]:
-        """Return the units with a kept traceback."""
+        """Return the units that have a traceback."""
         return tuple(unit for number, unit, _ in self._all() if number == generation)
 
     def forget(self, generation: int, live: Iterable[int]) -> None:
@@ -108,7 +107,7 @@ def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
 
 
 def line_end(root: str, chunk: Chunk, end: int) -> int:
-    """Return the end of the line that crosses the end of a range; `end` if no line crosses it, or the file is
+    """Return the end of the line that crosses the offset `end`; `end` itself if no line crosses it, or if the file is
     missing."""
     try:
         with opened(root, chunk) as descriptor:
@@ -156,13 +155,13 @@ def bad_record(
 
 
 def record_name(generation: int, found: Line) -> str:
-    """Return the name of the record of a bad range."""
     return f"g{generation}-f{found.file}-{found.begin}-{found.end}"
 
 
 class BadRecord(Struct, frozen=True):
-    """The record of a bad range, for display. `data` is None if the bytes could not be read; `cut`: whether `data`
-    is only the beginning.
+    """The record of a bad range, for display.
+
+    `data` is None if the bytes could not be read; `cut`: whether `data` is only the beginning.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""One attempt at a unit whose rows go to bolts. Each row is emitted with an id, and again after a fail, until acked."""
+"""One attempt at a unit whose rows go to bolts. Each row is emitted with an id, and again after each fail."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ class RefusedRowError(HeronError):
 
 
 class EmittedAttempt:
-    """One attempt at a unit whose rows go to bolts. `topology.max.spout.pending` bounds the unacked rows: a call of
-    `go_on` emits at most one row, and the runtime makes no calls above the limit."""
+    """One attempt at a unit whose rows go to bolts.
+
+    `topology.max.spout.pending` bounds the unacked rows: a call of `go_on` emits at most one row, and the runtime
+    makes no calls above the limit."""
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class EmittedAttempt:
         self._acked += self._pending.pop(number, None) is not None
 
     def failed(self, number: int) -> None:
-        """Record that a row failed or timed out; it is emitted again later."""
+        """Record that a row failed or timed out; the row is emitted again later."""
         known = self._pending.get(number)
         if known is not None:
             values, failures = known

@@ -59,8 +59,8 @@ class _Gone(Struct):
 class Publisher:
     """Makes committed units visible. Times are monotonic.
 
-    A unit with a missing stage is skipped, retried with growing pauses, and reported once. So it neither delays
-    other units nor fills the log.
+    A unit with a missing stage is skipped, retried with growing pauses, and reported once, so it neither delays other
+    units nor fills the log.
     """
 
     def __init__(self, publish: Callable[[requests.Finished], Any], report: Callable[[Exception], Any]) -> None:
@@ -72,7 +72,7 @@ class Publisher:
         self._tell_at = float("-inf")
 
     def besides(self, now: float) -> tuple[int, ...]:
-        """Units that are skipped for now and need not be listed."""
+        """Return the units that are skipped for now and need not be listed."""
         return tuple(unit for unit, one in self._gone.items() if now < one.due)
 
     def publish(self, units: Iterable[requests.Finished], now: float) -> list[int]:
@@ -126,7 +126,6 @@ class LogKeeper(Spout):
         self._join(options_here(config))
 
     def _join(self, options: UnitOptions) -> None:
-        """Become a keeper of a pipeline."""
         self._options, context = options, self._context
         self._run = self._options.run or context.get_topology_id()
         #: The run's id in the ledger; "" for an endless run.
@@ -154,7 +153,7 @@ class LogKeeper(Spout):
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
-        """Do the current work. Wait if the ledger is unreachable; every step may be repeated."""
+        """Do one round of work, or wait if the ledger is unreachable; every step may be repeated."""
         if self._ended:
             return
         try:
@@ -177,7 +176,7 @@ class LogKeeper(Spout):
 
     # ---- a round ----------------------------------------------------------------------------
     def _round(self, now: float) -> float:
-        """Do the current work; return the seconds until the next round."""
+        """Do one round of work; return the seconds until the next round."""
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
@@ -298,7 +297,7 @@ class LogKeeper(Spout):
         return bool(done)
 
     def _make_visible(self, unit: requests.Finished) -> None:
-        """Publish a unit; if the rows went to bolts, there is no stage."""
+        """Publish a unit. A unit whose rows went to bolts has no stage."""
         self._stages.refuse_other_ledger(unit.ledger)
         if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
             self.log(f"the stage of unit {unit.unit} is missing, so its copy was published", "warn")
@@ -327,9 +326,9 @@ class LogKeeper(Spout):
                 return
 
     def _complete_records(self, watch: Watch, at_once: bool = False) -> bool:
-        """Write missing records of bad ranges: a worker may have died before it wrote them, or lacked the bytes.
+        """Write missing records of bad ranges: a worker may have died before writing one, or could not read the bytes.
 
-        Returns whether all ranges have a record. With `at_once`, writes records even without their bytes.
+        Returns whether all ranges have a record. `at_once`: write records even if the bytes cannot be read now.
         """
         complete = True
         ranges: list[commands.BadRange] = []
@@ -377,7 +376,7 @@ class LogKeeper(Spout):
         self.end_of_input()
 
     def _looked(self, figures: commands.Figures) -> None:
-        """Use the figures; a hook for subclasses."""
+        """Called with the current figures; a hook for subclasses."""
 
     def _conclude(self) -> None:
         """Record the end of a bounded run whose units are all published."""

@@ -1,4 +1,4 @@
-"""Configuration keys that describe a pipeline of work units, so that its code need not be loaded."""
+"""Configuration keys that describe a pipeline of work units, readable without loading the pipeline's code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def has_only_units(topology: topology_pb2.Topology) -> bool:
 
 
 def until_now(topology: topology_pb2.Topology) -> topology_pb2.Topology:
-    """Return the topology, changed so that its pipelines of work units process the current bytes and end."""
+    """Return a copy of the topology whose pipelines of work units process the current bytes and end."""
     made = topology_pb2.Topology()
     made.CopyFrom(topology)
     for spout in made.spouts:

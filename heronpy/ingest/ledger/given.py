@@ -1,4 +1,4 @@
-"""Files and units that a keeper gives to a ledger, in place of the results of a scan. Pure."""
+"""Adds files and units that a keeper gives to a ledger instead of scan results. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ def take_files(draft: Draft, request: requests.TakeFiles, who: requests.Who) -> 
 
 
 def _new_file(draft: Draft, given: File) -> File:
-    """Add the row of a file under the next id."""
     pipeline = draft.pipeline
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))
     file = replace(given, id=pipeline.next_file)

@@ -1,4 +1,4 @@
-"""The single entry to a ledger's decisions: `(view, request, now) -> (changes, answer)`. Pure.
+"""The single entry point of a ledger's decisions: `(view, request, now) -> (changes, answer)`. Pure.
 
 Invariants, which `validate` checks: the spans of a file partition `[0, cut)`, and `cut <= size`; a byte is in at most
 one live unit, whose chunks are its spans; one attempt of a unit wins; published bytes are done, and done bytes are
@@ -98,9 +98,9 @@ _KEPT = {
 
 
 def handle(view: View, request: Request[A], who: Who, number: int, now: float) -> tuple[Changes, A]:
-    """Carry out a request of a process; `number` is 0 for an idempotent request.
+    """Carry out a process's request; `number` is 0 for an idempotent request.
 
-    Raises LedgerError for an invalid request, and then changes nothing.
+    Raises LedgerError for an invalid request, which changes nothing.
     """
     if len(who.name) > TEXT_MAX or "#" in who.task:
         raise LedgerError(f"the name of a task must have no # and at most {TEXT_MAX} characters: {who.task[:100]!a}")

@@ -1,8 +1,8 @@
-"""One pipeline in several ledgers, which may change for later files while it runs (Ubiq's time-ranged partitions).
+"""One pipeline in several ledgers; files born later may get other ledgers (Ubiq's time-ranged partitions).
 
-A file's birth picks the entry, and a stable hash of its key the ledger of the entry. So a file keeps its ledger when
-entries are added, and units never span ledgers. An entry is needed until its ledgers are drained. Ledgers have disjoint
-ids, so that names in an output never collide.
+A file's birth selects the entry, and a stable hash of the file's key selects the ledger of the entry. So a file keeps
+its ledger when entries are added, and units never span ledgers. An entry is needed until its ledgers are drained.
+Ledgers have disjoint ids, so that names in an output never collide.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FOLLOWS_MAX: Final = 10
 
 
 class PartitionedLedger:
-    """A pipeline's ledgers, used like one `Ledger`; the first request must be `Open` or `Rebuild`."""
+    """All ledgers of a pipeline, with the interface of one `Ledger`; the first request must be `Open` or `Rebuild`."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class PartitionedLedger:
 
     # ---- beginnings -------------------------------------------------------------------------
     def join(self) -> None:
-        """Learn the ids of each ledger without `Open`, for commands."""
+        """Read the ids of each ledger without `Open`, for commands."""
         self._parts = {ledger.ask(requests.ShowAlive()).part: ledger for ledger in self._ledgers.values()}
 
     def _open(self, request: requests.Open) -> requests.Opened:
@@ -185,7 +185,7 @@ class PartitionedLedger:
         return requests.Reported(tuple(known), tuple(sorted(stale)), tuple(sorted(late)))
 
     def _page(self, request: requests.ListFiles | commands.ListBad) -> requests.KnownFiles | commands.BadRanges:
-        """Return one page over all ledgers, in the order of their ids."""
+        """Return one page of the rows of all ledgers, in the order of their ids."""
         found: list[Any] = []
         more = False
         for ledger in self._in_order():
@@ -210,7 +210,7 @@ class PartitionedLedger:
 
     # ---- units ------------------------------------------------------------------------------
     def _lease(self, request: requests.Lease) -> requests.Work | requests.Halve | requests.Idle:
-        """Lease from the ledgers in turn, so that none is starved; an unreachable ledger does not affect the others."""
+        """Lease from the ledgers in turn, so that each ledger's units progress; an unreachable ledger is skipped."""
         ledgers = self._in_order()
         self._turn += 1
         idle: list[requests.Idle] = []
@@ -287,13 +287,12 @@ class PartitionedLedger:
 
 
 def _part(url: str) -> int:
-    """Return the part number of a ledger, from 1 on; a single ledger has 0."""
+    """Return the part number of a ledger: from 1 on, or 0 for a single ledger."""
     return 1 + stable_hash(url) % (PARTS_MAX - 1)
 
 
 def _joined(answers: Iterable[S], **how: Callable[[list[Any]], Any]) -> S:
-    """Combine the answers of several ledgers: numbers are added, lists are concatenated, and so on; `how` describes
-    exceptions."""
+    """Combine the answers of several ledgers: add numbers and concatenate lists; `how` describes the exceptions."""
     answers = list(answers)
     if len(answers) == 1:
         return answers[0]

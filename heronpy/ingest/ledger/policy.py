@@ -71,17 +71,17 @@ class Waiting(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """A unit to make; `since`: the time of its oldest byte."""
+    """A unit to be created; `since`: the time of its oldest byte."""
 
     pieces: tuple[ranges.Piece, ...]
     since: float
 
 
 def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str, ...]] | None:
-    """Return the offset up to which a file may be cut, and the sites with these bytes, from the safe size on each site.
+    """Return the offset up to which a file may be cut, and the sites with these bytes, given each site's safe size.
 
-    Bytes that only a lost site has are not cut until that site is back or another site has them, because in a unit they
-    would delay other bytes. If no site works, all sites count.
+    Bytes that exist only on a lost site are not cut until that site is back or another site has them, because they
+    would delay the other bytes of their unit. If no site works, all sites count.
     """
     there = {site: size for site, size in copies.items() if site in live} if live else copies
     if not there:
@@ -91,10 +91,10 @@ def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str,
 
 
 def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int) -> tuple[list[Planned], bool]:
-    """Return the units to make of the waiting bytes, oldest first, at most `room`; and whether some waiting bytes are
-    too young.
+    """Return at most `room` units to create from waiting bytes, oldest first, and whether some bytes are too young.
 
-    A unit is made when it is full, or its oldest byte has waited long enough. A site must have all of its bytes.
+    A unit is created when it is full, or when its oldest byte has waited for `unit_wait_s`. Some site must have all
+    bytes of the unit.
     """
     groups: dict[tuple[str, ...], list[Waiting]] = {}
     for one in sorted(waiting, key=lambda one: (one.since, one.file)):
@@ -120,7 +120,7 @@ def ready_max(config: Config, workers: int) -> int:
 
 
 def lease_s(paces: Sequence[Pace], size: int, attempt: int) -> float:
-    """Return the seconds of the `attempt`-th lease of `size` bytes, after which others may take a backup."""
+    """Return the seconds of the `attempt`-th lease of `size` bytes; afterwards, other workers may take a backup."""
     is_known = len(paces) >= PACES_MIN
     first = LATE * median(one.pace for one in paces) * size if is_known else LEASE_FIRST_S
     return min(max(first, LEASE_MIN_S), LEASE_MAX_S) * float(2 ** min(attempt - 1, DOUBLINGS))
@@ -134,7 +134,7 @@ class Slow(Struct, frozen=True):
 
 
 def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
-    """Return the slow containers, computed from recent units: one unit in usual time ends a container's slowness."""
+    """Return the slow containers according to recent units; a container with one unit in usual time is not slow."""
     latest = sorted(paces, key=lambda one: one.at)
     if len(latest) < PACES_MIN:
         return {}
@@ -150,7 +150,7 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
 def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
     """Return the containers whose current unit takes at least `SLOW_FACTOR` times as long as expected, with the factor.
 
-    A unit that has a backup is in the container of the backup.
+    A unit with a backup is left out, because its container is that of the backup.
     """
     if len(paces) < PACES_MIN:
         return {}
@@ -163,13 +163,12 @@ def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -
 
 
 def try_again_s(tries: int) -> float:
-    """Return the seconds that a unit rests after this number of tries."""
+    """Return the seconds that a unit waits after this number of tries."""
     return TRY_AGAIN_S[min(tries, len(TRY_AGAIN_S)) - 1]
 
 
 def rests_apart(unit: Unit, now: float) -> bool:
-    """Whether a unit that waits for its next try is a separate line, which had tries before its first
-    attempt."""
+    """Whether a unit is a separate line that waits for its next try. Such a unit has more tries than attempts."""
     return now < unit.until and unit.attempt < unit.tries
 
 
