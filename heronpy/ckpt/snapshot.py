@@ -270,7 +270,8 @@ class Capture(Struct):
 
     @property
     def needs_fork(self) -> bool:
-        """Whether the plain State is large and not yet encoded. If so, `persist` must run in a fork, or after `settle`.
+        """Whether the plain State is large and not yet encoded, so that `persist` must run in a fork, or after
+        `settle`.
         """
         return self._plain is None and self.plain_bytes > self.task.settings.fork_above_bytes
 

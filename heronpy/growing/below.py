@@ -19,7 +19,8 @@ def open_below(root: str, key: str) -> int:
     """Open a regular file below a folder for reading; return its descriptor.
 
     `key` is the file's path below `root`. No part of `key` may be a link; the path of the root may contain links,
-    because the user has chosen the root. Raises OSError if the file cannot be opened, and UnfitFileError if it is not regular.
+    because the user has chosen the root. Raises OSError if the file cannot be opened, and UnfitFileError for
+    anything but a regular file.
     """
     folders = key.split("/")
     name = folders.pop()

@@ -44,7 +44,7 @@ def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0)
 
 
 def read_state(files: Iterable[KnownFile], root: str, block_bytes: int) -> State:
-    """Return the partitioned state `TextFileSpout.LANES` for a spout that does not follow files: these files are read."""
+    """Return the partitioned state `TextFileSpout.LANES` of a non-following spout that has read these files."""
     names = ((copy.path for copy in one.copies[:1]) for one in files)
     paths = [join(root, path) for found in names for path in found]
     return {key: place for path in paths for key, place in read_lanes(path, block_bytes).items()}

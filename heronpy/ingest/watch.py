@@ -1,8 +1,9 @@
-"""A keeper's view of the files of a pattern, and the differences from the ledger.
+"""A keeper's view of a pattern's files, and the differences from the ledger.
 
 `Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files keep their identity).
-This module translates its answers into the ledger's terms: key, generation, and sizes that end at a line end. The view
-is rebuilt from the ledger when a keeper starts, or another keeper was the first to report a change.
+This module translates the answers of `Finder` into the ledger's terms: key, generation, and sizes that
+end at a line end. The view is rebuilt from the ledger when a keeper starts, or when another keeper has reported a
+change first.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _Known(Struct):
 
 
 class Watch:
-    """The files of a pipeline on one site, which `keepers` keepers scan."""
+    """The files of a pipeline on one site, scanned by `keepers` keepers."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Watch:
         header_lines: int = 0,
         whole: bool = False,
     ) -> None:
-        """`bounded`: whether the watch does not wait for new files. `header_lines`, `whole`: see `UnitOptions`."""
+        """`bounded`: do not wait for new files. `header_lines`, `whole`: see `UnitOptions`."""
         self._root, self._whole = logs.root, whole
         self._site = site
         self._table = Table()
@@ -103,7 +104,7 @@ class Watch:
 
     @property
     def due(self) -> float:
-        """The time of the next scan (monotonic)."""
+        """The monotonic time of the next scan."""
         return self._pace.due
 
     @property
@@ -162,7 +163,7 @@ class Watch:
         return seen, gone
 
     def answered(self, answer: Reported) -> bool:
-        """Record the ledger's answer; return False if it decided differently, so that a new `Watch` is needed."""
+        """Record the ledger's answer; return False if a new `Watch` is needed, because the ledger decided otherwise."""
         if answer.stale:
             return False
         ids = {(one.file.key, one.file.generation): one.file for one in answer.known}
@@ -186,14 +187,14 @@ class Watch:
         return True
 
     def place_of(self, key: str, generation: int) -> tuple[str, str]:
-        """Return path and head of a file as recorded in the ledger; ("", "") if unknown."""
+        """Return a file's path and head as recorded in the ledger; ("", "") if unknown."""
         for known in self._known.values():
             if (known.key, known.generation) == (key, generation):
                 return known.path, known.head
         return "", ""
 
     def is_there(self, key: str, generation: int) -> bool:
-        """Whether the last scan has seen a file."""
+        """Whether the last scan found the file."""
         names = ((one.key, one.generation, one.gone) for one in self._known.values())
         return (key, generation, False) in names
 
@@ -202,11 +203,11 @@ class Watch:
         return self._notices.taken()
 
     def unfinished_bytes(self) -> int:
-        """Return the bytes of unfinished last lines at the last scan."""
+        """Return the number of bytes in unfinished last lines at the last scan."""
         return self._unfinished
 
     def copies(self) -> int:
-        """The number of files that are not read because they are considered copies."""
+        """Return the number of files that are not read because they are considered copies."""
         return self._finder.copies
 
     # ---- inside -----------------------------------------------------------------------------
@@ -237,7 +238,7 @@ class Watch:
             known.gone = True
 
     def _measure(self, file: Followed) -> bool:
-        """Extend the fingerprint of a file to its last line end; return False if the file has moved."""
+        """Extend a file's fingerprint to its last line end; return False if the file has moved."""
         fingerprint = file.fingerprint
         try:
             with self._places.open(file.path) as descriptor:

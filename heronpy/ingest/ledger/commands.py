@@ -24,8 +24,8 @@ class SiteView(Struct, frozen=True):
 
 
 class AfterView(Struct, frozen=True):
-    """A pipeline for which units wait: for its older bytes or, if `whole`, for all bytes that existed when both pipelines
-    had begun. `waits`: a clause with the current reason; "" if no unit waits.
+    """A pipeline for which units wait: for its older bytes or, if `whole`, for all bytes that existed when both
+    pipelines had begun. `waits`: a clause with the current reason; "" if no unit waits.
     """
 
     pipeline: str
@@ -264,8 +264,8 @@ class Rebuilt(Struct, frozen=True):
 class Rebuild(Request[Rebuilt], frozen=True):
     """Replace the content of the ledger by the found ranges, in the only transaction that is as large as the ledger.
 
-    `at_least`: the lowest new generation, above all found generations. `trial`: only check and return the new generation.
-    Raises LedgerError while workers are active, or if two published ranges overlap (naming both units).
+    `at_least`: the lowest new generation, above all found generations. `trial`: only check, and return the new
+    generation. Raises LedgerError while workers are active, or if two published ranges overlap (naming both units).
     """
 
     config: Config

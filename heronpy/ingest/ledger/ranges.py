@@ -67,7 +67,7 @@ def cut_out(pieces: Sequence[Piece], file: int, begin: int, end: int) -> tuple[l
     """Return the pieces before, inside and after a range; None if no piece contains the range's first byte.
 
     The range is cut at the end of the piece with its first byte.
-"""
+    """
     for index, (of, first, last) in enumerate(pieces):
         if of == file and first <= begin < last and begin < end:
             stop = min(end, last)

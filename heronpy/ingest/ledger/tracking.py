@@ -1,4 +1,4 @@
-"""Tracks files: reports of scans, cuts, seals of bounded runs, and forgetting. Pure."""
+"""Tracks files: handles scan reports, cuts units, seals bounded runs, and forgets old files. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MUTATED = "bytes of the file were changed after they had been read"
 
 
 class _Refused(Enum):
-    """Why a seen file gets no row: the scanner used an old row, or the run is sealed and the file is new."""
+    """The reason why a seen file gets no row: the scanner used an old row, or the run is sealed and the file is new."""
 
     STALE = auto()
     SEALED = auto()
@@ -89,7 +89,7 @@ def _is_text(text: str) -> bool:
 
 
 def _knows_all(draft: Draft, request: requests.ReportScan) -> bool:
-    """Whether the client knows all files, including those that it reports now."""
+    """Whether the client knows all files, including the files in this report."""
     if not request.made:
         return True
     following = draft.pipeline.next_file
@@ -109,7 +109,7 @@ def _knows_all(draft: Draft, request: requests.ReportScan) -> bool:
 def _file_of(
     draft: Draft, seen: requests.SeenFile, new: dict[tuple[str, int], int], knows_all: bool, sealed: bool
 ) -> File | _Refused:
-    """Return the row of a seen file, or why it has no row. `new`: ids that this report has created."""
+    """Return the row of a seen file, or the reason why it has no row. `new`: ids that this report has created."""
     others = {one.generation: draft.get(File, one.id) or one for one in draft.view.files_of(seen.key)}
     made = new.get((seen.key, seen.generation))
     found = draft.get(File, made) if made is not None else others.get(seen.generation)
@@ -227,7 +227,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
 
 # ---- unreadable bytes, and forgotten files ----------------------------------------------
 def give_up(draft: Draft, file: File, error: str) -> int:
-    """Mark bytes of a file in no unit or in an idle unit as bad; the rest of such a unit becomes a new unit.
+    """Mark a file's bytes in no unit or in idle units as bad; other bytes of such a unit become a new unit.
 
     Returns the number of bytes.
     """
@@ -293,7 +293,7 @@ def is_sealed(draft: Draft, run: str, who: requests.Who) -> bool:
 
 
 def is_over(draft: Draft, request: requests.Cut, who: requests.Who) -> bool:
-    """Whether everything in a run is published, bad or failed."""
+    """Whether all bytes of a run are published, bad or failed."""
     seal, view = draft.get(Seal, who.site), draft.view
     if seal is None or not is_sealed(draft, request.run, who):
         return False

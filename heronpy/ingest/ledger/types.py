@@ -1,6 +1,6 @@
-"""The rows of a ledger, and the numbers of a pipeline. Pure.
+"""The rows of a ledger, and the configuration of a pipeline. Pure.
 
-Every row belongs to one pipeline; the stores keep its name with the row. The first `KEY` fields of a row are its
+Every row belongs to one pipeline, whose name the stores keep with the row. The first `KEY` fields of a row are its
 primary key. Texts have at most `TEXT_MAX` characters. Times are seconds on the ledger's own clock, which never goes
 back. Ranges of bytes are half open: `[begin, end)`.
 """
@@ -71,7 +71,7 @@ class DispatchState(StrEnum):
 
 
 class Config(Struct, frozen=True):
-    """The numbers of a pipeline, the same for all of its processes."""
+    """The configuration of a pipeline, the same for all of its processes."""
 
     #: The pattern of its files; it never changes.
     pattern: str = ""
@@ -170,7 +170,7 @@ class Copy(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """A range of a file below its `cut`; adjacent ranges of equal state without a unit are one span."""
+    """A range of a file below its `cut`. Adjacent ranges that have the same state and no unit are one span."""
 
     KEY: ClassVar[int] = 2
     file: int
@@ -289,7 +289,7 @@ class Scanned(Struct, frozen=True):
 
 
 class Pace(Struct, frozen=True):
-    """How long a committed unit took, in seconds per byte; the last `policy.PACES` are kept."""
+    """The duration of a committed unit in seconds per byte; the last `policy.PACES` are kept."""
 
     KEY: ClassVar[int] = 1
     slot: int
@@ -302,7 +302,7 @@ class Pace(Struct, frozen=True):
 
 
 class Tally(Struct, frozen=True):
-    """Counts since the ledger was made or rebuilt, for facts that cannot be derived from other rows."""
+    """Counts since the ledger was created or rebuilt that cannot be derived from other rows."""
 
     KEY: ClassVar[int] = 0
     #: Number of published units, and number of units that a backup won.
@@ -321,7 +321,7 @@ class Tally(Struct, frozen=True):
 
 
 class Unfinished(Struct, frozen=True):
-    """Bytes of unfinished last lines on a site; written from time to time, and when they appear or vanish."""
+    """Bytes of unfinished last lines on a site, written periodically, and when such bytes appear or vanish."""
 
     KEY: ClassVar[int] = 1
     site: str
@@ -332,7 +332,7 @@ class Unfinished(Struct, frozen=True):
 
 
 class Seal(Struct, frozen=True):
-    """A bounded run processes the files of its site at its first complete scan; later scans add nothing."""
+    """The seal of a bounded run, which processes the site's files as of the first complete scan, and no later bytes."""
 
     KEY: ClassVar[int] = 1
     site: str

@@ -1,4 +1,4 @@
-"""Answers requests of commands: figures, lists, retries, sites and pauses. Pure."""
+"""Answers requests from commands: figures, lists, retries, sites and pauses. Pure."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def list_bad(draft: Draft, request: commands.ListBad, who: requests.Who) -> comm
 
 
 def show_alive(draft: Draft, request: requests.ShowAlive, who: requests.Who) -> requests.Alive:
-    """Answer a `ShowAlive`; the request itself is the sign of life."""
+    """Answer a `ShowAlive`; the request itself is the heartbeat."""
     pipeline = draft.pipeline
     lost = bool(request.unit) and in_vain(draft, request.unit, request.attempt, request.generation)
     is_lost = isinstance(lost, requests.Lost)

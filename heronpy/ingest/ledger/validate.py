@@ -22,7 +22,7 @@ from heronpy.ingest.ledger.types import (
 
 
 def validate(rows: Iterable[Row]) -> list[str]:
-    """Return one sentence for each invariant of `heronpy.ingest.ledger.machine` that the rows of a pipeline break."""
+    """Return one sentence for each invariant of `heronpy.ingest.ledger.machine` that a pipeline's rows violate."""
     kinds: dict[type, list[Any]] = defaultdict(list)
     for row in rows:
         kinds[type(row)].append(row)
