@@ -1,9 +1,9 @@
 """Divides a topology into the stages of a batch run, or reports why the topology cannot run as a batch. Pure.
 
 A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Otherwise it begins a
-stage, and its inputs are *exchanges*: files that the stage reads. A bolt with saved State also begins a
-stage, because its State belongs to one task. A bolt with one task that emits at the end of the input begins a stage,
-because its result is computed from all tuples. Stages run one after the other, each after all stages that it reads.
+stage, and its inputs are *exchanges*: files that the stage reads. A bolt with saved State also begins a stage,
+because its State belongs to one task. A bolt with one task that emits at the end of the input begins a stage, because
+its result is computed from all tuples. Stages run one after the other, each after all stages that it reads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Lists the checkpoints on disk and checks that they are complete: for users, and before a restore.
 
-Only local folders and object stores are read, so ended topologies, copies and moved folders are covered, too.
-A checkpoint exists if it has metadata; a checkpoint with unreadable metadata is listed as damaged. This module
-changes no files.
+Only local folders and object stores are read, so ended topologies, copies and moved folders are covered, too. A
+checkpoint exists if it has metadata; a checkpoint with unreadable metadata is listed as damaged. No files are changed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The segments that make up one keyed state from checkpoint to checkpoint. Pure.
 
-A chain is a base and the deltas since that base. A checkpoint writes the changes since the last *complete*
-checkpoint, including the changes of failed captures. When the changes since the base exceed a
-share of the state, a new base is written. Deltas are merged in steps of `FAN`, so that a chain stays short and each
-change is written only a few times.
+A chain is a base and the deltas since that base. A checkpoint writes the changes since the last *complete* checkpoint,
+including the changes of failed captures. When the changes since the base exceed a share of the state, a new base is
+written. Deltas are merged in steps of `FAN`, so that a chain stays short and each change is written only a few times.
 
 Invariants: the segments of a checkpoint are correct for any subset of earlier captures that complete, because its links
 build on the last checkpoint *known* to be complete; a savepoint is treated like any other checkpoint.

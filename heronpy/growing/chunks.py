@@ -51,8 +51,8 @@ def read_chunk(
 ) -> Iterator[Lines]:
     """Yield the lines of a chunk in blocks of about `block_bytes`; memory is bounded by one block and one line.
 
-    Errors contain `name`. Raises LongLineError, OSError, and UnfinishedLineError if the file
-    ends within the chunk's last line. `whole`: accept such a line.
+    Errors contain `name`. Raises LongLineError, OSError, and UnfinishedLineError if the file ends within the chunk's
+    last line. `whole`: accept such a line.
     """
     at = begin
     if begin and os.pread(descriptor, 1, begin - 1) != b"\n":

@@ -1,8 +1,8 @@
 """Finds the files of a pattern repeatedly, at low cost.
 
-A scan lists folders and reads the sizes of matching files. No file is opened, so a pipe or a dead
-mount below the pattern is reported but never blocks the scan. `Pace` decides the time of the next scan: scanning costs
-less than a twentieth of a core for any number of files.
+A scan lists folders and reads the sizes of matching files. No file is opened, so a pipe or a dead mount below
+the pattern is reported but never blocks the scan. `Pace` decides the time of the next scan: scanning costs less than a
+twentieth of a core for any number of files.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A keeper's view of a pattern's files, and the differences from the ledger.
 
 `Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files keep their identity).
-This module translates the answers of `Finder` into the ledger's terms: key, generation, and sizes that
-end at a line end. The view is rebuilt from the ledger when a keeper starts, or when another keeper has reported a
-change first.
+This module translates the answers of `Finder` into the ledger's terms: key, generation, and sizes that end at a line
+end. The view is rebuilt from the ledger when a keeper starts, or when another keeper has reported a change first.
 """
 
 from __future__ import annotations

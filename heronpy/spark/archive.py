@@ -1,8 +1,8 @@
-"""`python -m heronpy.spark.archive`: prepare the class archive, which halves the time and CPU of a start of Spark.
+"""`python -m heronpy.spark.archive`: create the class archive, which halves the time and CPU of Spark's start.
 
-The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each is about 180 MB in size; the
-newest three are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes
-are recorded in a real start of the driver, with its first batch, and written when that JVM ends.
+The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each has about 180 MB; the newest
+three are kept. The JVM ignores an archive that does not fit its version and jars. The classes are recorded in a real
+start of the driver, with its first batch, and written when that JVM ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def archive_path(java: str) -> Path:
 
 
 def find_archive() -> str | None:
-    """Return the archive for this machine; None without an archive, or if others could have written it."""
+    """Return the class archive for this host; None without an archive, or if other users could have written it."""
     java = find_java()
     if java is None:
         return None
@@ -94,7 +94,7 @@ def make_archive() -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the archive; return the exit code of the process."""
+    """Create the archive; return the exit code of the process."""
     argparse.ArgumentParser(prog="python -m heronpy.spark.archive", description=__doc__).parse_args(argv)
     # Spark's startup messages are not shown; an error quotes their last lines.
     logging.getLogger("heronpy").addHandler(logging.NullHandler())

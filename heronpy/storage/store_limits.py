@@ -1,9 +1,9 @@
-"""Limits on what the checkpoints of all topologies together may write to one store.
+"""Limits for writing checkpoints of all topologies to one store.
 
-Both limits are kept in files of the store itself, so they hold for every process of a host that writes there: a writer
-holds the lock of one of N slot files while it writes, and charges its bytes to an account with the time at which the
-next byte may be written. The kernel releases the lock of a dead holder, and an account with a time in the far future,
-as after a reboot, is reset. So no writer waits for a dead process.
+Both limits are kept in files of the store, so they apply to all processes of a host: a writer holds the lock of one of
+N slot files while it writes, and charges its bytes to an account, which has the time at which the next byte may be
+written. The kernel releases the lock of a dead holder, and an account with a time in the far future, as after a reboot,
+is reset. So no writer waits for a dead process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StoreLimits(Struct, frozen=True):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Become one of the store's writers; wait for a slot."""
+        """Wait for a writer's slot, and hold the slot within the block."""
         if not self.writers:
             yield
             return

@@ -415,8 +415,8 @@ class Work(Struct, frozen=True):
 
 
 class Halve(Struct, frozen=True):
-    """Do not process these chunks, which killed their worker or failed without naming a line.
-    Find the line start nearest to the middle of the bytes, and send `SplitAt`.
+    """Do not process these chunks, which killed their worker or failed without naming a line. Find the line start
+    nearest to the middle of the bytes, and send `SplitAt`.
     """
 
     unit: int

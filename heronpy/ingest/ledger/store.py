@@ -1,8 +1,8 @@
 """The contract of a ledger's stores. Pure.
 
 A store locks the pipeline, passes a view of its rows and the time to `decide`, writes the returned changes, and
-commits atomically. `decide` is pure and may be called again if the database requires it.
-The view reads only the requested rows, as they were before the transaction.
+commits atomically. `decide` is pure and may be called again if the database requires it. The view reads only the
+requested rows, as they were before the transaction.
 """
 
 from __future__ import annotations

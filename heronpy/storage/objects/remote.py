@@ -1,9 +1,8 @@
-"""Objects in S3, Google Cloud Storage or Azure Blob Storage, by the library obstore (extra `objects`).
+"""Objects in S3, Google Cloud Storage or Azure Blob Storage, with the library obstore (extra `objects`).
 
-Credentials, region and endpoint come from the environment variables that this library reads; they are neither taken
-from settings nor shown in errors. The text of an error consists only of the kind of failure and its code. Requests
-that fail on the network, or because the store is overloaded, are repeated with growing pauses until `patience_s` has
-passed.
+Credentials, region and endpoint come from the environment variables that this library reads. They are not taken from
+settings, and not shown in errors, which contain only the kind of failure and its code. Requests that fail because of
+the network or an overloaded store are repeated with growing pauses until `patience_s` has passed.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ _OF_CREDENTIALS: Final = frozenset(
 
 
 class RemoteObjects:
-    """A `port.Objects` in an object store; keys are below `place`."""
+    """A `port.Objects` in an object store; keys are relative to `place`."""
 
     def __init__(self, place: Url, patience_s: float) -> None:
         self.name = str(place)
@@ -158,7 +157,7 @@ class RemoteObjects:
 
 @functools.lru_cache(maxsize=16)
 def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStore:
-    """Return the client of a bucket, with its connections. A forked process gets a new client."""
+    """Return the client of a bucket, with open connections. A forked process gets a new client."""
     # By default the library starts a thread for each processor of the host, in every task.
     os.environ.setdefault("TOKIO_WORKER_THREADS", WORKERS)
     place = f"{scheme}://{bucket}"
@@ -220,6 +219,6 @@ def _trouble_of(error: Exception, text: str, code: str) -> Trouble:
 
 
 def _detail(text: str) -> str:
-    """Return the status and code of an answer, which are safe to show."""
+    """Return an answer's status and code, which contain no secrets."""
     status, code = _STATUS.search(text), _CODE.search(text)
     return " ".join(found[1] for found in (status, code) if found)

@@ -1,6 +1,6 @@
-"""The names of places: folders as paths, object stores as URLs. Pure.
+"""Names of places: paths of folders, and URLs in object stores. Pure.
 
-A Url has the parts of Path that callers use: `name`, `parent`, `/` and `str`. Credentials are never part of it.
+A Url has the parts of Path that callers use: `name`, `parent`, `/` and `str`. A Url never contains credentials.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Url(Struct, frozen=True, order=True):
 
     @property
     def parent(self) -> Url:
-        """The place without its last part; a bucket is its own parent."""
+        """The URL without its last part; a bucket is its own parent."""
         return Url(self.scheme, self.bucket, self.parts[:-1])
 
     def __truediv__(self, path: str) -> Url:
@@ -56,12 +56,12 @@ Place: TypeAlias = Path | Url
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is meant as a URL, with any scheme."""
+    """Whether a text has the form of a URL, with any scheme."""
     return _SCHEME.fullmatch(text) is not None
 
 
 def place_of(text: str) -> Place:
-    """The place that a text names: a path, `file:///path`, or an object store's URL. Raises ConfigError otherwise."""
+    """Return the path or URL for a path, `file:///path`, or an object store's URL. Raises ConfigError otherwise."""
     match = _SCHEME.fullmatch(text)
     if match is None:
         return absolute(text)
