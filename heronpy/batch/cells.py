@@ -45,14 +45,14 @@ from heronpy.wire.frames import Frame
 
 log = logging.getLogger("heron.batch")
 
-#: Largest number of tuples of a frame that are processed in one step.
+#: Maximum number of a frame's tuples that are processed in one step.
 PART = 4096
 #: Number of failed tuples of one bolt after which a unit fails.
 FAILS_MAX = 100
 #: Number of frames that a component holds back if all its consumers are in other stages. Many buckets share them, and
 #: larger frames cost less per tuple.
 FAR_FRAMES = 32
-#: Seconds between two calls of `is_ready` of a bolt that is not ready.
+#: Interval in seconds at which `is_ready` of an unready bolt is called.
 _ASK_S = 0.05
 
 
@@ -89,7 +89,7 @@ class Place(Struct, frozen=True):
     #: Called with a component and the number of tuples that it has failed since the last call.
     failed: Callable[[str, int], None]
     metrics: RunMetrics
-    #: Number of tuples that each component has failed in this unit.
+    #: Number of failed tuples in this unit, by component.
     fails: Counter[str]
     #: See BatchSettings.
     spout_end_s: float
@@ -175,7 +175,7 @@ class Cell:
         self.queue: deque[bytes] = deque()
         self.near: dict[int, Cell] = {}
         self.far: dict[int, Way] = {}
-        #: The cells behind this cell, each after all cells that feed it; empty until all cells are initialised.
+        #: The following cells, each after all cells that feed it; empty until all cells are initialised.
         self.behind: list[Cell] = []
 
     def route(self, choosers: dict[str, list[Any]], start: int) -> None:

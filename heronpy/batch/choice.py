@@ -12,7 +12,7 @@ from heronpy.ingest.keys import LEDGER_KEY, NOW, UNTIL_KEY, has_only_units
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import topology_pb2
 
-#: Number of parts into which the share of topologies is divided.
+#: Number of equal parts for measuring the share of topologies that run as a batch.
 _PARTS = 10_000
 #: The key of a TextFileSpout that reads files as they grow.
 _FOLLOW = "textfile.follow"

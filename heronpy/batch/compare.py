@@ -33,7 +33,7 @@ class Difference(Struct, frozen=True):
     """A row that one side contains more often than the other."""
 
     row: str
-    #: Number of occurrences of the row in the first side, and in the second side.
+    #: Number of occurrences of the row on the first side, and on the second side.
     first: int
     second: int
 
@@ -42,7 +42,7 @@ class Compared(Struct, frozen=True, kw_only=True):
     """The result of comparing the rows of one sink."""
 
     sink: str
-    #: Number of rows of each side, and number of its rows that the other side contains less often or not at all.
+    #: Number of rows of each side, and number of rows that the other side contains less often or does not contain.
     first: int
     second: int
     only_first: int
@@ -122,7 +122,7 @@ def _digests(path: Path) -> Iterator[bytes]:
     return (data[at : at + _DIGEST] for at in range(0, len(data), _DIGEST))
 
 
-# ---- where rows are ---------------------------------------------------------------------------
+# ---- files with rows ---------------------------------------------------------------------------
 
 
 def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, list[Path]]:

@@ -41,7 +41,7 @@ from heronpy.wire.codec import freeze
 #: The number of a run's only checkpoint.
 NUMBER = 1
 _VERSION = 1
-#: Seconds between two checks whether another keeper has ended the run.
+#: Interval in seconds of the checks whether another keeper has ended the run.
 LOCK_S = 0.1
 
 

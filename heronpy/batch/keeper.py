@@ -26,11 +26,11 @@ from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
 from heronpy.ingest.worker import DISK_S
 
-#: Seconds between two updates of the run's displayed figures.
+#: Interval in seconds at which the run's displayed figures are updated.
 PROGRESS_S: Final = 1.0
 #: With at most this number of units, the keeper checks in each round whether the stage has ended.
 FEW: Final = 16
-#: A stage fails if units cannot be processed and none is committed for this number of seconds and of attempts.
+#: A stage fails if units cannot be processed, and no unit is committed for this number of seconds and attempts.
 STALLED_S: Final = 60.0
 STALLED_ATTEMPTS: Final = 5
 
@@ -52,14 +52,14 @@ class BatchKeeper(LogKeeper):
         self._ended = False
         self._progress_at = self._entered_at = 0.0
         self._rate = Rate()
-        #: Containers that were slow in this stage. They are remembered because a backup ends the evidence.
+        #: Containers that were slow in this stage. They are stored because a backup removes the evidence.
         self._slow: dict[str, float] = {}
         self._soon = False
         #: Whether the run waits for space on its disk before it can begin.
         self._is_full = False
         #: The committed bytes, the time of their last change, and the number of attempts at that time.
         self._done, self._moved_at, self._attempts = -1, 0.0, 0
-        #: Why units could not be processed at the last update of the figures.
+        #: The reasons why units could not be processed at the last update of the figures.
         self._unread_now: set[str] = set()
 
     def next_tuple(self) -> None:
@@ -122,7 +122,7 @@ class BatchKeeper(LogKeeper):
     def end_of_input(self) -> None:
         """End a stage; after the last stage, end the input."""
         assert self._step_now is not None
-        # Each keeper notes the end when it leaves, because it may have noted that an ended stage was still running.
+        # Each keeper records the end when it leaves, because it may have recorded the ended stage as running.
         with suppress(LedgerAwayError):
             self._note(self._step_now, self._asking.ask(Show()), "finished", time.time())
         self._asking.leave()
@@ -154,7 +154,7 @@ class BatchKeeper(LogKeeper):
             return
         tried = figures.attempts - self._attempts >= STALLED_ATTEMPTS
         for why, is_gone in self._unread(step, figures):
-            # No worker gets a unit whose file is gone, so there may be no attempts.
+            # No worker gets a unit with a missing file, so there may be no attempts.
             if tried or is_gone:
                 raise self._steps.fail(f"stage {step.name} has processed nothing for {STALLED_S:.0f} s: {why}")
 

@@ -42,7 +42,7 @@ from heronpy.views.progress import PROGRESS, Progress, progress_of
 _RECORD, _TOPOLOGY, _LOCK = "run.json", "topology", "lock"
 _RECORD_MAX, _PROGRESS_MAX, _TOPOLOGY_MAX, _PLAN_MAX = 1 << 20, 1 << 20, 256 << 20, 8 << 20
 _RUN = re.compile(r"([^/]+)/([1-9][0-9]{0,8})")
-#: Age in seconds at which a folder without a record is removed: between hosts, the lock may not work.
+#: Age in seconds at which a folder without a record is removed, because locks may not work between hosts.
 _LEFT_S = 3600.0
 #: The name of every run in its separate ledger and tables.
 RUN: Final = "run"

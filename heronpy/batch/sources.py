@@ -22,9 +22,9 @@ from heronpy.task.user_code import columns_of, emit_columns, emit_one
 
 #: Number of lines, or of tuples of a split, in one step.
 CHUNK = 1024
-#: Number of lines in one step when each line passes the stage separately.
+#: Number of lines in one step if each line passes through the stage separately.
 APART = 256
-#: Longest pause of a step, and pause after a call that emitted nothing and requested no time for the next call, in s.
+#: Seconds: longest pause of a step, and pause after a call that emitted nothing and set no time for the next call.
 _PAUSE_S, _DRY_S = 0.01, 0.001
 
 

@@ -35,7 +35,7 @@ class Exchange(Struct, frozen=True):
     stream: str
     consumer: str
     grouping: int
-    #: The numbers of the writing and of the reading stage.
+    #: The numbers of the writing stage and of the reading stage.
     producing: int
     consuming: int
 
@@ -52,9 +52,9 @@ class Stage(Struct, frozen=True):
     outputs: tuple[Exchange, ...]
     #: The components whose class has `unit_output`.
     sinks: tuple[str, ...]
-    #: The number of tasks of each component; 0: the data decides.
+    #: The number of tasks of each component; 0 if the data decides.
     tasks: int
-    #: Why two attempts at one unit must not run at the same time; "" if they may.
+    #: The reason why two attempts at one unit must not run concurrently; "" if they may.
     no_backups: str
 
     @property

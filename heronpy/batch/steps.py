@@ -53,7 +53,7 @@ _PREPARED = "prepared.json"
 #: The place of a failed unit in the list of a stage, as the ledger writes it.
 _LISTED = re.compile(r"[0-9]+\.jsonl bytes ([0-9]+)-([0-9]+)(?=:)")
 _PROGRESS_MAX = 1 << 20
-#: Days for which a run remembers deleted files: its whole life.
+#: Days for which a run keeps deleted files, longer than any run.
 _DAYS = 36_500.0
 
 
@@ -108,7 +108,7 @@ class Steps:
         self.topology = run.topology
         self.stages = divide(self.topology)
         self._record = run.record
-        #: The run whose input this run takes; None: the current input.
+        #: The run that provides this run's input; None for the current input.
         self._like = Run(run.folder.parent / like.rpartition("/")[2]) if (like := self._record.like) else None
         #: Whether state is kept for a savepoint.
         self.saves = self._record.saves
@@ -161,7 +161,7 @@ class Steps:
         paths = self.text_of(stage).paths
         entries = Scanner([parse(one) for one in paths]).look().files
         if not entries:
-            # The submit has found some, so this host does not have them, or they are gone.
+            # The submit has found files, so they are not on this host, or were removed.
             named = paths[0] if len(paths) == 1 else f"any of {', '.join(paths)}"
             raise self.fail(f"on host {this_host().name} no file matches {named}, which spout '{stage.spout}' reads")
         return [entry.size for entry in entries]
@@ -305,7 +305,7 @@ class Steps:
         if figures is not None and not self.run.record.has_ended:
             now = time.time()
             self.note(stage_progress(step.stage, figures, "failed", {}), 0.0, now)
-        # The ledger knows the file by its name in the folder with the logs.
+        # The ledger names files relative to the folder with the logs.
         name, root = error.partition(" bytes ")[0], step.options.files.root
         place = f"{root}/{error}" if step.stage.source == "lines" and os.path.exists(join(root, name)) else error
         if step.stage.source == "splits":

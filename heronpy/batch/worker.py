@@ -23,9 +23,9 @@ from heronpy.ingest.ledger.commands import Show
 from heronpy.ingest.ledger.requests import Idle
 from heronpy.ingest.worker import LogWorker
 
-#: Counter of tuples that a bolt failed, which are not replayed, labelled by component.
+#: Counter of tuples that bolts have failed, labelled by component; these tuples are not replayed.
 FAILED: Final = "batch-tuples-failed"
-#: Seconds between two checks whether a keeper has prepared the run.
+#: Interval in seconds of the checks whether a keeper has prepared the run.
 READY_S = 0.05
 
 

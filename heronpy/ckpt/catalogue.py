@@ -81,7 +81,7 @@ def of_topology(roots: Iterable[Place], topology: str) -> list[Found]:
         mine = [item for item in in_folder(folder) if _belongs(item, topology)]
         if mine:
             instances.append(mine)
-    # Wall time only orders instances; within one instance, ids always grow, even if the clock is set back (F27).
+    # Wall time only orders instances. Within an instance, ids always grow, even if the clock is set back (F27).
     instances.sort(key=_last_taken, reverse=True)
     return [item for mine in instances for item in mine]
 

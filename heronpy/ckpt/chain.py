@@ -19,9 +19,9 @@ from heronpy.proto.checkpoint_pb2 import Segment
 
 Keys = tuple[set[Any], ...]
 
-#: Number of deltas of one level that are merged into one of the next level.
+#: Number of deltas of one level that are merged into a delta of the next level.
 FAN: Final = 16
-#: Maximum number of failed captures before their keys are joined.
+#: Maximum number of failed captures that are kept separately; the keys of further captures are joined.
 _LOOSE_MAX: Final = 8
 
 

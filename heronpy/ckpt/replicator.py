@@ -89,7 +89,7 @@ class ReplicaService:
         self._reports = reports
         self._changed = threading.Event()
         self._tried_at = 0.0
-        #: The records after which nothing was left to copy.
+        #: The records for which all copies are complete.
         self._followed: list[CheckpointRecord] | None = None
         self.stop = threading.Event()
         self.replicator = Replicator(target, settings.replica_threads)

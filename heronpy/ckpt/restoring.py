@@ -100,7 +100,7 @@ class Loader:
         if task is None or not task.channel_file.path:
             return []
         data = self._store.read(task.channel_file)
-        # Frames are bytes here; their values are decoded like those of every frame.
+        # Frames stay bytes here; their values are decoded later, as for every frame.
         frames: list[bytes] = self._guarded("input", lambda: decoder(allow_pickle=False)(data, MSGPACK))
         return frames
 

@@ -1,8 +1,8 @@
 """Saved state as bytes: segments, which are immutable pieces of keyed state, and plain State as a whole. Pure.
 
 A base segment contains all keys of a range of key groups; a delta segment contains the keys that changed since
-the previous segments, deletions included. Content: format, kind, number of entries, the key groups of all entries, a byte
-per entry that marks a deletion, the expiries, the keys, the values. The value codec of heronpy/wire encodes all of
+the previous segments, deletions included. Content: format, kind, number of entries, the key groups of all entries, a
+byte per entry that marks a deletion, the expiries, the keys, the values. The value codec of heronpy/wire encodes all of
 them, so that each value is restored unchanged.
 """
 

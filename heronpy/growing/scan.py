@@ -74,7 +74,7 @@ class Pace:
         self.due = min(self.due, now + max(within_s, self._took_s))
 
 
-#: Messages for a pattern that matches no file: when following files, and when reading the present ones.
+#: Messages for a pattern that matches no file: for following files, and for reading only present files.
 WAITS = "matches no file yet; waiting for a file"
 NOTHING = "matches no file, so nothing is processed for it"
 
@@ -139,7 +139,7 @@ def entry_of(path: str) -> Entry | None:
 def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterator[Entry]:
     part, rest = parts[0], parts[1:]
     if not rest and not is_wild(part):
-        # Look up one file by its name, because its folder may contain any number of other files.
+        # Look up a single file by name, because the folder may contain many other files.
         path = join(folder, part)
         try:
             status = os.lstat(path)

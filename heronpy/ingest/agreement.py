@@ -35,7 +35,7 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
         if one.generation < newest:
             return f"the table is at generation {newest}, but the ledger is at generation {one.generation}"
         nexts[one.generation, one.next_unit // PART] = one.next_unit
-    # Ids of a ledger that no longer gets requests belong to an unknown part.
+    # If a ledger gets no more requests, its ids belong to an unknown part.
     later = [(one, unit) for one, unit in units if unit >= nexts.get((one, unit // PART), unit + 1)]
     if not later:
         return ""

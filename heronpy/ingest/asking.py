@@ -39,9 +39,9 @@ class ReplacedLedgerError(LedgerError):
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
 #: Seconds after which an unreachable ledger is reported.
 TELL_S = 5.0
-#: Seconds that the end of the process waits for the thread that sends signs of life.
+#: Seconds for which the end of the process waits for the heartbeat thread.
 BEAT_END_S = 2.0
-#: Interval of the signs of life of a worker with an attempt, and how long an attempt that no longer counts may
+#: Seconds: heartbeat interval of a worker with an attempt, and time for which an attempt that no longer counts may
 #: continue.
 ATTEMPT_S, STOP_S = 1.0, 2.0
 
@@ -62,7 +62,7 @@ class Asking:
         self._told = ""
         self._closed = threading.Event()
         self._beating: threading.Thread | None = None
-        #: The running attempt, and the last one that no longer counts according to the ledger.
+        #: The running attempt, and the last attempt that no longer counts according to the ledger.
         self._attempt: ShowAlive | None = None
         self._in_vain: ShowAlive | None = None
 
@@ -134,7 +134,7 @@ class Asking:
                 continue
             if attempt is not None and attempt is self._in_vain:
                 if now >= told_at + STOP_S:
-                    # User code is busy with one row for a long time: a new process can take the next unit sooner.
+                    # User code takes long for one row: a new process can take the next unit sooner.
                     log.warning("unit %d: this attempt is obsolete but does not stop; its process ends", attempt.unit)
                     leave(exit_codes.TERMINATED)
                 continue
@@ -165,7 +165,7 @@ class Asking:
     def _stop_beating(self) -> None:
         self._closed.set()
         if self._beating is not None:
-            # A sign of life after this request would register the process again.
+            # A heartbeat after this request would register the process again.
             self._beating.join(BEAT_END_S)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit, MovedError, SuspectPage
 
-#: Maximum number of rows that are taken at once, and the target time for taking them, in seconds.
+#: Maximum number of rows that are taken together, and the target time for taking them, in seconds.
 MANY_MAX, MANY_S = 512, 0.005
 
 
@@ -189,5 +189,5 @@ def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
         return moved
     except HeronError:
         pass
-    # A function that works ahead of its reads marks the error, because no line is more suspect than the others.
+    # A function that reads ahead marks the error, because no line is more suspect than other lines.
     return RowError(None if getattr(error, "of_many", False) else unit.suspect)

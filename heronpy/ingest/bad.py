@@ -32,7 +32,7 @@ log = logging.getLogger("heron.ingest")
 #: Maximum number of characters kept from the end of a traceback, also in the records of bad ranges.
 TRACEBACK_MAX = 16 * 1024
 _SIZE_MAX = 1 << 20
-#: Seconds that a keeper may take to write the records that a worker has omitted.
+#: Seconds in which a keeper may write records that a worker has not written.
 KEPT_S = 300.0
 
 

@@ -41,7 +41,7 @@ class Checked(Struct, frozen=True):
     units: int
     rows: int
     bytes: int
-    #: Bytes that could not be compared, because their file is not where a keeper last saw it;
+    #: Bytes not compared because their file is not at the path where a keeper last found it;
     bytes_gone: int
     #: bytes not compared because the ledger has no place for their file (it is gone, or not scanned since a rebuild);
     bytes_unseen: int
@@ -172,7 +172,7 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
         files, highest = _found(table, pipeline, stages)
         generation = reached.ask(Rebuild(config, files, highest + 1, trial=True)).generation
         while True:
-            # Do this first, even if no worker was seen: a process may hold the file of a removed ledger. Afterwards,
+            # Do this first, even if there are no workers: a process may hold the file of a removed ledger. Afterwards,
             # stages of older generations can no longer be published, so the table is complete.
             stages.begin(generation)
             stages.drop_older(generation)

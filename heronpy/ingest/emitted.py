@@ -18,8 +18,8 @@ from heronpy.ingest.unit import SuspectPage
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0
 #: Longest wait for acks in seconds; an ack or a fail ends the wait.
 REST_S = 1.0
-#: A row and its unit are given up after this number of consecutive fails. The higher limit applies while no row of the
-#: attempt was acked, because then the bolts may be broken, and not the row.
+#: A row and its unit are given up after this number of consecutive fails. The higher limit applies until a row of the
+#: attempt is acked, because the bolts may be broken instead of the row.
 ROW_FAILS, ROW_FAILS_ALONE = 5, 100
 
 #: Ids for all attempts of this process, so that late acks of earlier attempts are ignored.
@@ -56,7 +56,7 @@ class EmittedAttempt:
         #: Unacked rows that are not given up, with their numbers of fails.
         self._pending: dict[int, tuple[Sequence[Any], int]] = {}
         self._acked = 0
-        #: Why a row was given up; "" if no row was.
+        #: The reason why a row was given up, or "".
         self._refused = ""
         #: The times at which failed rows are emitted again.
         self._again: list[tuple[float, int]] = []

@@ -26,7 +26,7 @@ PUBLISHED = ("units-published", "units-published-bytes", "units-published-rows")
 ATTEMPTS, TRIES_FAILED, IN_VAIN = "units-attempts", "units-tries-failed", "units-attempts-in-vain"
 BACKUPS, BACKUPS_WON = "units-backups", "units-backups-won"
 WORK = (ATTEMPTS, TRIES_FAILED, IN_VAIN, BACKUPS, BACKUPS_WON)
-#: Interval at which the runtime collects them.
+#: Interval in seconds at which the runtime collects these metrics.
 _COLLECT_S = 1.0
 
 

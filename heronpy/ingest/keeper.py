@@ -31,7 +31,7 @@ from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
 
-#: Intervals in seconds: looking for committed units, with and without known units, and removing unneeded files.
+#: Intervals in seconds: requests for committed units, with and without known units, and removal of unneeded files.
 PUBLISH_S, QUIET_S, CLEAN_S = 0.1, 0.5, 60.0
 #: Seconds after a cut or a publication during which the keeper expects units.
 LIVELY_S = 10.0
@@ -45,9 +45,10 @@ class LogFileError(HeronError):
     """Bytes of log files are lost or not processed."""
 
 
-#: Pause in seconds before a missing stage is looked for again, in case it is restored. The pause doubles each time.
+#: Pauses in seconds between searches for a missing stage, which may be restored: the first pause, which doubles,
+#: and the longest.
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0
-#: Maximum number of units that are skipped at the same time, and the interval at which new ones are reported.
+#: Maximum number of skipped units, and the interval in seconds at which newly skipped units are reported.
 GONE_MAX, TELL_S = 512, 10.0
 
 
@@ -163,7 +164,7 @@ class LogKeeper(Spout):
             self._asking.wait(error)
             return
         except (OlderGenerationError, OtherLedgerError, MovedLedgerError):
-            # The ledger reports whether it still has this generation, name and map; the keeper then adopts new values.
+            # The ledger reports its generation, name and map again, and the keeper adopts them.
             self._watch = None
             wait_s = PUBLISH_S
         self.wait(wait_s)
@@ -180,7 +181,7 @@ class LogKeeper(Spout):
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
-            # Check this before any cut, because a process with the file of a removed ledger would not notice otherwise.
+            # Check this before any cut, because a process with the file of a removed ledger would not fail otherwise.
             self._stages.refuse_older(self._generation)
             self._look(self._watch, now)
         busy = self._publish()
@@ -197,12 +198,12 @@ class LogKeeper(Spout):
         if busy:
             self._lively_until = now + LIVELY_S
             return 0.0
-        # In small steps, so that units cut by another keeper are soon found.
+        # The pause is short, so that units cut by another keeper are soon found.
         return PUBLISH_S if self._dispatcher is not None or now < self._lively_until else QUIET_S
 
     def _open(self) -> Watch:
         self._looking_since = None
-        # Read these before the request to the ledger, because others may hand out and publish newer units meanwhile.
+        # Read these before the request to the ledger, because other processes may publish newer units meanwhile.
         newest, units = self._stages.highest(), self._stages.published_units()
         opened = self._asking.ask(self._asking.opening())
         # Check this first, because a table of another pipeline has its own stages.

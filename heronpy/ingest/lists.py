@@ -25,7 +25,7 @@ def packed(lines: Sequence[Weighed], goal: int) -> tuple[Share, ...]:
     shares: list[Share] = []
     begin = end = weight = 0
     for line, more in lines:
-        # End the unit before a line that would make the unit more than half too big, instead of after that line.
+        # End the unit before this line, if the line would make the unit larger than one and a half times the goal.
         if weight and weight + more > goal + goal // 2:
             shares.append(Share(begin, end, weight))
             begin, weight = end, 0

@@ -23,7 +23,7 @@ from heronpy.ingest.outputs.stages import Stages
 from heronpy.plan.launch import LaunchSpec
 
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-#: Placeholder for the name of the site in the folders of a pattern.
+#: Placeholder for the site's name in the folders of a pattern.
 SITE_MARK = "{site}"
 #: Separator between the patterns of a pipeline with several patterns.
 SEPARATOR = "\n"
@@ -47,7 +47,7 @@ class UnitOptions(Struct, frozen=True):
     #: The output; None if the rows go to bolts.
     output: Output | None
     config: Config
-    #: Whether only the files and bytes that exist at the start are processed.
+    #: Whether only files and bytes that exist at the start are processed.
     bounded: bool = False
     encoding: str = "utf-8"
     decode_errors: str = "strict"

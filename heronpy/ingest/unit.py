@@ -120,8 +120,8 @@ class LogUnit:
         self._header_lines, self._whole = header_lines, whole
         self._blocks = self._read()
         self._digests: list[str] = []
-        # The block whose lines are being returned, their offsets once requested, and the last line: by its
-        # index, or by the number of lines left.
+        # The block whose lines are being returned, their offsets once requested, and the last line: as an index, or
+        # as the number of remaining lines.
         self._chunk: Chunk | None = None
         self._block: Block | None = None
         self._offsets: list[int] | None = None
@@ -129,10 +129,10 @@ class LogUnit:
         self._left: Iterator[str] | None = None
         self._count = 0
         self._broken: HeronError | None = None
-        #: After a failure, the number of the first line that is processed one by one, so that an error belongs to it;
-        #: None if the earlier lines of the unit are not known to be harmless, and no process has died.
+        #: After a failure, the number of the first line that is processed separately, so that an error belongs to its
+        #: line; None if no process has died, and the first suspect line is still unknown.
         self.apart: int | None = None if work.raised else 0
-        #: The number of the first of the lines that are processed together at present; None if they are not.
+        #: The number of the first line of those that are now processed together; None if lines are separate.
         self.together: int | None = None
 
     @property
@@ -277,7 +277,7 @@ class LogUnit:
                         digest.update(lines.data)
                         yield Block(chunk.key, lines.offset, lines.data)
             except OSError as error:
-                # The disk with the logs has an error: neither the bytes nor the function are the cause.
+                # The disk with the logs has failed: neither the bytes nor the function are the cause.
                 self._broken = UnreadError(f"{self._root}/{path} cannot be read, and will be retried: {error}")
                 raise self._broken from error
             except UnfinishedLineError as error:

@@ -89,9 +89,9 @@ class Watch:
         self._ids: set[int] = set()
         self._made = tuple(made)
         self._unfinished = 0
-        #: Whether the last scan saw all files, without moves during the scan.
+        #: Whether the last scan found all files, and no file moved during the scan.
         self.is_complete = False
-        #: The same, ignoring known files that cannot be read now.
+        #: Like `is_complete`, but ignoring known files that cannot be read now.
         self.has_all_readable = False
         for one in known:
             self._learn(one)
@@ -209,7 +209,7 @@ class Watch:
         """Return the number of files that are not read because they are considered copies."""
         return self._finder.copies
 
-    # ---- inside -----------------------------------------------------------------------------
+    # ---- details -----------------------------------------------------------------------------
     def _learn(self, one: KnownFile) -> None:
         row = one.file
         self._ids.add(row.id)
@@ -220,14 +220,14 @@ class Watch:
         except ValueError:
             return  # written by another release; the file then gets a new generation
         if copy is None:
-            # Known from another site: only the beginning of its content counts until it is found on this site.
+            # The file is known from another site: until it is found on this site, only its beginning is compared.
             device, inode, fingerprint, path = 0, 0, fingerprint._replace(cut=0, before=digest(b"")), row.key
         else:
             place, _, number = copy.inode.partition(":")
             device, inode, path = int(place), int(number), copy.path
         file = self._table.add(join(self._root, path), device, inode, fingerprint, fingerprint.cut, fingerprint.cut)
         file.renamed = copy is not None and copy.path != row.key
-        # Without sites no other host has the file, so a shorter file is not a growing copy.
+        # Without sites, no other host has the file, so a shorter file is not a growing copy.
         file.least = 0 if one.copies or self._site else row.size
         known = self._known[file.number] = _Known(row.key, row.generation, row.id, row.head)
         known.mutated = row.state is FileState.MUTATED

@@ -36,15 +36,15 @@ from heronpy.ingest.options import Rows, UnitOptions, options_here
 from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
 from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 
-#: Seconds that the worker works before the task handles other requests.
+#: Seconds for which the worker works before the task handles other requests.
 SLICE_S = 0.05
 #: Pause in seconds after a file has moved or the table's disk has failed.
 MOVED_S, DISK_S = 0.5, 2.0
 #: Interval in seconds at which unreadable logs are reported.
 TELL_S = 30.0
-#: Interval in seconds at which the first worker asks the ledger for the backlog, between two units.
+#: Interval in seconds at which the first worker requests the backlog from the ledger, between two units.
 BACKLOG_S = 5.0
-#: Exit reasons of a process that its unit may have caused.
+#: Exit reasons that may be the fault of the process's unit.
 OWN_FAULT = frozenset({"crashed", "oom", "hung", "user_exception"})
 
 
@@ -89,7 +89,7 @@ class LogWorker(Spout):
         self._tell_at = 0.0
         self._backlog: int | None = None
         self._backlog_at = 0.0
-        #: Whether this process ends in the middle of an attempt that counts as a try; its successor reports it.
+        #: Whether this process ends during an attempt that counts as a try; its successor reports this.
         self._breaks = False
         self._asking.show_alive(self._options.config.silent_s)
 
@@ -241,7 +241,7 @@ class LogWorker(Spout):
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
             data, known = dead_bytes(self._options.files.root, chunk, found)
-            # If a file was rotated since it was read, a keeper writes the record, because it knows the new place.
+            # If a file was rotated since it was read, a keeper writes the record, because a keeper knows the new path.
             if known:
                 trace = self._tries.of(generation, found)
                 name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)

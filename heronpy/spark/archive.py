@@ -29,7 +29,7 @@ from heronpy.spark.session import SparkDriver
 from heronpy.spark.tuning import JAVA_OPTIONS
 
 #: Timeout in seconds. Starting Spark and writing the archive take about ten seconds each. The archive only saves time,
-#: so nothing waits long for it.
+#: so no process waits long for it.
 _START_S, _WRITE_S = 120.0, 120.0
 #: Number of archives kept, one per installation in use.
 _KEPT = 3
@@ -54,7 +54,7 @@ def find_archive() -> str | None:
         status = path.lstat()
     except OSError:
         return None
-    # An archive can run code in the driver, so others must not be able to write it.
+    # An archive can run code in the driver, so other users must not be able to write it.
     is_ours = status.st_uid in (os.geteuid(), 0) and not status.st_mode & WRITABLE_BY_OTHERS
     return str(path) if stat.S_ISREG(status.st_mode) and is_ours else None
 

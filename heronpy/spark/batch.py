@@ -46,16 +46,16 @@ class Batch:
         self.attempt = manifest.started
         self.rows = manifest.rows
         self.options = options
-        #: Prefix of the names of this gateway's attempts at this batch, and the name of this attempt.
+        #: Prefix of the names of this gateway's attempts at this batch.
         self._mark = manifest.mark or (f"{manifest.incarnation}.{epoch}." if epoch else "")
         self._lineage = Path(manifest.lineage) if manifest.lineage else None
         self._name = f"{self.id}-{self._mark}{self.attempt}"
         self._shared = shared
         self._staged: dict[Path, Path] = {}
         self._tables: dict[Url, list[Any]] = {}
-        #: Number of files of a table, unless its writer sets another number.
+        #: Default number of files of a table.
         self._files = 1
-        #: In a batch run: the parts of its sinks.
+        #: In a batch run, the batches of its sinks.
         self._parts: list[Batch] = []
 
     def __repr__(self) -> str:
@@ -210,7 +210,7 @@ def _make_staged(staged: Path) -> None:
         except FileNotFoundError:
             continue
         except FileExistsError:
-            # Python also raises this for a folder that existed and is gone when Python checks its type.
+            # Python also raises this for an existing folder that is removed before Python checks its type.
             if any(place.exists() and not place.is_dir() for place in (*staged.parents, staged)):
                 raise
         else:

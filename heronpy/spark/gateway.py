@@ -62,7 +62,7 @@ log = logging.getLogger("heronpy.spark")
 
 #: Interval in seconds of the scan for batches whose hint was lost together with their sink.
 SCAN_S = 5.0
-#: Name of the file with the last figures; the topology's id is inserted.
+#: Prefix of the name of the file with the final figures; the topology's id follows.
 LAST_REPORT = ".last-"
 _TURN_MAX_S = 0.5
 _METRICS_S = 1.0
@@ -408,7 +408,7 @@ class Gateway:
         try:
             self._router.send_multipart([identity, encode(reply)], zmq.DONTWAIT)
         except zmq.ZMQError as error:
-            # The sink is unreachable; it asks again when it is back.
+            # The sink is unreachable; it repeats its request when it is back.
             log.debug("no answer to %r: %s", identity, error)
 
 

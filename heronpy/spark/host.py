@@ -107,7 +107,7 @@ class HostJobs:
             return
         job.asked, job.kill_at = True, time.monotonic() + (grace_s if job.phase == "running" else 0.0)
 
-    # ---- what is seen ---------------------------------------------------------------------------
+    # ---- states ---------------------------------------------------------------------------
     def look(self) -> None:
         """Read Spark's task states for all unfinished jobs, and kill overdue jobs."""
         for job in [job for job in self._jobs.values() if not job.has_ended]:
@@ -271,7 +271,7 @@ class Host:
 
     def run(self) -> int:
         """Run until the scheduler closes this process's standard input, or the application ends."""
-        # The parent names the folder, and removes files that this process cannot remove.
+        # The parent sets the folder, and removes files that this process cannot remove.
         folder = Path(os.environ.get("HERON_SPARK_SCRATCH") or tempfile.mkdtemp(prefix="heron-spark-"))
         tempfile.tempdir = str(folder)
         threading.Thread(target=self._read, name="commands", daemon=True).start()
@@ -307,7 +307,7 @@ class Host:
         self._tell({"failed": f"the Spark application has ended: {why}"})
         return int(exit_codes.FAILURE)
 
-    # ---- life -----------------------------------------------------------------------------------
+    # ---- start and end -----------------------------------------------------------------------------------
     def _start(self, first: dict[str, Any], folder: Path) -> None:
         properties, python = dict(first["properties"]), str(first["python"])
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE", "SPARK_LOCAL_DIRS", "PYSPARK_GATEWAY_PORT"):

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: Number of outcomes kept per task; far above sensible values of SinkOptions.max_uncommitted.
+#: Number of outcomes kept per task, far above reasonable values of SinkOptions.max_uncommitted.
 OUTCOMES_KEPT = 256
-#: The same under EFFECTIVELY_ONCE: enough for all retained checkpoints, because each of them may be restored.
+#: Like `OUTCOMES_KEPT` in mode EFFECTIVELY_ONCE: enough for all retained checkpoints, because each may be restored.
 CHECKPOINTED_OUTCOMES_KEPT = 4096
 
 
@@ -65,7 +65,7 @@ class Inbox:
         if not self._records.is_latest(self._epoch):
             raise FencedError(f"the Spark gateway of epoch {self._epoch} was replaced by a later gateway; it stops")
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- scans ------------------------------------------------------------------------------
 
     def scan(self) -> Iterator[Ticket]:
         """Yield every batch without an outcome, of all sinks. Raises FencedError if another gateway has taken over."""
@@ -78,8 +78,8 @@ class Inbox:
     def scan_sink(self, component: str) -> Iterator[Ticket]:
         """Yield every batch of a sink without an outcome, oldest first."""
         folder = self.folder(component)
-        # A listing may miss batches written during it and show later ones. The second listing certainly has every batch
-        # written before any batch of the first.
+        # A listing may miss batches that are written during the listing, and contain later batches. The second listing
+        # certainly has every batch that was written before any batch of the first listing.
         newest: dict[int, int] = {}
         for stem in folder.stems("batches"):
             task, number, _ = stem_order(stem)
@@ -168,7 +168,7 @@ class Inbox:
         self._publish(manifest)
         done = _outcome(manifest, COMMITTED, publish_s=time.monotonic() - began)
         for staged, table in manifest.tables:
-            # Staged output of other gateways for this batch, or of earlier attempts of this gateway.
+            # Remove staged output of other gateways for this batch, and of earlier attempts by this gateway.
             place = place_of(table)
             drop_staged(place.parent, place.name.removeprefix("batch="), keep=staged.rpartition("/")[2])
         done = replace(done, tables=manifest.tables) if manifest.checkpoint else done

@@ -101,7 +101,7 @@ class Jvm:
     def __init__(self, process: subprocess.Popen[bytes], output: Output) -> None:
         self.process = process
         self.output = output
-        #: Where py4j listens, and the token that it requires.
+        #: The port of py4j, and the token that py4j requires.
         self.port = 0
         self.secret = ""
 

@@ -35,7 +35,7 @@ class Lanes:
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._known: set[Ticket] = set()
-        #: Known batches that run alone, and batches that are taken.
+        #: Known batches that run alone, and batches in progress.
         self._alone: set[Ticket] = set()
         self._taken: set[Ticket] = set()
 

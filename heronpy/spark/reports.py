@@ -21,7 +21,7 @@ from heronpy.spark.worker import first_line, full_traceback
 log = logging.getLogger("heronpy.spark")
 
 PROCESS = "spark-gateway"
-#: Upper bounds of the buckets of distributions, in seconds.
+#: Upper bounds of the histogram buckets, in seconds.
 BOUNDS_S = (*(float(f"{m}e{e}") for e in range(-3, 3) for m in (1, 2, 5)), 1000.0)
 
 

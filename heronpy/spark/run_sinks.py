@@ -78,7 +78,7 @@ def _plans(spark: Any) -> Callable[[], str]:
             bus.waitUntilEmpty(PLANS_WAIT_MS)
             until = time.monotonic() + PLANS_WAIT_MS / 1000
             while True:
-                # Spark writes the last plan a little after the end of the query.
+                # Spark writes the final plan shortly after the end of the query.
                 queries = store.executionsList(before, PLANS_MAX)
                 found = [queries.apply(place) for place in range(queries.size())]
                 plans = [f"Query {one.executionId()}\n{one.physicalPlanDescription()[:PLAN_CHARS]}" for one in found]

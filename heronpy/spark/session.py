@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.spark")
 
-#: Number of rows of each part of a DataFrame made from Arrow, and size up to which its rows are put into the plan.
+#: Options: rows per part of a DataFrame from Arrow, and size up to which Spark puts the rows into the plan.
 _PART_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _LOCAL_MAX = "spark.sql.execution.arrow.localRelationThreshold"
-#: The first batch is large enough to be read by tasks.
+#: Size of the first batch: large enough for Spark to run tasks.
 _FIRST_PAIRS = LOCAL_MAX_BYTES // 16
 #: Seconds that a JVM whose sockets are closed takes to end.
 _ENDS_S = 2.0
@@ -96,8 +96,7 @@ class SparkDriver:
             session = SparkSession.builder.getOrCreate()
             if self._is_remote:
                 self._equip_workers(session)
-            # Processed like a real batch, so that it loads and compiles the code that the first batch would have to
-            # wait for.
+            # Processed like a real batch, so that Spark loads and compiles the code before the first real batch.
             rows = pa.table({"key": ["a", "b"] * _FIRST_PAIRS, "value": [1, 2] * _FIRST_PAIRS})
             sums = self.frame(session, rows).groupBy("key").sum("value")
             sums.coalesce(1).write.mode("overwrite").format("noop" if self._is_remote else "parquet").save(
@@ -153,7 +152,7 @@ class SparkDriver:
         conf, cores = session.conf, session.sparkContext.defaultParallelism
         least = int(conf.get(_PART_ROWS))
         ours = {_PART_ROWS: part_rows(table.num_rows, table.nbytes, cores, least), _LOCAL_MAX: LOCAL_MAX_BYTES}
-        # Only for this frame, because the user's function may create other frames, and read rows in batches.
+        # Set only for this frame, because the user's function may create other frames, and read rows in batches.
         before = {key: conf.get(key) for key in ours if key not in self._settings.conf}
         try:
             for key in before:
@@ -312,8 +311,8 @@ def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -
     `started` is called with the JVM before the JVM is ready. Raises JvmError if the JVM ends, or is not ready at the
     monotonic time `deadline`.
     """
-    # A separate folder, because a JVM whose gateway was killed may still write there. It is next to the properties,
-    # because the next gateway removes the files that the killed gateway left.
+    # A separate folder, because a JVM may still write to the folder of a killed gateway. The folder is next to the
+    # properties, so that the next gateway removes it.
     info = Path(tempfile.mkdtemp(prefix="connection-", dir=properties.parent)) / "connection"
     command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
     command += ["--load-spark-defaults", *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]

@@ -22,14 +22,14 @@ _COMPILE_LATER = {
     "Tier4BackEdgeThreshold": 400_000,
 }
 #: Up to this size, the driver puts the rows of a batch into the plan, as Spark does up to 48 MB: then Spark knows their
-#: number, but converts them one by one in one thread. Larger batches stay Arrow until a task reads them.
+#: number, but converts the rows one by one in one thread. Larger batches stay Arrow until a task reads them.
 LOCAL_MAX_BYTES = 256 * 1024
-#: Maximum size of a part of a batch, unless Spark makes larger parts: one task may take many parts, and its message has
-#: a limit.
+#: Maximum size of a part of a batch, unless Spark makes larger parts: one task may take many parts, and the size of its
+#: message is limited.
 _PART_MAX_BYTES = 16 * MB
 #: Options for the small JVM in which Spark's scripts only print the command line of the large JVM.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: Share of memory for the driver: the tasks use the rest, because all containers of one machine share its memory.
+#: The driver's share of memory. Tasks use the remaining memory, because all containers of a host share its memory.
 MEMORY_SHARE = 1 / 8
 _MEMORY_MIN, _MEMORY_MAX = GB, 4 * GB
 #: Spark refuses to start below 450 MB.

@@ -88,10 +88,10 @@ class Worker:
         self.results: queue.SimpleQueue[Result | Lost] = queue.SimpleQueue()
         self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], bytes]] = {}
         self._sessions: dict[tuple[str, int], Any] = {}
-        #: Number of attempts ended by an outage, by batch, for batches whose record still counts the last such attempt.
+        #: Number of counted attempts, for batches whose record still counts an attempt that an outage has ended.
         self._uncounted: dict[Ticket, int] = {}
         self._lock = threading.Lock()
-        #: Whether the driver is about to be killed: from then on, no failure is the fault of a batch.
+        #: Whether the driver is about to be killed, so that no failure is a batch's fault.
         self._ending = False
         self._threads = [
             threading.Thread(target=self._serve if number else self._run, name=f"spark-worker-{number}", daemon=True)

@@ -17,7 +17,7 @@ LOOKS = 8
 #: Maximum number of modules of a package that are checked.
 MODULES_MAX = 50
 _HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: Identifies the line of Spark's output with the cause.
+#: Pattern of the line with the cause in Spark's output.
 _TELLING = re.compile(r"\[[A-Z][A-Z_.]+\]|Cannot run program|ModuleNotFoundError|No module named")
 _TEXT_MAX = 250
 

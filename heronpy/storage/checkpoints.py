@@ -221,7 +221,7 @@ class CheckpointStore:
             self._complete.add(number)
         self._marks[number] = path_in(number, ABANDONED) in found
         self._pins.release(number)
-        # Files of lost attempts are no longer needed; a sweep removes the rest.
+        # Files of lost attempts are no longer needed; a sweep removes any remaining files.
         named = {ref.path for ref in refs} | {path, path_in(number, ABANDONED)}
         folder = folder_name(number)
         with contextlib.suppress(ObjectsError, OSError):
@@ -262,7 +262,7 @@ class CheckpointStore:
         """Whether the topology has abandoned the checkpoint for an older checkpoint."""
         return self._objects.head(path_in(checkpoint, ABANDONED)) is not None
 
-    # ---- what is there ------------------------------------------------------------------------
+    # ---- queries ------------------------------------------------------------------------
 
     def _path(self, ref: FileRef) -> str:
         if not is_path(ref.path):
@@ -361,8 +361,7 @@ class CheckpointStore:
             except MissingObjectError:
                 raise DamagedFileError(str(self.folder / key), "is missing") from None
             except ObjectsError as error:
-                # Neither an outage nor expired credentials say anything about the checkpoint, so they do not count as
-                # damage.
+                # An outage or expired credentials do not mean that the checkpoint is damaged.
                 if time.monotonic() > deadline:
                     raise
                 log.warning("%s; trying again", error)

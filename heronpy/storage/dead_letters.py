@@ -69,7 +69,7 @@ def encode_payload(values: list[Any]) -> tuple[list[Any], bool]:
             return payload, False
         return [str(payload)[: PAYLOAD_MAX_BYTES // 8]], True
     except Exception as error:
-        # Showing a value runs the value's own code, which may be defective.
+        # `repr` of a value runs user code, which may raise.
         return [f"not shown: {type(error).__name__}"], True
 
 

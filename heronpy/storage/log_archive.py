@@ -19,7 +19,7 @@ FOLDER: Final = "log-files"
 #: Size in bytes above which files are not read as a whole.
 LOG_MAX_BYTES: Final = 1 << 30
 _RUN: Final = re.compile(r"(?P<container>\d{1,9})\.(?P<submission>\d{1,9})@(?P<host>[A-Za-z0-9._-]{1,100})")
-#: Matches the name of a log or a rotated log, but no name that leads to another folder.
+#: Pattern of the names of logs and rotated logs; excludes names that lead to another folder.
 _FILE: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*\.log(\.[0-9]{1,4})?")
 
 

@@ -41,7 +41,7 @@ FILES_MAX: Final = 100_000
 BYTES_MAX: Final = 4 * 1024**3
 LOCK_TIMEOUT_S: Final = 600.0
 _FSYNC_EACH_MAX: Final = 500
-#: Number of times that an archive which does not match the announced digest is read.
+#: Maximum number of reads of an archive that does not match the announced digest.
 FETCHES: Final = 2
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)

@@ -22,7 +22,7 @@ from heronpy.common.flock import locked, open_lock, try_flock, unlock
 from heronpy.common.folders import make_folders
 
 _ACCOUNT: Final = struct.Struct("<d")
-#: Maximum number of seconds by which an account is overdrawn; a larger value means that the clock was reset.
+#: Maximum debt of an account in seconds; a larger value means that the clock was reset.
 DEBT_MAX_S: Final = 60.0
 #: Interval in seconds at which a waiting writer checks for a slot.
 SLOT_LOOK_S: Final = 0.02
@@ -71,7 +71,7 @@ class StoreLimits(Struct, frozen=True):
         with locked(self._folder() / "account") as descriptor:
             data = os.pread(descriptor, _ACCOUNT.size, 0)
             free_at = _ACCOUNT.unpack(data)[0] if len(data) == _ACCOUNT.size else now
-            # The time is invalid, in the past or too far off: start now.
+            # The time is invalid, in the past, or too far in the future: start now.
             if not now <= free_at <= now + DEBT_MAX_S:
                 free_at = now
             # A late writer still pays, up to the limit of the account.

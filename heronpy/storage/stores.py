@@ -39,8 +39,8 @@ FREE_MIN_BYTES: Final = 16 << 20
 _CLAIM: Final = "checkpoint-store"
 #: Folder, in the working folder of a topology, in which files wait until they are uploaded.
 SPOOL: Final = "spool"
-#: Minimum number of checkpoints that an object store keeps: a task that has not heard of the newest one builds on the
-#: previous one.
+#: Minimum number of checkpoints that an object store keeps: a task may not know of the newest checkpoint yet, and
+#: build on the previous checkpoint.
 RETAINED_MIN: Final = 2
 _FIELDS: Final = frozenset(("folder", "weight", "writers", "rate_bytes"))
 
@@ -329,7 +329,7 @@ def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -
         current = _claimed(claim, launch.topology_id)
         if current is not None and current != replaced:
             return current
-        # Immediately, so that the policy least_used counts this topology for the next topology.
+        # Create the folder now, so that the policy least_used counts this topology.
         make_folders(root / launch.topology_id)
         temporary = claim.with_name(f".{_CLAIM}.tmp")
         write_private_text(temporary, f"{root}\n{launch.topology_id}")

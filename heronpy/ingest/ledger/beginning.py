@@ -161,7 +161,7 @@ def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[in
     holes.extend((number, begin, end) for begin, end in ranges.subtract([(0, cut)], covered))
     for span in spans:
         draft.put(span)
-    # Until a scan has seen the file, it is on no site, and all sites get time to report it.
+    # Until a scan finds the file, it is on no site, and all sites get time to report it.
     gone = now + SCANNED_S
     draft.put(File(number, found.key, found.generation, now, found.head, cut, cut, FileState.LIVE, None, gone))
     sizes = {state: sum(one.end - one.begin for one in spans if one.state is state) for state in SpanState}

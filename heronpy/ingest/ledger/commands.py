@@ -12,14 +12,14 @@ class SiteView(Struct, frozen=True):
     """A site: its files and safe bytes, recently seen processes, and leased units."""
 
     name: str
-    #: "up"; "down" if a user has taken it down; "silent" if none of its workers was seen for 30 s.
+    #: "up"; "down" if a user has taken the site down; "silent" if none of its workers was seen for 30 s.
     state: str
     files: int
     bytes: int
     workers: int
     keepers: int
     leased: int
-    #: Seconds since one of its processes was seen; None: never.
+    #: Seconds since one of its processes was seen; None if never.
     seen_s: float | None
 
 
@@ -65,7 +65,7 @@ class Figures(Struct, frozen=True):
     #: See `Config`.
     rows_to: str = "table"
     place: str = ""
-    #: Number of published units since the ledger was made or rebuilt, and number of units that a backup won.
+    #: Number of published units since the ledger was created or rebuilt, and number of units that a backup won.
     published_units: int = 0
     backups_won: int = 0
     #: See `Tally`.
@@ -77,16 +77,16 @@ class Figures(Struct, frozen=True):
     in_vain: int = 0
     #: Slow containers, and the factor by which each is slower than usual.
     slow: dict[str, float] = {}
-    #: Duration of recent attempts, by units; None if no unit was committed yet.
+    #: Quantiles of the duration of recent attempts, in seconds; None until a unit is committed.
     p50_s: float | None = None
     p99_s: float | None = None
     #: Number of bytes in unfinished last lines, as seen by keepers.
     unfinished_bytes: int = 0
-    #: Number of files that are not read because they are considered copies of others.
+    #: Number of files that are not read because they are considered copies.
     copies: int = 0
     #: The pattern of the files.
     logs: str = ""
-    #: The keeper that was seen last, and the seconds since then; None if no keeper is known.
+    #: The most recently seen keeper, and the seconds since then; None if no keeper is known.
     looked_by: str = ""
     looked_s: float | None = None
 
@@ -167,7 +167,7 @@ class ListBad(Request[BadRanges], frozen=True):
     limit: int = 1_000
 
 
-# ---- acting ----------------------------------------------------------------------------------
+# ---- changes ----------------------------------------------------------------------------------
 class Retried(Struct, frozen=True):
     """`more`: whether to repeat the request. `dispatches`: the new dispatches with the units of failed ones."""
 

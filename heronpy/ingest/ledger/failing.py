@@ -62,8 +62,8 @@ def _judge(
             draft.put(unit)  # a backup is still working on it
             return requests.Again(unit.tries)
         rested = draft.now + policy.try_again_s(unit.tries)
-        # Without any row, something that the function needs may be unavailable. Then bytes before the line prove
-        # nothing, because a unit may begin inside a line, and a function may read many lines before its first row.
+        # Without any row, a resource that the function needs may be unavailable. Earlier bytes then prove nothing,
+        # because a unit may begin inside a line, and a function may read many lines before its first row.
         if line is not None and proven and _has_room(draft, unit):
             cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
             if cut is not None and cut[0]:
@@ -74,7 +74,7 @@ def _judge(
     if config.on_bad == "fail" and (at_fault or not died):
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
     if not proven and draft.view.bad_count(unit.root) >= config.bad_max:
-        # No row was made, so the rest fails as a whole; line by line, each line would need separate tries.
+        # There are no rows, so the other lines fail together, because each separate line would need its own tries.
         return _too_many(draft, unit)
     if line is not None and at_fault:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)

@@ -65,7 +65,7 @@ def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests
         return False
     if draft.now - slow.at < policy.PROBE_S:
         return True
-    # One unit at a time shows whether the container is still slow.
+    # Lease one unit at a time, to find out whether the container is still slow.
     leased = view.expired(math.inf, policy.LOOKED_AT_MAX)
     return any((unit.site, unit.container) == (who.site, who.container) for unit in leased)
 
@@ -169,7 +169,7 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
                 buried.append(requests.Buried(judged, chunks))
         else:
             error = shortened(request.error) or unit.error
-            # A file that was only renamed is found at once, so the first time there is no pause.
+            # A renamed file is found immediately, so there is no pause the first time.
             again = request.own and request.error and error == unit.error
             until = draft.now + policy.UNREAD_S * bool(again)
             draft.put(replace(unit, state=UnitState.READY, holder="", container="", until=until, error=error))

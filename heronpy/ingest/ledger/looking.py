@@ -11,7 +11,7 @@ from heronpy.ingest.ledger.types import Config, Scanned, Unfinished
 
 #: A scan is recorded if the last recorded scan is older by this number of seconds.
 WRITTEN_S = 0.4
-#: Interval in seconds at which changing numbers of bytes without a line end are recorded.
+#: Interval in seconds at which changes in the number of bytes without a line end are recorded.
 UNFINISHED_S = 5.0
 
 

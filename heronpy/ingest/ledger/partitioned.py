@@ -27,7 +27,7 @@ from heronpy.ingest.ledger.types import PART
 A = TypeVar("A")
 S = TypeVar("S", bound=Struct)
 
-#: How many newer partition maps are followed in one request before this is an error.
+#: Maximum number of newer partition maps that one request follows.
 FOLLOWS_MAX: Final = 10
 
 
@@ -73,7 +73,7 @@ class PartitionedLedger:
                 self._all[url] = self._made(url)
         return {url: self._all[url] for url in urls}
 
-    # ---- where ------------------------------------------------------------------------------
+    # ---- ledgers ------------------------------------------------------------------------------
     def _of(self, number: int) -> Ledger:
         found = self._parts.get(number // PART)
         if found is None:
@@ -90,7 +90,7 @@ class PartitionedLedger:
     def _in_order(self) -> list[Ledger]:
         return [ledger for _, ledger in sorted(self._parts.items(), key=lambda one: one[0])]
 
-    # ---- beginnings -------------------------------------------------------------------------
+    # ---- opening -------------------------------------------------------------------------
     def join(self) -> None:
         """Read the ids of each ledger without `Open`, for commands."""
         self._parts = {ledger.ask(requests.ShowAlive()).part: ledger for ledger in self._ledgers.values()}
@@ -162,7 +162,7 @@ class PartitionedLedger:
     # ---- files ------------------------------------------------------------------------------
     def _report(self, request: requests.ReportScan) -> requests.Reported:
         if not self._parts:
-            # The map is not in all ledgers yet, so another site may still give files to other ledgers.
+            # The map is not in all ledgers yet, so another site may assign files to other ledgers.
             raise MovedLedgerError("the ledgers of the pipeline are not all open; the task reopens them")
         seen: dict[Ledger, list[int]] = {}
         for index, one in enumerate(request.seen):
@@ -198,8 +198,8 @@ class PartitionedLedger:
         return kind(tuple(found), more)
 
     def _cut(self, request: requests.Cut) -> requests.CutUnits:
-        # Each ledger has a separate clock, and no pipeline waits for one in several ledgers. Bytes without a line end
-        # may be in the files of all ledgers: the first ledger records them.
+        # Each ledger has a separate clock, and no pipeline waits for a pipeline in several ledgers. Only the first
+        # ledger records bytes without a line end, which may be in the files of all ledgers.
         several = len(self._ledgers) > 1
         first, *others = self._ledgers.values()
         part = requests.Cut(run=request.run, complete=request.complete)
@@ -346,7 +346,7 @@ def _sites(values: list[tuple[commands.SiteView, ...]]) -> tuple[commands.SiteVi
 
 
 _STATES: Final = ("up", "silent", "down")
-#: Fields that are not added up, because every ledger sees every process, and every keeper asks every ledger.
+#: Fields that are not added up, because every process sends requests to every ledger.
 _FIGURES: Final[dict[str, Callable[[list[Any]], Any]]] = {
     **dict.fromkeys(("generation", "workers", "keepers", "pace", "unfinished_bytes", "copies"), max),
     **dict.fromkeys(("oldest_s", "p50_s", "p99_s"), _largest),

@@ -13,12 +13,12 @@ from heronpy.ingest.ledger.types import Config, Pace, Unit
 
 #: A site loses its units if none of its workers was seen for this multiple of `silent_s`.
 SITE_SILENCES: Final = 2.0
-#: Seconds without a sign of life after which a process is forgotten.
+#: Seconds without a heartbeat after which a process is forgotten.
 FORGET_S: Final = 3_600.0
-#: Seconds after which a file that no site has counts as lost: its unprocessed bytes are bad.
+#: Seconds after which a file that is on no site counts as lost, so that its unprocessed bytes become bad.
 VANISHED_S: Final = 60.0
-#: Number of signs of life that a process sends per `silent_s`. Other requests record it as seen only slightly more
-#: often.
+#: Number of heartbeats that a process sends per `silent_s`, and maximum number of times that it is recorded as
+#: seen in this time.
 SHOWN_IN_SILENCE: Final = 3.0
 SEEN_IN_SILENCE: Final = 3.75
 #: Number of committed units from which the time per byte is computed, and the smallest number that suffices.
@@ -26,14 +26,14 @@ PACES: Final = 256
 PACES_MIN: Final = 5
 #: A backup is possible after this multiple of the expected time of a unit.
 LATE: Final = 1.5
-#: Bounds in seconds of the time until a backup at the first attempt; the second applies while no time is known.
+#: Seconds until a backup at the first attempt: lower bound, upper bound, and the value while no duration is known.
 LEASE_MIN_S: Final = 2.0
 LEASE_MAX_S: Final = 600.0
 LEASE_FIRST_S: Final = 30.0
-#: A container is slow if each of its last units, as many as `SLOW_UNITS`, took `SLOW_FACTOR` times the median per byte.
+#: A container is slow if each of its last `SLOW_UNITS` units took `SLOW_FACTOR` times the median per byte.
 SLOW_UNITS: Final = 3
 SLOW_FACTOR: Final = 3.0
-#: A slow container gets one unit after this number of seconds without a committed unit, to see if it is still slow.
+#: A slow container gets one unit after this number of seconds without a committed unit, as a test.
 PROBE_S: Final = 60.0
 #: A backup that takes this multiple of its lease is followed by another backup.
 BACKUP_LEASES: Final = 10.0
@@ -41,20 +41,20 @@ BACKUP_LEASES: Final = 10.0
 DOUBLINGS: Final = 10
 #: A unit stays on its site for this multiple of its lease.
 SITE_LEASES: Final = 10.0
-#: Seconds without a taker in another container after which an expired unit may be taken in its own container.
+#: Seconds for which only other containers may take a late unit; afterwards, the container of the attempt may take it.
 SAME_CONTAINER_S: Final = 5.0
-#: Number of tries whose workers run out of memory, before a unit is halved.
+#: Number of tries that run out of memory before a unit is halved.
 MEMORY_TRIES: Final = 2
 #: Pause in seconds before a worker gets a unit whose input could not be read twice, so that other units go first.
 UNREAD_S: Final = 3.0
 #: Pauses in seconds before the second and the third try.
 TRY_AGAIN_S: Final = (1.0, 5.0)
-#: Limits: ranges in one unit, files that one cut examines, units that it makes, and ready units that a lease examines.
+#: Limits: ranges in a unit, files that a cut examines, units that a cut creates, and ready units that a lease examines.
 CHUNKS_MAX: Final = 256
 CUT_FILES_MAX: Final = 2_000
 CUT_UNITS_MAX: Final = 64
 LOOKED_AT_MAX: Final = 1_024
-#: Seconds that a worker waits after it got no unit.
+#: Seconds for which a worker waits if it got no unit.
 IDLE_S: Final = 0.25
 #: Maximum number of rows in one transaction.
 COLLECT_MAX: Final = 500

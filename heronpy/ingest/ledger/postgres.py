@@ -43,8 +43,8 @@ _SETTINGS: Final = (
     f"-c search_path={SCHEMA} -c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s"
     f" -c idle_in_transaction_session_timeout={STOPPED_S}s"
 )
-#: Whether the tables exist. The query reads the catalog as rows, because `to_regclass` does not see tables that another
-#: session has made since this transaction began.
+#: Whether the tables exist. The query reads the catalog as rows, because `to_regclass` does not find tables that
+#: another session has created since this transaction began.
 _MADE: Final = (
     "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = ? AND c.relname = 'version'"
@@ -160,7 +160,7 @@ class PostgresStore:
 
     # ---- the contract -----------------------------------------------------------------------
     def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
-        # `lasting` is ignored, because clients of a server survive its crash and remember its answers.
+        # `lasting` is ignored: clients survive a crash of the server, so its commits must survive as well.
         with self._turn:
             for _ in range(RETRIES):
                 with contextlib.suppress(psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):

@@ -30,7 +30,7 @@ class Who(Struct, frozen=True):
     kind: Kind
     site: str = ""
     container: str = ""
-    #: The version of the partition map that the client uses; -1 if the client gives no files to a ledger.
+    #: The version of the partition map that the client uses; -1 if the client adds no files to a ledger.
     partitions: int = -1
 
     @property
@@ -80,7 +80,7 @@ class Open(Request[Opened], frozen=True):
     #: The part number of a new partitioned ledger, for disjoint ids, and the generation of the other ledgers.
     part: int = 0
     generation: int = 1
-    #: A random name for a ledger that has no name yet: see `Pipeline.ledger`.
+    #: A random name for a ledger without a name; see `Pipeline.ledger`.
     ledger: str = ""
     #: The client's partition map; the ledger adopts it if it is newer than its own.
     partitions: str = ""
@@ -192,7 +192,7 @@ class ReportScan(Request[Reported], frozen=True):
 class Brake(StrEnum):
     """The reason why nothing is cut or leased now."""
 
-    #: There is nothing to do.
+    #: There is no work.
     NOTHING = "nothing"
     #: The waiting bytes are too few and too young.
     YOUNG = "young"
@@ -509,7 +509,7 @@ class SplitAt(Request[Judged], frozen=True):
     begin: int | None = None
 
 
-# ---- files and units that a keeper gives, instead of a scan ------------------------------------
+# ---- files and units from a keeper instead of a scan ------------------------------------
 class Share(Struct, frozen=True):
     """A unit of a list: a range of whole lines, and the bytes of work that these lines represent."""
 

@@ -74,7 +74,7 @@ class _Table:
         self.converted = [
             (index, convert) for index, one in enumerate(self.types) if (convert := _converter(one)) is not None
         ]
-        #: Value types of rows that were found valid; there are as many as kinds of rows.
+        #: Value types of rows that were found valid, to skip their checks; there are few.
         self._shapes: set[tuple[type, ...]] = set()
         self.keys = ["pipeline", *self.columns[: kind.KEY]]
         listed = ", ".join(f'"{name}"' for name in self.columns)
@@ -359,7 +359,7 @@ class SqlView:
             found.append(SiteScan(scan, not down, _number(float, seen) if seen is not None else float("-inf")))
         return found
 
-    # ---- the rest ---------------------------------------------------------------------------
+    # ---- other rows ---------------------------------------------------------------------------
     def dispatches(self) -> list[Dispatch]:
         return self._rows(Dispatch, " ORDER BY id")
 

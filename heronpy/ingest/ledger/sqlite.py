@@ -42,13 +42,13 @@ _TIMES: Final = (
     *("SELECT max(born) FROM pipelines", "SELECT max(seen) FROM clients", "SELECT max(made) FROM units"),
     *("SELECT max(since) FROM files", "SELECT max(gone) FROM files", "SELECT max(seen) FROM copies"),
 )
-#: Connections of a process that has forked since. Closing one in the child would release the parent's locks.
+#: Connections from before a fork. Closing such a connection in the child would release the parent's locks.
 _of_parents: list[sqlite3.Connection] = []
 
 
-#: SQLite does not signal when the file is free, so waiting processes poll. The longer a process has waited, the more
-#: often it polls, and a new process pauses once before its first attempt, so that no process waits very long.
-#: The range in seconds of the initial pause between two attempts, and the waiting time that halves the pause.
+#: SQLite does not signal when the file is free, so waiting processes poll. A process polls more often the longer it has
+#: waited, and a new process pauses once before its first attempt, so that no process waits very long.
+#: Range of the initial pause between two attempts, and the waiting time that halves the pause, in seconds.
 TURN_S: Final = (0.0005, 0.003)
 HALVED_S: Final = 0.004
 

@@ -117,7 +117,7 @@ class View(Protocol):
     def scans(self, pipeline: str) -> Sequence[SiteScan]:
         """The last scan on each site of a pipeline in this ledger, ordered by site."""
 
-    # ---- the rest ---------------------------------------------------------------------------
+    # ---- other rows ---------------------------------------------------------------------------
     def dispatches(self) -> Sequence[Dispatch]:
         """All dispatches, ordered by id."""
 
@@ -178,7 +178,7 @@ class SiteSums(Struct, frozen=True):
     bytes: int = 0
     workers: int = 0
     keepers: int = 0
-    #: When one of its processes was last seen; -inf: never.
+    #: When one of its processes was last seen; -inf if never.
     seen: float = float("-inf")
     #: Number of units that its workers hold.
     leased: int = 0

@@ -194,7 +194,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
     room = min(most - ready, policy.CUT_UNITS_MAX)
     if room <= 0:
         return requests.CutUnits((), requests.Brake.READY)
-    # Files that only lost sites have must not use up the page.
+    # Files that only lost sites have must not fill the page.
     named = live if live - {""} else frozenset()
     files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX, named)}
     young = all(now - file.since < config.unit_wait_s for file in files.values() if file.since is not None)
@@ -279,7 +279,7 @@ def collect(draft: Draft, request: requests.Collect, who: requests.Who) -> reque
     return requests.Collected(forgotten, lost, forgotten == limit or lost > 0 or len(silent) == limit)
 
 
-# ---- the input of a bounded run (`until="now"`): everything that its site had at the first complete scan ----
+# ---- the input of a bounded run (`until="now"`): all bytes of its site at the first complete scan -----------
 def seal(draft: Draft, request: requests.Cut, who: requests.Who) -> None:
     """Seal the files of a site at the first complete scan of a run."""
     if request.run and request.complete and not is_sealed(draft, request.run, who):
@@ -300,7 +300,7 @@ def is_over(draft: Draft, request: requests.Cut, who: requests.Who) -> bool:
     totals, waiting = view.totals(), view.waiting(1)
     live = {state: count for state, (count, _) in totals.items() if state is not UnitState.FAILED}
     if waiting or sum(live.values()) != units_held(draft):
-        # Later bytes of another site belong to that site, which may follow its files endlessly.
+        # Later bytes belong to another site, which may follow its files endlessly.
         since = [file.since or 0.0 for file in waiting]
         for state in live:
             since += [unit.since for unit in view.units(state, (-1, -1), policy.LOOKED_AT_MAX)]

@@ -32,7 +32,7 @@ from heronpy.ingest.ledger.types import (
 PAGE_MAX = 1_000
 
 
-# ---- looking --------------------------------------------------------------------------------
+# ---- reads --------------------------------------------------------------------------------
 def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Figures:
     view, now, pipeline = draft.view, draft.now, draft.pipeline
     sums, dispatches = view.sums(), [one.state for one in view.dispatches()]
@@ -155,7 +155,7 @@ def show_alive(draft: Draft, request: requests.ShowAlive, who: requests.Who) -> 
     return requests.Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART, is_lost)
 
 
-# ---- acting ---------------------------------------------------------------------------------
+# ---- changes ---------------------------------------------------------------------------------
 def retry_bad(draft: Draft, request: commands.RetryBad, who: requests.Who) -> commands.Retried:
     """Answer a `RetryBad`. A unit may have many ranges, but never mixes roots."""
     limit = max(1, min(request.limit, PAGE_MAX))

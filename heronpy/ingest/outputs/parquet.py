@@ -12,7 +12,7 @@ from heronpy.ingest.outputs.base import Output, Writer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Number of rows that are converted to columns at once, and written as one row group.
+#: Number of rows that are converted to columns together, and written as one row group.
 BATCH_ROWS = 20_000
 LINEAGE_KEY = "heronpy.unit"
 

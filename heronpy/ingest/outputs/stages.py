@@ -145,7 +145,7 @@ class Stages:
             os.rename(stage, target)
         except OSError as error:
             if target.is_dir() and not stage.exists():
-                # The unit was published before, unless something else has this name.
+                # The unit was already published, unless another file has this name.
                 self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the place of unit {unit}"))
             else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
@@ -304,7 +304,7 @@ class Stages:
         for home in self.homes:
             if self._about(home) is None and make_record(home / _ABOUT, record):
                 continue
-            # The same ledger has claimed it, unless the ledger of another home was faster.
+            # This ledger has already claimed the home, unless another ledger was faster.
             self.refuse(about.pipeline, "" if rebuilt else about.ledger)
             if self._about(home) != about:
                 write_record(home / _ABOUT, record)

@@ -61,8 +61,8 @@ class FolderObjects:
                     return path.read_bytes() == data
                 return False  # the object was another writer's and has been removed
             except OSError:
-                # Over NFS the answer to a link may get lost, and the repeated call fails. The number of names shows
-                # whether it succeeded.
+                # Over NFS, the answer to a link may get lost, and the repeated call fails. The number of links shows
+                # whether the first call succeeded.
                 if os.stat(draft).st_nlink != 2:
                     raise
             finally:

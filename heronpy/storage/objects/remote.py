@@ -37,11 +37,11 @@ PARTS: Final = 4
 #: Number of the library's threads in a process.
 WORKERS: Final = "2"
 
-#: Without this option only https:// endpoints are used. The library reads it too, but not together with explicit
-#: options.
+#: Without this option, only https:// endpoints are used. The library also reads this variable, but not together with
+#: explicit options.
 _ALLOW_HTTP: Final = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 
-#: The options that most users need to set, by scheme: credentials, and the address of another server.
+#: The environment variables that most users set, by scheme: credentials, and the address of another server.
 CREDENTIALS: Final = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -55,8 +55,7 @@ ENDPOINTS: Final = {
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
-#: Cloud services that give credentials to the programs on their machines; used only if there are no other
-#: credentials.
+#: Addresses of cloud services that give credentials to programs on their hosts; used only without other credentials.
 _METADATA_SERVICES: Final = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
 _OF_CREDENTIALS: Final = frozenset(
     (
@@ -90,7 +89,7 @@ class RemoteObjects:
                 return True
             except (AlreadyExistsError, PreconditionError):
                 pass
-        # Perhaps this process wrote the object: the answer to a first attempt was lost, and the repetition was refused.
+        # This process may have written the object: the first answer was lost, and the repetition refused.
         try:
             return self.get(key) == data
         except MissingObjectError:
@@ -174,7 +173,7 @@ def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> Object
             "timeout": timedelta(seconds=REQUEST_S),
         },
         "retry_config": {
-            # The time is the limit; more attempts than this do not fit into that time.
+            # The time limits the attempts; the count is higher than can fit into that time.
             "max_retries": 1 + int(patience_s * 10),
             "retry_timeout": timedelta(seconds=patience_s),
             "backoff": {
@@ -191,7 +190,7 @@ def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> Object
             return GCSStore(bucket, **options)
         return AzureStore(bucket, **options)
     except (BaseError, OSError, ValueError):
-        # The text names options of the environment; their values may be secrets, so it is not repeated.
+        # The library's message is not repeated, because it may contain secret values of environment variables.
         raise ConfigError(
             f"{place} cannot be opened with the settings in the environment; check {CREDENTIALS[scheme]}, or see"
             " docs/howto/object-stores.md for other variables"

@@ -15,7 +15,7 @@ from msgspec import Struct
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import absolute
 
-#: Schemes of object stores, and the name of the first part after them.
+#: Schemes of object stores, and the word for the first part of the URL.
 SCHEMES: Final = {"s3": "bucket", "gs": "bucket", "az": "container"}
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
