@@ -169,7 +169,7 @@ class BucketFile:
         offset, crc, count, magic = _FOOTER.unpack(footer)
         size = count * _ENTRY.itemsize
         if magic != _MAGIC or offset + size != end:
-            raise DamagedExchangeError(self._path, "its last bytes are not those of a complete file")
+            raise DamagedExchangeError(self._path, "its footer is missing")
         data = os.pread(descriptor, size, offset)
         if zlib.crc32(data) != crc:
             raise DamagedExchangeError(self._path, "its index does not match the checksum")

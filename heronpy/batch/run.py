@@ -105,7 +105,7 @@ class Run:
     def waits_for(self) -> str:
         """The reason why the run's processes are waiting; "" if they can work."""
         full = full_folder(self.folder) is not None
-        return f"the disk of {self.folder} is full; free space on it, and the run goes on" if full else ""
+        return f"the disk of {self.folder} is full; free space on it, and the run continues" if full else ""
 
     @property
     def spark_plan(self) -> str:

@@ -180,9 +180,9 @@ def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[
             if "StreamletBoltBase" in own:
                 fix = "reduce in a TransformOperator with one partition, which emits in finish(),"
             yield (
-                f"bolt '{name}' has windows of processing time, which a batch does not support; {fix} instead, or use"
+                f"bolt '{name}' uses processing-time windows, which a batch does not support; {fix} instead, or use"
                 " --mode stream"
             )
         if "TwoPhaseStatefulComponent" in own and "unit_output" not in own:
             fix = "end in a FileSink, or define unit_output" if kind == "bolt" else "use a bounded spout"
-            yield f"{kind} '{name}' commits with checkpoints, but a batch run takes none; {fix}"
+            yield f"{kind} '{name}' commits with checkpoints, but a batch run takes no checkpoints; {fix}"

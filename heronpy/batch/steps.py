@@ -135,7 +135,7 @@ class Steps:
                 said.append(counted(len(weights), "split"))
             elif stage.source == "spout":
                 total = 0
-                said.append(f"all of {stage.spout}")
+                said.append(f"all tuples of {stage.spout}")
             else:
                 continue
             size += total
@@ -267,7 +267,7 @@ class Steps:
         size = sum(weight for _, weight in lines)
         if size > self.settings.exchange_bytes_max:
             raise self.fail(
-                f"stage {step.name} would read {format_bytes(size)} of files, and heron.batch.exchange_bytes_max is"
+                f"stage {step.name} would read {format_bytes(size)} of files, but heron.batch.exchange_bytes_max is"
                 f" {format_bytes(self.settings.exchange_bytes_max)}; raise the limit, or use Spark for this shuffle"
             )
         return lines
@@ -334,8 +334,8 @@ class Steps:
     def fail(
         self,
         cause: str,
-        cure: str = "fix the cause, and run the command again: it keeps the finished units; after a change"
-        " of the program, add --resume",
+        cure: str = "fix the cause, and run the command again: it keeps the finished units; if the"
+        " program has changed, add --resume",
     ) -> GaveUpError:
         """Record that the run has failed, unless the disk is full; return the error that ends the topology."""
         record = self.run.record

@@ -44,7 +44,7 @@ class Plan(Struct):
 
     kept: list[Link]
     keys: Keys | None
-    """The keys to write; None: all keys, as a new base; (): nothing."""
+    """The keys to write: None for all keys, as a new base; () for no keys."""
     level: int = 0
 
     @property
@@ -68,7 +68,7 @@ class Chain(Struct):
     """The chain of one keyed state of one task."""
 
     links: list[Link] | None = None
-    """The links of the last complete checkpoint; None before the first."""
+    """The links of the last complete checkpoint; None before the first checkpoint."""
     _pending: dict[int, _Pending] = {}
 
     def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:

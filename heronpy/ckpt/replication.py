@@ -115,7 +115,7 @@ class Replicator:
                 try:
                     self._target.mark_abandoned(record.checkpoint, record.abandoned)
                 except HeronError as error:
-                    log.warning("checkpoint %d cannot be marked as copied in the replica: %s", record.checkpoint, error)
+                    log.warning("cannot mark checkpoint %d as abandoned in the replica: %s", record.checkpoint, error)
 
     def retry(self) -> None:
         """Retry failed copies once; called when no newer checkpoint has completed for a while."""
@@ -173,7 +173,7 @@ class Replicator:
 
     def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:
         if self._given_up:
-            raise StoreError("the copy was given up because the replicator is stopping")
+            raise StoreError("the copy was abandoned because the replicator is stopping")
         self._target.copy(number, ref, source)
         self.counts.files_copied += 1
         self.counts.bytes_copied += ref.bytes

@@ -45,7 +45,7 @@ class Entry(Struct, frozen=True):
     value: Any
     """ABSENT if the segment deletes the key."""
     expires: float
-    """Wall-clock time of expiry; 0: never."""
+    """Wall-clock time of expiry; 0 means never."""
 
 
 def encode_segments(

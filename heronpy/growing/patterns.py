@@ -34,7 +34,7 @@ def parse(text: str) -> Pattern:
         raise ValueError(f"{text!r} is not an absolute path")
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ValueError(f"{text} has '..'; give the path without it")
+        raise ValueError(f"{text} contains '..'; give the path without '..'")
     if not parts or text.endswith("/") or parts[-1] == ANY_FOLDERS:
         raise ValueError(f"{text} names a folder; name its files, such as {text.rstrip('/*')}/*.log")
     fixed = 0

@@ -90,7 +90,7 @@ def contradictions(
         if len(parts) > 1:
             first, *others = (listed(list(dict.fromkeys(part)), NAMES_MAX) for part in parts)
             found.append(
-                f"{_shown(name)}: {first} give{'s' if len(parts[0]) == 1 else ''} it another beginning than"
+                f"{_shown(name)}: {first} record{'s' if len(parts[0]) == 1 else ''} a different beginning than"
                 f" {', or than '.join(others)}, so these are different files"
             )
     return found

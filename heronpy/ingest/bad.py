@@ -53,7 +53,7 @@ class Tries:
             make_folders(self._folder)
             write_record(self._folder / f"g{generation}-u{unit}.json", text.encode())
         except (OSError, HeronError) as error:
-            log.warning("the traceback of unit %d is not kept: %s", unit, error)
+            log.warning("the traceback of unit %d cannot be written: %s", unit, error)
 
     def of(self, generation: int, found: Line) -> str:
         """Return the traceback of the last try of the smallest unit with these bytes; "" if unknown."""

@@ -195,8 +195,8 @@ def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, 
         raise LedgerError(f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it") from None
     if problems:
         raise LedgerError(
-            f"{joined([*problems, *overlaps(lineages)])}; remove the units of one of them from the table, then rebuild:"
-            " their lines are processed again, if their file is still there"
+            f"{joined([*problems, *overlaps(lineages)])}; remove the units of one side from the table, then"
+            " rebuild: their lines are processed again if the file still exists"
         )
     return files, max((stages.highest(), *(one.generation for one in lineages)))
 

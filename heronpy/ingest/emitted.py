@@ -139,7 +139,7 @@ def values_of(row: object, fields: Sequence[str]) -> Sequence[Any]:
     """Return the values of a row in field order. Raises TypeError or ValueError if the row does not fit the fields."""
     if isinstance(row, Mapping):
         if row.keys() != set(fields):
-            raise ValueError(f"a row has {sorted(map(str, row))}, but the stream has the fields {list(fields)}")
+            raise ValueError(f"a row has keys {sorted(map(str, row))}, but the stream has the fields {list(fields)}")
         return [row[name] for name in fields]
     if not isinstance(row, list | tuple):
         raise TypeError(f"a row for bolts must be a list, tuple or dict, not {type(row).__name__}: {row!r:.200}")

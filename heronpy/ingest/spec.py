@@ -268,7 +268,7 @@ def _check_stream(name: str, output: Output | None, fields: Sequence[str], home:
             f" rows to bolts, not {fields!r:.100}"
         )
     if replicas:
-        raise ConfigError(f"pipeline {name!r} has replicas= but no output=; rows for bolts are in no folder")
+        raise ConfigError(f"pipeline {name!r} has replicas= but no output=; rows for bolts are not stored in a folder")
     if home and (not Path(home).is_absolute() or ".." in Path(home).parts):
         raise ConfigError(f"pipeline {name!r}: home must be an absolute path without '..', not {home!r:.100}")
 
@@ -288,7 +288,7 @@ def _after(name: str, what: str, after: Sequence[str], ledger: str) -> tuple[str
         raise ConfigError(f"pipeline {name!r} would wait for itself; leave its name out of its `{what}`")
     if names and len(reaching.urls_of(ledger)) > 1:
         raise ConfigError(
-            f"pipeline {name!r} is in several ledgers, so it cannot wait for others; use one ledger for all of them"
+            f"pipeline {name!r} is in several ledgers, so it cannot wait for other pipelines; use one ledger"
         )
     return names
 

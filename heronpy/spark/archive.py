@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return int(FAILURE)
     size_mb = path.stat().st_size / 1e6
-    print(f"{path}: {size_mb:.0f} MB, made in {time.monotonic() - started:.0f} s; Spark uses this archive from now on")
+    print(f"{path}: {size_mb:.0f} MB, created in {time.monotonic() - started:.0f} s; Spark now uses this archive")
     return int(OK)
 
 

@@ -409,7 +409,7 @@ class Gateway:
             self._router.send_multipart([identity, encode(reply)], zmq.DONTWAIT)
         except zmq.ZMQError as error:
             # The sink is unreachable; it repeats its request when it is back.
-            log.debug("no answer to %r: %s", identity, error)
+            log.debug("cannot answer %r: %s", identity, error)
 
 
 def _shared_folders(launch: LaunchSpec) -> list[Path] | None:

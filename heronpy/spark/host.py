@@ -223,7 +223,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the driver; return the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.spark.host", description=__doc__)
     parser.add_argument("--topology-id", required=True, help="id of the topology, shown in lists of processes")
-    parser.add_argument("--check", metavar="MASTER", help="print the missing requirements, and end")
+    parser.add_argument("--check", metavar="MASTER", help="print the result of each check of this host, and exit")
     arguments = parser.parse_args(argv)
     if arguments.check:
         return check(arguments.check)

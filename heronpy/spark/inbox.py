@@ -63,7 +63,7 @@ class Inbox:
     def check_permit(self) -> None:
         """Raise FencedError if a later gateway has taken over."""
         if not self._records.is_latest(self._epoch):
-            raise FencedError(f"the Spark gateway of epoch {self._epoch} was replaced by a later gateway; it stops")
+            raise FencedError(f"the Spark gateway of epoch {self._epoch} was replaced by a later gateway and stops")
 
     # -- scans ------------------------------------------------------------------------------
 

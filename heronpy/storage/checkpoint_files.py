@@ -40,7 +40,7 @@ class DamagedFileError(HeronError):
     """A file of a checkpoint is missing, or differs from the content that was written."""
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
-        super().__init__(f"Checkpoint file {os.fspath(path)} {what}.")
+        super().__init__(f"checkpoint file {os.fspath(path)} {what}")
         self.path = os.fspath(path)
         self.what = what
 
@@ -162,7 +162,7 @@ def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -
     if version != FORMAT:
         raise DamagedFileError(path, f"has format {version}, and this release of heronpy reads format {FORMAT}")
     if len(body) != length:
-        raise DamagedFileError(path, f"holds {len(body)} bytes of metadata instead of {length}")
+        raise DamagedFileError(path, f"contains {len(body)} bytes of metadata instead of {length}")
     if hashlib.sha256(body).digest() != digest:
         raise DamagedFileError(path, _CHANGED)
     try:
@@ -170,7 +170,7 @@ def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -
     except DecodeError:
         raise DamagedFileError(path, "cannot be parsed") from None
     if metadata.checkpoint != checkpoint:
-        raise DamagedFileError(path, f"holds the metadata of checkpoint {metadata.checkpoint}")
+        raise DamagedFileError(path, f"has the metadata of checkpoint {metadata.checkpoint}")
     return metadata
 
 

@@ -163,7 +163,7 @@ class PackageStore:
         `archive_in(package.dir)`.
         """
         submitted = absolute(path)
-        check_root(self._root, "The package cache")
+        check_root(self._root, "the package cache")
         with self._trouble(submitted):
             source: Source = source_of(submitted, self._caps)
             main_name = submitted.name if isinstance(source, PlainFile) else None
@@ -201,8 +201,8 @@ class PackageStore:
         PackageError if the stored entry has changed, or the archive does not match its size and digest.
         """
         if not _SHA256.fullmatch(sha256):
-            raise PackageError(f"package {sha256[:80]!r} does not have a digest as its name; submit the topology again")
-        check_root(self._root, "The package cache")
+            raise PackageError(f"package {sha256[:80]!r} is not named by its digest; submit the topology again")
+        check_root(self._root, "the package cache")
         entry = self._root / sha256
         with self._trouble(entry):
             with self._locked(sha256):

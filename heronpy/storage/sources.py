@@ -51,7 +51,7 @@ class Entry(Struct, frozen=True):
     """The target of a link, relative to the root of the package."""
     hard: bool = False
     optional: bool = False
-    """Skipped if an entry with this name has been unpacked already."""
+    """Whether to skip the entry if one with the same name is already unpacked."""
 
 
 class Source(Protocol):

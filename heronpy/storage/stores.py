@@ -75,7 +75,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
         raise ConfigError(f"{what} has {unknown[0]!r}, which is not one of {', '.join(sorted(_FIELDS))}")
     folder = fields.get("folder")
     if not folder or not isinstance(folder, str | os.PathLike):
-        raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'")
+        raise ConfigError(f"{what} does not name a folder; write its path, or a map with 'folder'")
     place = place_of(str(folder))
     if isinstance(place, Url):
         raise ConfigError(f"{what} is {place}, but several stores must be folders; set heron.checkpoint.root to it")
@@ -107,11 +107,11 @@ def check_stores(settings: CheckpointSettings) -> None:
             raise ConfigError(
                 f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}"
             )
-        check_root(spec.root, f"Checkpoint store {spec.name!r}".replace(" ''", ""), sticky=True)
+        check_root(spec.root, f"checkpoint store {spec.name!r}".replace(" ''", ""), sticky=True)
         roots[spec.root] = spec.name
     if replica in roots:
         raise ConfigError(f"heron.checkpoint.replica is the store {replica} itself; give another folder")
-    for place, what in ((remote, "Checkpoint store"), (replica, "The replica")):
+    for place, what in ((remote, "checkpoint store"), (replica, "the replica")):
         if isinstance(place, Url):
             from heronpy.storage.objects.opening import check_objects, open_objects
 

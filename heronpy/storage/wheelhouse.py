@@ -42,7 +42,7 @@ def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
         raise ConfigError(f"there is no folder {into.parent} for the wheelhouse; create it first")
     stem = into.name.removesuffix(".zip")
     if not stem:
-        raise ConfigError(f"{into} names no file for the wheelhouse, such as env.zip")
+        raise ConfigError(f"{into} does not name a file for the wheelhouse, such as env.zip")
     with tempfile.TemporaryDirectory(prefix=f".{stem}-", dir=into.parent) as scratch:
         wheels = Path(scratch) / "wheels"
         wheels.mkdir()
@@ -93,7 +93,7 @@ def wheels_of(archive: Path) -> list[str]:
     names = [entry.filename for entry in entries]
     strange = next((name for name in names if not _WHEEL.fullmatch(name)), "")
     if strange or not names or len(set(names)) != len(names):
-        what = f"holds {strange[:100]!r}, which is not a wheel" if strange else "contains no wheel, or one wheel twice"
+        what = f"contains {strange[:100]!r}, which is not a wheel" if strange else "contains no wheel, or a wheel twice"
         raise PackageError(f"{archive} {what}; create a wheelhouse with 'heron env pack'")
     if len(names) > WHEELS_MAX or sum(entry.file_size for entry in entries) > BYTES_MAX:
         raise PackageError(f"{archive} has more than {WHEELS_MAX} wheels or {BYTES_MAX} bytes; use fewer dependencies")

@@ -106,7 +106,7 @@ class PartitionedLedger:
     def _open_all(self, request: requests.Open) -> requests.Opened | None:
         """Open all ledgers. Return None if a ledger has a newer partition map, which this process then uses."""
         if (request.config.after or request.config.after_all) and len(self._ledgers) > 1:
-            raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for all")
+            raise LedgerError("a pipeline in several ledgers cannot wait for other pipelines (`after`); use one ledger")
         generation, name = 1, request.ledger
         parts: dict[int, Ledger] = {}
         made: list[int] = []

@@ -149,7 +149,7 @@ def newest(known: str, given: str, keys: Iterable[str]) -> str:
     for key in keys:
         if url_of(new.entries, key, birth_of(key)) != url_of(old.entries, key, birth_of(key)):
             raise LedgerError(
-                f"the ledger knows {key!a} already, which would belong to another ledger in version {new.version} of"
+                f"the ledger already has {key!a}, which would belong to another ledger in version {new.version} of"
                 " the partition map: give a later time; if other ledgers already have that version, kill the"
                 " topologies, and run: heron units rebuild"
             )

@@ -263,7 +263,7 @@ def _make_tables(execute: sql.Execute) -> None:
     version = execute("SELECT version FROM version", ())[0][0]
     if version != VERSION:
         raise LedgerError(
-            f"the ledger in PostgreSQL was written by another release (its version is {version}, this release knows"
+            f"the ledger in PostgreSQL was written by another release (its version is {version}, this release supports"
             f" {VERSION}); use that release"
         )
 

@@ -253,7 +253,7 @@ class SqliteStore:
             self._close()
             raise RemovedLedgerError(
                 f"the ledger {self._path} was replaced by another file while this task used it; the task checks"
-                " whether the new ledger knows everything in the table"
+                " whether the new ledger has all units of the table"
             )
 
     def _removed(self) -> RemovedLedgerError:
@@ -350,8 +350,8 @@ class SqliteStore:
             return True
         if application == APPLICATION and version:
             raise LedgerError(
-                f"the ledger {self._path} was written by another release (its version is {version}, this release knows"
-                f" {VERSION}); use that release"
+                f"the ledger {self._path} was written by another release (its version is {version}, this release"
+                f" supports {VERSION}); use that release"
             )
         if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise LedgerError(f"{self._path} is a database but not a ledger; give another path")

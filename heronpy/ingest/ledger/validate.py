@@ -38,7 +38,7 @@ def validate(rows: Iterable[Row]) -> list[str]:
     found += _of_units(units, [span for of_file in spans.values() for span in of_file])
     found += _of_dispatches(units, kinds[Dispatch])
     names = Counter((file.key, file.generation) for file in files.values())
-    found += [f"{name} is there twice" for name, count in names.items() if count > 1]
+    found += [f"{name} occurs twice" for name, count in names.items() if count > 1]
     for pipeline in kinds[Pipeline]:
         found += [
             f"file {number} has an id that was not assigned yet" for number in files if number >= pipeline.next_file

@@ -52,7 +52,7 @@ class Url(Struct, frozen=True, order=True):
 
 
 Place: TypeAlias = Path | Url
-"""A folder, or the same in an object store."""
+"""The path of a folder, or a URL in an object store."""
 
 
 def is_url(text: str) -> bool:
@@ -81,7 +81,7 @@ def place_of(text: str) -> Place:
             " environment of the command, see docs/howto/object-stores.md"
         )
     if not _BUCKET.fullmatch(bucket):
-        raise ConfigError(f"{text!r} names no {what}; write {scheme}://{what.upper()}/PREFIX")
+        raise ConfigError(f"{text!r} does not name a {what}; write {scheme}://{what.upper()}/PREFIX")
     wrong = next((part for part in parts if part in (".", "..") or not _PART.fullmatch(part)), None)
     if wrong is not None:
         raise ConfigError(f"{text!r} has the part {wrong!r}, which cannot be part of a prefix")
