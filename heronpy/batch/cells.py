@@ -217,7 +217,6 @@ class Cell:
         """Create and initialise the user's object."""
 
     def end(self) -> None:
-        """End the input of this cell."""
         self.emitter.flush()
 
     def saved(self) -> Iterator[Saved]:

@@ -44,7 +44,6 @@ class BatchKeeper(LogKeeper):
     """A keeper that works on one stage after the other. Each of the two keepers may do and repeat every step."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Find the current stage."""
         self._context = context
         self._figures = KeeperFigures(context)
         self._steps = Steps(Run(config[RUN_KEY]))
@@ -214,6 +213,5 @@ class BatchKeeper(LogKeeper):
         super()._conclude()
 
     def close(self) -> None:
-        """Leave the pipeline."""
         if self._step_now is not None:
             super().close()

@@ -245,7 +245,7 @@ def unfinished(folder: str) -> str:
 def refuse_unfinished(folder: Path, topology: str, since: float | None) -> None:
     """Raise TopologyError if the newest run began after the latest checkpoint and has left no savepoint.
 
-    `since`: time of that checkpoint; None if there is none. Held runs do not count, because they publish nothing.
+    `since`: time of that checkpoint; None without a checkpoint. Held runs do not count, because they publish nothing.
     """
     runs = Runs(folder, topology)
     records = (runs.of(number).record for number in reversed(runs.numbers()))

@@ -1,4 +1,4 @@
-"""The stages of a run as pipelines of work units, one after the other, as its workers and keepers see them."""
+"""The stages of a run as successive pipelines of work units, for the run's workers and keepers."""
 
 from __future__ import annotations
 
@@ -211,7 +211,6 @@ class Steps:
         return None
 
     def is_last(self, step: Step) -> bool:
-        """Whether this stage is the last one."""
         return step.stage.number == self.stages[-1].number
 
     def _step(self, stage: Stage) -> Step:

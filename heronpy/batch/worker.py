@@ -34,7 +34,7 @@ class FailedTupleError(HeronError):
 
 
 class BatchWorker(LogWorker):
-    """A worker that works on one stage after the other: it leaves a stage when the end of the stage is recorded."""
+    """A worker that works on one stage after the other, and leaves a stage when the end of the stage is recorded."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Find the current stage, and report how the previous process of this task ended."""

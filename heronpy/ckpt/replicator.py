@@ -59,7 +59,6 @@ class ReplicaReports:
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
 
     def send(self, replicator: Replicator) -> None:
-        """Send all figures."""
         samples = [
             control_pb2.Sample(name=f"__replica/__{name}", type=control_pb2.Sample.COUNTER, value=value)
             for name, value in asdict(replicator.counts).items()

@@ -243,7 +243,6 @@ class Piece(Struct, frozen=True):
 
     @property
     def group_of(self) -> Callable[[Any], int]:
-        """Return the key group of a key."""
         assert self.state.owner is not None
         return self.state.owner.group_of
 

@@ -70,10 +70,10 @@ def read_chunk(
 def read_lines(
     descriptor: int, name: str, at: int, want: int, line_bytes_max: int = LINE_BYTES_MAX, context: int = 0
 ) -> tuple[bytes, bytes]:
-    """Return the `context` bytes before `at`, and the complete lines from `at` on that end in the next `want` bytes.
+    """Return the `context` bytes before `at`, and the complete lines within the `want` bytes from `at` on.
 
-    `at` is the beginning of a line. If no line ends there, the result is one line of any length; it is empty at the end
-    of the file. The first read gets context and lines together.
+    `at` is the beginning of a line. If no line ends within these bytes, the result is one line of any length, or empty
+    at the end of the file. The first read returns context and lines together.
     """
     read = os.pread(descriptor, context + want, at - context)
     around, data = read[:context], read[context:]

@@ -97,7 +97,7 @@ def fits(known: Fingerprint, context: bytes, beginning: bytes) -> bool:
 def identify(
     known: Fingerprint, size: int, beginning: bytes, context: bytes | None, renamed: bool = False, header_lines: int = 0
 ) -> Identity:
-    """Identify a file that may be the known file.
+    """Compare a file with the known file, to find out whether both are the same file.
 
     size: its length in bytes. beginning: its first 1024 bytes, or all. context: its bytes from `before(known.cut)`
     to the cut; None if the file is shorter than the cut. renamed: whether its name differs from that of the known file.

@@ -1,7 +1,7 @@
 """Parses file patterns. Pure.
 
-The *root* of a pattern is its folders before the first wildcard; nothing is opened outside it. The *key* of a
-file is its path below the root, which is the same wherever the root is mounted.
+The *root* of a pattern is the path of its folders before the first wildcard; no file outside the root is opened. The
+*key* of a file is its path below the root, so the key is the same wherever the root is mounted.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def _of_lineage(lineages: Iterable[Lineage], besides: _Forgotten | None = None) 
 
 
 def overlaps(lineages: Iterable[Lineage]) -> list[str]:
-    """Return the number of bytes that belong to two units, so that their rows are in the table twice."""
+    """Return one sentence for each byte range that belongs to two units, so that its rows are in the table twice."""
     owned: dict[_File, list[tuple[int, int, str]]] = {}
     for lineage in lineages:
         for chunk in lineage.chunks:

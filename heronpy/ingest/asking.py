@@ -95,7 +95,8 @@ class Asking:
         """Make the spout wait for an unreachable ledger.
 
         Each cause is reported once: the file of the ledger was removed or replaced, or the ledger has been unreachable
-        for a while, for example because its disk is full. The topology is then DEGRADED until the ledger is back.
+        for `TELL_S` seconds, for example because its disk is full. The topology is then DEGRADED until the ledger
+        is back.
         """
         since = self._away_since
         lasts = since is not None and time.monotonic() - since >= TELL_S

@@ -134,7 +134,7 @@ def bad_record(
     known: bool,
     trace: str,
 ) -> tuple[str, str]:
-    """Return the name and the JSON of a record; equal ranges have equal names."""
+    """Return the name and the JSON of a record; equal ranges give equal names."""
     record = {
         "pipeline": pipeline,
         "generation": generation,

@@ -143,7 +143,7 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
 
 
 def _about(table: str, pipeline: str) -> tuple[Stages, About]:
-    """Return the stages of a table's units, and the pipeline that owns them."""
+    """Return the stages of a table's units, and the pipeline that owns the stages."""
     _refuse_missing(table)
     stages = Stages(table)
     about = stages.pipeline()

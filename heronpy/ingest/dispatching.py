@@ -169,7 +169,7 @@ class Dispatcher:
 
 
 def token_of(pipeline: str, dispatch: OpenDispatch) -> int:
-    """Return a digest of a dispatch's content, equal for every keeper and site (pure)."""
+    """Return a digest of a dispatch's content, equal for every keeper and site. Pure."""
     units = [
         [one.generation, one.unit, one.winner, one.rows, [[c.key, c.generation, c.begin, c.end] for c in one.chunks]]
         for one in dispatch.units
@@ -192,6 +192,6 @@ def _lineage_of(stages: Stages, unit: Finished, dispatch: int) -> Lineage:
 
 
 def _link(component: str, task: int) -> GatewayLink | None:
-    """Return the link to the gateway; None outside of a submitted topology."""
+    """Return the link to the gateway; None outside a submitted topology."""
     launch = os.environ.get("HERON_LAUNCH")
     return link_to_gateway(LaunchSpec.load(launch), component, task, 0) if launch else None

@@ -170,7 +170,6 @@ class LogKeeper(Spout):
         self.wait(wait_s)
 
     def close(self) -> None:
-        """Leave the pipeline."""
         if self._dispatcher is not None:
             self._dispatcher.close()
         self._asking.leave()
@@ -239,7 +238,7 @@ class LogKeeper(Spout):
             raise GaveUpError(str(error)) from None
 
     def _refuse_lost(self, opened: requests.Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
-        """Raise GaveUpError if the ledger lacks units of the table, because their lines would be processed again."""
+        """Raise GaveUpError if the ledger lacks units of the table, because these lines would be processed again."""
         name, place = self._options.pipeline, self._options.place
         again = f"heron units rebuild {name} --from {place}, then submit again"
         if opened.is_new and self._stages.published_units():
@@ -384,7 +383,7 @@ class LogKeeper(Spout):
         self._stages.mark_end(self._run)
 
     def _is_recorded(self, watch: Watch) -> bool:
-        """Whether all bad ranges have records; a bounded run does not end before then."""
+        """Whether all bad ranges have records; a bounded run ends only after this."""
         now = time.monotonic()
         if self._records_by is None:
             self._records_by = now + RECORDS_S

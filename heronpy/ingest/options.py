@@ -86,7 +86,6 @@ class UnitOptions(Struct, frozen=True):
         return Stages(self.place, self.replicas)
 
     def decoder(self) -> LineDecoder:
-        """The decoder of the lines."""
         return LineDecoder(self.encoding, self.decode_errors)
 
 

@@ -61,7 +61,7 @@ class Suspect(NamedTuple):
 class SuspectPage:
     """A page of memory with the line that a worker is processing. If the worker dies, its successor reads the page.
 
-    The page is a small mapped file, whose content survives the process but not the machine. An attempt writes the page
+    The page is a small mapped file, whose content survives the process but not the host. An attempt writes the page
     only if the unit has failed before, because each line costs a write.
     """
 

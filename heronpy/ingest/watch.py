@@ -118,7 +118,7 @@ class Watch:
         return number
 
     def look(self, now: float) -> None:
-        """Scan the files, and measure those that have grown."""
+        """Scan the files, and measure files that have grown."""
         begun, begun_cpu = time.monotonic(), time.thread_time()
         moving = self._finder.look(now)
         self.is_complete, unreadable = not moving, False

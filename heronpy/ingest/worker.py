@@ -324,7 +324,6 @@ class RowWorker(LogWorker):
     """
 
     def ack(self, tup_id: Any) -> None:
-        """Record that a row is processed."""
         if isinstance(self._attempt, EmittedAttempt):
             self._attempt.acked(tup_id)
 

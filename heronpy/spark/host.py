@@ -89,7 +89,6 @@ class HostJobs:
 
     # ---- commands -------------------------------------------------------------------------------
     def submit(self, given: dict[str, Any]) -> None:
-        """Start the job of a container."""
         name = str(given["id"])
         if name in self._jobs:
             return

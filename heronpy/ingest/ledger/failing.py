@@ -128,7 +128,7 @@ def _alone(
     tries: int,
     rested: float = 0.0,
 ) -> requests.Taken:
-    """Make a separate unit, with the remaining tries, of the line at which tries have failed.
+    """Turn the line at which tries have failed into a separate unit with the remaining tries.
 
     If this line also fails alone, it is bad; the other lines do not wait for it. A function that holds several lines,
     such as a batch, fails at the last line even if another line is at fault.

@@ -14,7 +14,6 @@ SHARES_MAX = 100_000
 
 
 def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> requests.Entered:
-    """Answer an `EnterList`."""
     if draft.view.files(0, 1) or draft.get(Seal, who.site) is not None:
         return requests.Entered(0)
     draft.put(Seal(who.site, request.run, draft.now))
@@ -37,7 +36,6 @@ def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> 
 
 
 def take_files(draft: Draft, request: requests.TakeFiles, who: requests.Who) -> requests.Entered:
-    """Answer a `TakeFiles`."""
     if len(request.files) > REPORT_MAX:
         raise LedgerError(f"more than {REPORT_MAX} files at once are refused; send several requests")
     new = 0
@@ -64,7 +62,6 @@ def _new_file(draft: Draft, given: File) -> File:
 
 
 def redo(draft: Draft, request: requests.Redo, who: requests.Who) -> requests.Returned:
-    """Answer a `Redo`."""
     again: list[tuple[list[ranges.Piece], int]] = []
     by_file: dict[tuple[str, int], list[requests.FileRange]] = {}
     for wanted in request.ranges:

@@ -1,4 +1,4 @@
-"""Records the time up to which a pipeline's files were scanned, because other pipelines may wait for it. Pure."""
+"""Records the time up to which a pipeline's files were scanned, for pipelines that wait for this pipeline. Pure."""
 
 from __future__ import annotations
 

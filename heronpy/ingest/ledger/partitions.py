@@ -78,7 +78,6 @@ def birth_of(key: str) -> float:
 
 
 def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
-    """Return the URL of a file's ledger."""
     entry = next(one for one in entries if one.until is None or birth < one.until)
     return entry.urls[stable_hash(key) % len(entry.urls)]
 

@@ -1,4 +1,4 @@
-"""The rules and numbers for making, leasing and retrying units, after Google's Ubiq. Pure."""
+"""The rules and numbers for creating, leasing and retrying units, after Google's Ubiq. Pure."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class Planned(Struct, frozen=True):
 def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str, ...]] | None:
     """Return the offset up to which a file may be cut, and the sites with these bytes, given each site's safe size.
 
-    Bytes that exist only on a lost site are not cut until that site is back or another site has them, because they
-    would delay the other bytes of their unit. If no site works, all sites count.
+    Bytes that exist only on a lost site are not cut until that site is back or another site has them, because such
+    bytes would delay the other bytes of a unit. If no site works, all sites count.
     """
     there = {site: size for site, size in copies.items() if site in live} if live else copies
     if not there:
@@ -150,7 +150,7 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
 def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
     """Return the containers whose current unit takes at least `SLOW_FACTOR` times as long as expected, with the factor.
 
-    A unit with a backup is left out, because its container is that of the backup.
+    A unit with a backup is left out, because the unit's container is then the backup's container.
     """
     if len(paces) < PACES_MIN:
         return {}

@@ -1,4 +1,4 @@
-"""Ranges of bytes, `[begin, end)`, and lists of them in several files. Pure."""
+"""Functions for byte ranges `[begin, end)`, and for lists of ranges in several files. Pure."""
 
 from __future__ import annotations
 

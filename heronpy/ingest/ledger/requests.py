@@ -71,7 +71,7 @@ class Opened(Struct, frozen=True):
 
 
 class Open(Request[Opened], frozen=True):
-    """Create the pipeline, or change its configuration. This is the first request of a process.
+    """Create the pipeline, or change its configuration: the first request of a process.
 
     Raises LedgerError if the pipeline has another pattern, or if `after` forms a cycle.
     """
@@ -190,7 +190,7 @@ class ReportScan(Request[Reported], frozen=True):
 
 
 class Brake(StrEnum):
-    """The reason why nothing is cut or leased now."""
+    """The reason why no units are cut or leased now."""
 
     #: There is no work.
     NOTHING = "nothing"
@@ -314,7 +314,7 @@ class Dispatched(Request[Settled], frozen=True):
 
 
 class DispatchFailed(Request[Settled], frozen=True):
-    """The dispatch has finally failed: its units wait until a user retries them, in a dispatch with another id."""
+    """Report that a dispatch has failed permanently: its units wait until a user retries them in another dispatch."""
 
     id: int
     generation: int
@@ -326,7 +326,7 @@ class Live(Struct, frozen=True):
 
 
 class WhichLive(Request[Live], frozen=True):
-    """Ask which of these units still have a row; the stages of all other units may be removed."""
+    """Request the units that still have a row, of these units; the stages of all other units may be removed."""
 
     units: tuple[int, ...]
 
@@ -353,7 +353,7 @@ class Line(Struct, frozen=True):
 
 
 class Bad(Struct, frozen=True):
-    """These ranges, which were all of a unit, are now bad: record and report them."""
+    """All ranges of a unit are now bad: record and report them."""
 
     root: int
     tries: int
@@ -427,7 +427,8 @@ class Halve(Struct, frozen=True):
 
 
 class Idle(Struct, frozen=True):
-    """There is nothing to do; ask again after `wait_s`. `open`: number of unpublished units of this pipeline."""
+    """There is no unit for this worker; repeat the request after `wait_s` seconds. `open`: number of unpublished
+    units of this pipeline."""
 
     brake: Brake
     wait_s: float

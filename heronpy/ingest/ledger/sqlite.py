@@ -75,7 +75,7 @@ class Waiters:
         return True
 
     def join(self) -> None:
-        """Register as waiting until `leave`; idempotent. A concurrent `is_empty` may prevent this, so repeat it."""
+        """Register as waiting until `leave`; idempotent. A concurrent `is_empty` may prevent this: repeat the call."""
         self._lock(fcntl.LOCK_SH)
 
     def leave(self) -> None:

@@ -227,7 +227,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
 
 # ---- unreadable bytes, and forgotten files ----------------------------------------------
 def give_up(draft: Draft, file: File, error: str) -> int:
-    """Mark a file's bytes in no unit or in idle units as bad; other bytes of such a unit become a new unit.
+    """Mark a file's bytes as bad, except in active or committed units; other bytes of a changed unit become a new unit.
 
     Returns the number of bytes.
     """

@@ -276,7 +276,7 @@ class Site(Struct, frozen=True):
 
 
 class Scanned(Struct, frozen=True):
-    """The time up to which a site has reported its files; written while another pipeline waits for this one."""
+    """The time up to which a site has reported its files; written while another pipeline waits for this pipeline."""
 
     KEY: ClassVar[int] = 1
     site: str

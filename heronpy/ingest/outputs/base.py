@@ -58,7 +58,7 @@ class Output(ABC):
         return config
 
     def keeper_config(self) -> dict[str, str]:
-        """Return configuration keys that are added to the keepers, for the submit."""
+        """Return keys to add to the keepers' configuration, where the submit reads them."""
         return {}
 
     def load(self) -> None:

@@ -103,7 +103,6 @@ class Stages:
         return stage
 
     def stage_of(self, generation: int, unit: int, attempt: int) -> Path:
-        """Return the folder of an attempt."""
         return self.home / f"g{generation}" / f"{unit}-{attempt}"
 
     def finish(self, stage: Path, lineage: Lineage) -> None:
@@ -351,7 +350,6 @@ class Stages:
         return (self.home / f"ended-{run}").exists()
 
     def unmark_end(self, run: str) -> None:
-        """Undo `mark_end`."""
         with suppress(FileNotFoundError):
             (self.home / f"ended-{run}").unlink()
 
