@@ -137,7 +137,7 @@ class ConnectDriver:
             name = (error.getMessageParameters() or {}).get("attr_name", "it")
             return ConfigError(
                 f"the function uses {name}, which a Spark Connect session ({self._settings.master}) does not have; use"
-                " DataFrames only, or set heron.spark.master to a master with a driver on this host, such as spark://HOST:PORT"
+                " DataFrames only, or set heron.spark.master to a master with a local driver, such as spark://HOST:PORT"
             )
         return error
 
