@@ -1,9 +1,9 @@
 """A component of a stage in one process: the user's object, its emitter and its queue.
 
-A component emits frames, as a task does. A frame for a component of the same stage waits in that cell's queue until
-its sender waits for room; then the following cells process their queues. So at any time, memory contains the frames of
-one flush. Frames for later stages become pieces of the unit. An exception of user code passes through the user code of
-the cells before it as a BaseException.
+A component emits frames, as a task does. A frame for a component of the same stage waits in that cell's queue until the
+sender waits for room; then the following cells process their queues. So memory contains the frames of one flush at any
+time. Frames for later stages become pieces of the unit. A user exception passes through the user code of preceding
+cells as a BaseException.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from heronpy.wire.frames import Frame
 
 log = logging.getLogger("heron.batch")
 
-#: Largest number of tuples of a frame that are processed in one step.
+#: Maximum number of a frame's tuples that are processed in one step.
 PART = 4096
 #: Number of failed tuples of one bolt after which a unit fails.
 FAILS_MAX = 100
 #: Number of frames that a component holds back if all its consumers are in other stages. Many buckets share them, and
 #: larger frames cost less per tuple.
 FAR_FRAMES = 32
-#: Seconds between two calls of `is_ready` of a bolt that is not ready.
+#: Interval in seconds at which `is_ready` of an unready bolt is called.
 _ASK_S = 0.05
 
 
@@ -72,7 +72,7 @@ class Way(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """The data that the cells of one unit share: the plan of the run, and the unit's place in it."""
+    """The data that the cells of one unit share: the run's plan, and the unit's place in the plan."""
 
     plan: plan_pb2.PhysicalPlan
     components: Mapping[int, str]
@@ -89,7 +89,7 @@ class Place(Struct, frozen=True):
     #: Called with a component and the number of tuples that it has failed since the last call.
     failed: Callable[[str, int], None]
     metrics: RunMetrics
-    #: Number of tuples that each component has failed in this unit.
+    #: Number of failed tuples in this unit, by component.
     fails: Counter[str]
     #: See BatchSettings.
     spout_end_s: float
@@ -107,7 +107,7 @@ class UnitState:
 
     @property
     def state(self) -> UnitState:
-        """This object, so that it can be used in place of a restored task."""
+        """This object, which stands in for a restored task."""
         return self
 
     def check_component(self, component: Any) -> None:
@@ -129,7 +129,7 @@ class UnitAcks:
         self.failed = 0
 
     def ack(self, tup: OneOrMany) -> None:
-        """Ignore the ack: nothing is tracked."""
+        """Ignore the ack, because tuples are not tracked."""
 
     def fail(self, tup: OneOrMany) -> None:
         """Count a failed tuple."""
@@ -137,7 +137,7 @@ class UnitAcks:
 
 
 class Cell:
-    """Base class of cells.
+    """The base class of cells.
 
     `near`: cells of the same stage, by task. `far`: destinations in later stages, by task.
     """
@@ -175,7 +175,7 @@ class Cell:
         self.queue: deque[bytes] = deque()
         self.near: dict[int, Cell] = {}
         self.far: dict[int, Way] = {}
-        #: The cells behind this cell, each after all cells that feed it; empty until all cells are initialised.
+        #: The following cells, each after all cells that feed it; empty until all cells are initialised.
         self.behind: list[Cell] = []
 
     def route(self, choosers: dict[str, list[Any]], start: int) -> None:
@@ -202,24 +202,21 @@ class Cell:
                 cell.drain()
 
     def drain(self) -> None:
-        """Process the queue."""
         while self.queue:
             self.take(self.queue.popleft())
 
     def take(self, data: bytes) -> None:
-        """Process a frame."""
         for _ in self.steps(data):
             pass
 
     def steps(self, data: bytes) -> Iterator[None]:
-        """Process a frame in parts; between two parts the worker can answer requests."""
+        """Process a frame in parts, so that the worker can answer requests between two parts."""
         raise NotImplementedError(f"{type(self).__name__} must define steps")
 
     def begin(self) -> None:
-        """Make and initialise the user's object."""
+        """Create and initialise the user's object."""
 
     def end(self) -> None:
-        """End the input of this cell."""
         self.emitter.flush()
 
     def saved(self) -> Iterator[Saved]:
@@ -238,7 +235,7 @@ class Cell:
 
 
 class ObjectCell(Cell):
-    """A cell with an object of the user's class. `kept` is an object that an earlier unit has used."""
+    """A cell with an object of the user's class. `kept` is an object from an earlier unit, used again."""
 
     def __init__(self, *args: Any, kept: UserCode | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -257,10 +254,10 @@ class ObjectCell(Cell):
         self.bind()
 
     def prepare(self) -> None:
-        """Set the delegate's methods before `initialize`."""
+        """Set the delegate's methods; called before `initialize`."""
 
     def bind(self) -> None:
-        """Make `emit` fast after `initialize`."""
+        """Replace `emit` with a faster version; called after `initialize`."""
 
     def stream_named(self, stream: str) -> OutStream:
         """Return a declared output stream. Raises TopologyError for another name."""
@@ -369,7 +366,7 @@ class BoltCell(ReadingCell):
             raise CellError(self.component) from part.values.error
 
     def check_fails(self) -> None:
-        """Report the tuples that have failed; make the unit fail if there are too many of them."""
+        """Report the failed tuples; make the unit fail if too many tuples have failed."""
         fails = self.place.fails
         if self.acks.failed:
             self.place.failed(self.component, self.acks.failed)
@@ -382,7 +379,6 @@ class BoltCell(ReadingCell):
             )
 
     def process(self, tuples: list[HeronTuple]) -> None:
-        """Process the tuples of a frame."""
         process, context = self.user.object.process, self.user.context
         try:
             if context.has_hooks:
@@ -414,7 +410,7 @@ class BoltCell(ReadingCell):
 class AsyncBoltCell(BoltCell):
     """A bolt with `async def process`: it processes a bounded number of a frame's tuples concurrently.
 
-    The following cells wait until it ends, because they may need an event loop, too.
+    The following cells run after the event loop has stopped, because they may start an event loop themselves.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -484,7 +480,7 @@ class SinkCell(ReadingCell):
 
 
 def reader_of(user: UserCode, place: Place, settings: InstanceSettings) -> FrameReader:
-    """Return the reader of the frames for a component."""
+    """Return a reader for a component's input frames."""
     reader = FrameReader(_watch_nothing, acking=False, deserialize=user.deserialize, allow_pickle=settings.allow_pickle)
     reader.read_by(place.plan, dict(place.components))
     return reader
@@ -501,7 +497,7 @@ def _watch_nothing(component: str, stream: str, task: int) -> None:
 
 
 def _wait_nowhere(what: str, seconds: float) -> None:
-    """Ignore how long user code waits: a batch run does not measure it."""
+    """Do nothing, because a batch run does not measure how long user code waits."""
 
 
 def _no_bits() -> int:

@@ -1,4 +1,4 @@
-"""Mode auto: whether a topology runs as a batch or as a stream, and why. Pure."""
+"""Mode auto: decides whether a topology runs as a batch or as a stream, and gives the reason. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heronpy.ingest.keys import LEDGER_KEY, NOW, UNTIL_KEY, has_only_units
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import topology_pb2
 
-#: Number of parts into which the share of topologies is divided.
+#: Number of equal parts for measuring the share of topologies that run as a batch.
 _PARTS = 10_000
 #: The key of a TextFileSpout that reads files as they grow.
 _FOLLOW = "textfile.follow"
@@ -53,7 +53,7 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
 
 
 def _matching(name: str, patterns: str) -> str:
-    """Return the first pattern that a name matches; "" if it matches no pattern."""
+    """Return the first pattern that a name matches, or ""."""
     return next((one for one in map(str.strip, patterns.split(",")) if one and fnmatchcase(name, one)), "")
 
 
@@ -76,7 +76,7 @@ def is_bounded(spout: topology_pb2.Spout) -> bool:
 
 
 def hands_over(topology: topology_pb2.Topology) -> bool:
-    """Whether a stream continues from the state of a batch run, so that its input does not end with the run.
+    """Whether a stream continues from the state of a batch run, so that the input does not end with the run.
 
     A spout that has called `end_of_input` does not continue.
     """

@@ -1,7 +1,7 @@
 """Compares the rows of two batch runs or folders as multisets. Memory does not grow with the number of rows.
 
-Digests of the rows are distributed over temporary files, which are compared one by one. Files that differ are read
-again.
+Digests of the rows are distributed over temporary files, which are compared one by one. If the rows differ, both sides
+are read again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Difference(Struct, frozen=True):
     """A row that one side contains more often than the other."""
 
     row: str
-    #: Number of occurrences of the row in the first side, and in the second side.
+    #: Number of occurrences of the row on the first side, and on the second side.
     first: int
     second: int
 
@@ -42,7 +42,7 @@ class Compared(Struct, frozen=True, kw_only=True):
     """The result of comparing the rows of one sink."""
 
     sink: str
-    #: Number of rows of each side, and number of its rows that the other side contains less often or not at all.
+    #: Number of rows of each side, and number of rows that the other side contains less often or does not contain.
     first: int
     second: int
     only_first: int
@@ -56,7 +56,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
 
 def compare(sink: str, first: Rows, second: Rows) -> Compared:
-    """Compare two multisets. Each is read once, and a second time if they differ."""
+    """Compare two multisets. Both are read once, and a second time if they differ."""
     more = Counter[bytes]()
     with tempfile.TemporaryDirectory(prefix="heron-compare-") as folder:
         spools = Path(folder, "first"), Path(folder, "second")
@@ -122,7 +122,7 @@ def _digests(path: Path) -> Iterator[bytes]:
     return (data[at : at + _DIGEST] for at in range(0, len(data), _DIGEST))
 
 
-# ---- where rows are ---------------------------------------------------------------------------
+# ---- files with rows ---------------------------------------------------------------------------
 
 
 def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, list[Path]]:

@@ -2,11 +2,11 @@
 
     to-<stage>           frames by bucket, for a later stage
     state-<component>    saved state by task, as TaskSnapshot messages
-    sink-<component>...  rows, in files of the sink itself
+    sink-<component>...  rows, in the sink's own format
 
 The first two have the same layout: chunks of length-prefixed records, each chunk of one bucket; then an index with the
-place, size and checksum of each chunk; then a footer. A unit writes such a file even if the file is empty, so a
-missing file is damage. Every bucket also reads the extra bucket after the last one.
+offset, size and checksum of each chunk; then a footer. A unit writes such a file even if the file is empty, so a
+missing file counts as damage. Every bucket also reads the extra bucket after the last bucket.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ class EndlessError(HeronError):
 
 
 class UnfitRowError(HeronError):
-    """Rows do not fit their sink. Their unit fails, because a run without these rows would look complete."""
+    """Rows do not fit their sink. The unit fails, because a run without these rows would look complete."""
 
     def __init__(self, sink: str, unfit: Mapping[int, str]) -> None:
-        """`unfit`: the reasons, by row."""
+        """`unfit`: the reason for each row."""
         count, why = len(unfit), next(iter(unfit.values()))
         rows = "a row does not fit" if count == 1 else f"{count:,} rows do not fit"
         super().__init__(f"{rows} sink '{sink}'{':' if count == 1 else '; the first row:'} {why}")
 
 
 class LargeUnitError(EndlessError):
-    """A unit has written more bytes than the limit of a whole exchange."""
+    """A single unit has written more bytes than a whole exchange may have."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(
@@ -169,7 +169,7 @@ class BucketFile:
         offset, crc, count, magic = _FOOTER.unpack(footer)
         size = count * _ENTRY.itemsize
         if magic != _MAGIC or offset + size != end:
-            raise DamagedExchangeError(self._path, "its last bytes are not those of a complete file")
+            raise DamagedExchangeError(self._path, "its footer is missing")
         data = os.pread(descriptor, size, offset)
         if zlib.crc32(data) != crc:
             raise DamagedExchangeError(self._path, "its index does not match the checksum")
@@ -203,8 +203,8 @@ class StageOutput(Output):
     def __init__(
         self, table: str, stage: Stage, sinks: Mapping[str, Any], saves: bool = False, bytes_max: int = 0
     ) -> None:
-        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `bytes_max`: the maximum that a
-        unit may write; 0: no limit."""
+        """`sinks`: the UnitOutput of each sink. `saves`: a savepoint will be written. `bytes_max`: the
+        maximum that a unit may write; 0 means no limit."""
         super().__init__(table)
         self._stage = stage
         self._sinks = sinks
@@ -274,7 +274,7 @@ def _state_file(component: str) -> str:
 
 
 def unit_folders(table: Path) -> list[Path]:
-    """Return the published units of a stage, in the order of their input, regardless of timing and halving."""
+    """Return the published units of a stage in input order, even if units were halved or finished in another order."""
     found = list(published(str(table)))
     return [path for path, _ in sorted(found, key=lambda one: _order(one[1]))]
 
@@ -295,7 +295,7 @@ class Exchanges:
         self._buckets = buckets
 
     def frames(self, bucket: int) -> Iterator[bytes]:
-        """Yield the frames for a bucket, in the order of the units that produced them."""
+        """Yield the frames for a bucket, in the order of the producing units."""
         for file in self._files:
             yield from file.records(self._buckets)
             yield from file.records(bucket)
@@ -310,9 +310,9 @@ class Exchanges:
 
 
 def bucket_lines(folder: Path, stages: Sequence[Stage], number: int, buckets: int) -> list[tuple[bytes, int]]:
-    """Return the list of a stage that reads exchanges: a line for each bucket, and its bytes.
+    """Return the list of a stage that reads exchanges: a line and a size in bytes for each bucket.
 
-    A bucket without bytes has a line only if its tasks must exist because their number is declared.
+    An empty bucket has a line only if the stage's number of tasks is declared.
     """
     sizes = Exchanges(folder, stages, number, buckets).sizes()
     declared = stages[number - 1].tasks
@@ -320,7 +320,7 @@ def bucket_lines(folder: Path, stages: Sequence[Stage], number: int, buckets: in
 
 
 def task_lines(stage: Stage) -> list[tuple[bytes, int]]:
-    """Return the list of a stage whose spout does not divide its input into units: a line for each task."""
+    """Return the list of a stage whose spout does not divide the input into units: a line for each task."""
     return [(_line(task=index), 1) for index in range(stage.tasks)]
 
 

@@ -41,12 +41,12 @@ from heronpy.wire.codec import freeze
 #: The number of a run's only checkpoint.
 NUMBER = 1
 _VERSION = 1
-#: Seconds between two checks whether another keeper has ended the run.
+#: Interval in seconds of the checks whether another keeper has ended the run.
 LOCK_S = 0.1
 
 
 def finalise(steps: Steps, wait: Callable[[float], None] = time.sleep) -> None:
-    """End a run whose stages are all done. `wait(seconds)` is called while another process ends it."""
+    """End a run after its last stage. `wait(seconds)` is called while another process ends the run."""
     with _one_at_a_time(steps, wait):
         try:
             _end(steps, wait)
@@ -85,10 +85,9 @@ def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None
 
 
 def drop_files(steps: Steps) -> None:
-    """Remove files that only the stages read. Call it once the end of the last stage is recorded, because a keeper that
-    starts before then reads these files.
+    """Remove files that only the stages read. The rows of sinks stay, for comparisons.
 
-    The rows of sinks stay, for comparisons.
+    Call this after the end of the last stage is recorded: a keeper that starts earlier still reads these files.
     """
     for stage in steps.stages:
         for path in steps.run.table(stage.number).glob("unit=*/*"):
@@ -97,9 +96,9 @@ def drop_files(steps: Steps) -> None:
 
 
 def publish(steps: Steps, wait: Callable[[float], None]) -> dict[str, str]:
-    """Give the sinks the rows of the winning attempts; return the folder of each sink.
+    """Publish the rows of the winning attempts to the sinks; return the folder of each sink.
 
-    Spark comes first, because it runs user code: if that fails, nothing is published.
+    Spark comes first, because Spark runs user code: if the user code fails, nothing is published.
     """
     record, folders, for_spark = steps.run.record, dict[str, str](), dict[str, Any]()
     later: list[tuple[UnitOutput, list[Path]]] = []
@@ -131,10 +130,11 @@ def savepoint_folder(record: RunRecord) -> Place:
 
 
 class Snapshots:
-    """The savepoint of a run. It exists when `complete` has written the metadata; files are copied before that. Memory
-    contains one chunk of one file of a stage at a time, plus the indices and the names of the files. A
-    component with keyed state only is saved as one task, so that any parallelism can restore it. A component with a
-    plain State has the tasks of the topology.
+    """The savepoint of a run. Files are copied first; the savepoint exists once `complete` has written the metadata.
+
+    Memory contains the indices and names of the files, and one chunk at a time. A component that has only keyed state
+    is saved as one task, so that any parallelism can restore the state. A component with a plain State is saved with
+    the topology's number of tasks.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -216,7 +216,7 @@ class Snapshots:
         task.uploaded_bytes += len(data)
 
     def _add_positions(self, stage: Stage) -> None:
-        """Add the position from which the spout of a stage continues as a stream."""
+        """Add the position from which a stage's spout continues as a stream."""
         spout, steps = stage.spout, self._steps
         config = component_config(steps.topology, spout, load=True)
         if stage.source == "lines":
@@ -258,7 +258,7 @@ class Snapshots:
 
 
 def _named(task: TaskSnapshot, name: str, partitioned: bool) -> KeyedState:
-    """Return the record of a keyed state of a task; create it if it is missing."""
+    """Return the record of a task's keyed state; create the record if it is missing."""
     for keyed in task.keyed:
         if keyed.name == name:
             return keyed

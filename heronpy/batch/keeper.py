@@ -1,4 +1,4 @@
-"""The keeper of a batch run: prepares each stage, keeps its units, and ends the run."""
+"""The keeper of a batch run: prepares each stage, publishes its units, and ends the run."""
 
 from __future__ import annotations
 
@@ -26,25 +26,24 @@ from heronpy.ingest.ledger.types import UnitState
 from heronpy.ingest.watch import Watch
 from heronpy.ingest.worker import DISK_S
 
-#: Seconds between two updates of the run's displayed figures.
+#: Interval in seconds at which the run's displayed figures are updated.
 PROGRESS_S: Final = 1.0
 #: With at most this number of units, the keeper checks in each round whether the stage has ended.
 FEW: Final = 16
-#: A stage fails if units cannot be processed and none is committed for this number of seconds and of attempts.
+#: A stage fails if units cannot be processed, and no unit is committed for this number of seconds and attempts.
 STALLED_S: Final = 60.0
 STALLED_ATTEMPTS: Final = 5
 
 
 def _error_of(unit: UnitView) -> str:
-    """Why a unit could not be processed; "" if it has not failed, or only its process has ended."""
+    """Return the error of a failed unit; "" if the unit has not failed, or only its process has ended."""
     return "" if unit.error.startswith(ENDED) else unit.error
 
 
 class BatchKeeper(LogKeeper):
-    """A keeper that works on one stage after the other. Both keepers may do every step, and may repeat it."""
+    """A keeper that works on one stage after the other. Each of the two keepers may do and repeat every step."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Find the current stage."""
         self._context = context
         self._figures = KeeperFigures(context)
         self._steps = Steps(Run(config[RUN_KEY]))
@@ -52,18 +51,18 @@ class BatchKeeper(LogKeeper):
         self._ended = False
         self._progress_at = self._entered_at = 0.0
         self._rate = Rate()
-        #: Containers that were slow in this stage. They are remembered because a backup ends the evidence.
+        #: Containers that were slow in this stage. They are stored because a backup removes the evidence.
         self._slow: dict[str, float] = {}
         self._soon = False
         #: Whether the run waits for space on its disk before it can begin.
         self._is_full = False
         #: The committed bytes, the time of their last change, and the number of attempts at that time.
         self._done, self._moved_at, self._attempts = -1, 0.0, 0
-        #: Why units could not be processed at the last update of the figures.
+        #: The reasons why units could not be processed at the last update of the figures.
         self._unread_now: set[str] = set()
 
     def next_tuple(self) -> None:
-        """Do the current work."""
+        """Enter the current stage, or do one step of the keeper's work for the stage."""
         if self._step_now is None and not self._ended:
             self.busy()
             self._enter()
@@ -95,7 +94,7 @@ class BatchKeeper(LogKeeper):
         self._join(self._step_now.options)
 
     def _prepare(self) -> bool:
-        """Prepare the run, or wait for space; return whether the run is prepared."""
+        """Prepare the run, or wait for disk space; return whether the run is prepared."""
         try:
             self._steps.prepare()
         except OSError as error:
@@ -122,7 +121,7 @@ class BatchKeeper(LogKeeper):
     def end_of_input(self) -> None:
         """End a stage; after the last stage, end the input."""
         assert self._step_now is not None
-        # Each keeper notes the end when it leaves, because it may have noted that an ended stage was still running.
+        # Each keeper records the end when it leaves, because it may have recorded the ended stage as running.
         with suppress(LedgerAwayError):
             self._note(self._step_now, self._asking.ask(Show()), "finished", time.time())
         self._asking.leave()
@@ -140,7 +139,7 @@ class BatchKeeper(LogKeeper):
             self._note(self._step_now, figures, "running", now)
 
     def _check_input(self, step: Step, figures: Figures) -> None:
-        """Fail the run if, for a minute, its sealed input is missing or changed, or its disk is full."""
+        """Fail the run if input was lost, or if no unit could be processed for a minute."""
         if figures.bad_bytes:
             lost = format_bytes(figures.bad_bytes)
             raise self._steps.fail(
@@ -154,7 +153,7 @@ class BatchKeeper(LogKeeper):
             return
         tried = figures.attempts - self._attempts >= STALLED_ATTEMPTS
         for why, is_gone in self._unread(step, figures):
-            # No worker gets a unit whose file is gone, so there may be no attempts.
+            # No worker gets a unit with a missing file, so there may be no attempts.
             if tried or is_gone:
                 raise self._steps.fail(f"stage {step.name} has processed nothing for {STALLED_S:.0f} s: {why}")
 
@@ -165,7 +164,7 @@ class BatchKeeper(LogKeeper):
         return any(not _error_of(unit) for unit in self._asking.ask(ListUnits(UnitState.LEASED)).units)
 
     def _unread(self, step: Step, figures: Figures) -> Iterator[tuple[str, bool]]:
-        """Yield why units without a worker cannot be processed, and whether the reason is a file that is gone."""
+        """Yield the reason why each unit without a worker cannot be processed, and whether a file is missing."""
         if UnitState.READY not in figures.units:
             return
         for unit in self._asking.ask(ListUnits(UnitState.READY)).units:
@@ -177,7 +176,7 @@ class BatchKeeper(LogKeeper):
                 yield why, gone is not None
 
     def _waits_for(self, step: Step, figures: Figures) -> str:
-        """Why some units wait, such as a changed file; "" at first, because a file may only have been renamed."""
+        """Return the reason why units wait, such as a changed file; "" until two calls in a row find this reason."""
         if not figures.preempted and UnitState.LEASED in figures.units:
             return ""  # no worker has returned a unit
         before, self._unread_now = self._unread_now, {why for why, _ in self._unread(step, figures)}
@@ -186,7 +185,6 @@ class BatchKeeper(LogKeeper):
         return f"{both[0]}{more}" if both else ""
 
     def _note(self, step: Step, figures: Figures, state: str, now: float) -> None:
-        """Write the figures of the run for display."""
         next_try, tries_max = self._next_try(step, figures) if state == "running" else (0, 0)
         stage = stage_progress(step.stage, figures, state, self._slow, next_try, tries_max)
         if state == "running":
@@ -194,7 +192,7 @@ class BatchKeeper(LogKeeper):
         self._steps.note(stage, self._rate.per_s(now, stage.bytes_done), now)
 
     def _next_try(self, step: Step, figures: Figures) -> tuple[int, int]:
-        """Return the next try of the leased unit with the most failures, and how many tries a unit has."""
+        """Return the number of the next attempt at the leased unit with the most failures, and the maximum."""
         if not figures.tries_failed or UnitState.LEASED not in figures.units:
             return 0, 0
         most = max((unit.tries for unit in self._asking.ask(ListUnits(UnitState.LEASED)).units), default=0)
@@ -215,6 +213,5 @@ class BatchKeeper(LogKeeper):
         super()._conclude()
 
     def close(self) -> None:
-        """Leave the pipeline."""
         if self._step_now is not None:
             super().close()

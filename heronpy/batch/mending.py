@@ -1,4 +1,4 @@
-"""Damaged files between stages: the task that finds such a file records it; the next submit repeats its unit."""
+"""Damaged files between stages: the task that finds the damage records it; the next submit repeats the file's unit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOTE_MAX = 4 << 20
 
 
 class _Damaged(Struct):
-    """A published unit whose files cannot be read, and its bytes."""
+    """A published unit whose files cannot be read, and its ranges of input bytes."""
 
     stage: int
     folder: str
@@ -54,7 +54,7 @@ def note_damage(run: Run, unit: Path) -> None:
 
 @contextmanager
 def failing(steps: Steps) -> Iterator[None]:
-    """Make the run fail if the block raises an error that repetition cannot fix. Raises RunEndedError after the end."""
+    """Make the run fail if the block raises a permanent error. Raises RunEndedError if the run has ended."""
     try:
         yield
     except (GaveUpError, RetryableError):

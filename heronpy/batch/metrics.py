@@ -1,7 +1,7 @@
 """Metrics that user code registers in a batch run: a worker reports them under their names, labelled by component.
 
-An object lives for a unit, so a worker adds up what its objects have counted, and keeps the last value of each gauge.
-Attempts that lose also count, just as a stream counts a replayed tuple.
+A user object lives for one unit, so a worker adds up the counters of its objects and keeps the last value of each
+gauge. Losing attempts also count, just as a stream counts a replayed tuple.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RunMetrics:
         self._gathered: dict[str, _Counts | _Gauges] = {}
 
     def gathered(self, component: str, name: str, metric: IMetric, bucket_s: float) -> _Counts | _Gauges:
-        """Return the sum of a metric's values. If a count and a gauge share a name, the later one gets a prefix."""
+        """Return the sum of a metric's values. If a counter and a gauge share a name, the later one gets a prefix."""
         counts = isinstance(metric, CountMetric | MultiCountMetric) or "Count" in type(metric).__name__
         kind = _Counts if counts else _Gauges
         found = self._gathered.get(name)
@@ -82,7 +82,6 @@ class _Gathered(ABC):
         self.sources: list[tuple[str, IMetric]] = []
 
     def take(self, component: str, metric: IMetric) -> None:
-        """Collect the values of a metric."""
         try:
             value = metric.get_value_and_reset()
         except Exception:
@@ -94,7 +93,7 @@ class _Gathered(ABC):
 
     @abstractmethod
     def put(self, label: str, value: float) -> None:
-        """Add a value."""
+        """Add a value to the sum of a label, or replace the label's last value."""
 
     def get_value_and_reset(self) -> Any:
         for component, metric in self.sources:

@@ -55,7 +55,7 @@ def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: floa
 def stage_progress(
     stage: Stage, found: Figures, state: str, slow: Mapping[str, float], next_try: int = 0, tries_max: int = 0
 ) -> StageProgress:
-    """Return a stage's progress from the figures of its pipeline; `slow`: slow containers, and the factor of each.
+    """Return a stage's progress from the figures of its pipeline; `slow`: the slow containers with their factors.
     `next_try`, `tries_max`: see `StageProgress`.
     """
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}

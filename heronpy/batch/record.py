@@ -23,7 +23,7 @@ class RunState(StrEnum):
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """The known facts about a run."""
+    """The stored description of a run: its command, state and result."""
 
     topology: str
     number: int
@@ -36,10 +36,10 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     state: RunState = RunState.RUNNING
     #: Why the run failed, in state FAILED.
     cause: str = ""
-    #: FAILED: what to do; "" if the cause says it.
+    #: FAILED: the fix; "" if `cause` includes the fix.
     cure: str = ""
     ended_at: float | None = None
-    #: The topologies that have worked on the run: each submit adds one.
+    #: Ids of the topologies that have worked on the run; each submit adds one.
     topology_ids: tuple[str, ...] = ()
     #: The run that provides the input of this run, such as "visits/3"; "" for the current input.
     like: str = ""
@@ -55,14 +55,14 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     keys: int = 0
     #: Whether a stream may continue from the run's state. Components with saved state then do not end with the run.
     saves: bool = False
-    #: Place of the savepoint: a folder, or the URL of an object store.
+    #: Store of the savepoint: a folder, or the URL of an object store.
     savepoints: str = ""
     key_groups: int = 0
     #: URL of the ledger of a run on several hosts; "": a file in the run's folder.
     ledger: str = ""
     #: Settings of `heron.instance` that components override.
     component_settings: dict[str, dict[str, Any]] = {}
-    #: The arguments of the program, in the last command that has begun or continued the run.
+    #: The program's arguments in the most recent command that has begun or continued the run.
     argv: tuple[str, ...] = ()
 
     @property
@@ -77,7 +77,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run is finished and nothing is left to do."""
+        """Whether the run is finished, so that a command does not continue it."""
         return self.state in (RunState.FINISHED, RunState.HELD)
 
 
@@ -85,7 +85,7 @@ class Wanted(Struct, frozen=True):
     """The flags of a command that begins or continues a run."""
 
     code: str
-    #: --resume: continue, even if the code has changed. --fresh: begin a new run in any case.
+    #: --resume: continue, even if the code has changed. --fresh: always begin a new run.
     resume: bool = False
     fresh: bool = False
     like: str = ""
@@ -123,7 +123,7 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
 def code_digest(package: str, topology: topology_pb2.Topology) -> str:
     """Return a digest of a program: its package, and the components with their plain configuration.
 
-    Pickled values are left out, because equal values may differ in their bytes.
+    Pickled values are left out, because equal values may have different pickles.
     """
     digest = hashlib.sha256(package.encode())
     bare = topology_pb2.Topology()

@@ -34,8 +34,8 @@ class StageRows:
     `buckets`: number of tasks by stage. `folder`: the folder of the run, which has the tables
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
     state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
-    component, `report` is called with errors that user code reports, and `failed` with a component and the number of
-    tuples that it fails. `metrics`: the metrics of user code.
+    component, `report` is called with errors that user code reports, and `failed` with a component and its number of
+    failed tuples. `metrics`: the metrics of user code.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class StageRows:
         return SplitsCell if self._stage.source == "splits" else AsyncSpoutCell if is_async else SpoutCell
 
     def _all_ways(self) -> dict[int, Way]:
-        """The destinations of frames for tasks of later stages; a number above all tasks means a whole component."""
+        """Return the frames' destinations in later stages by task; a number above all tasks means a whole component."""
         ways = {
             task: Way(self._stage_of[name], index)
             for name, tasks in self._tasks.items()
@@ -229,7 +229,6 @@ class StageRows:
         return choosers
 
     def add(self, piece: Piece) -> None:
-        """Add a piece of the unit."""
         self._pieces.append(piece)
 
     def keep(self, cell: Cell) -> None:
@@ -276,7 +275,7 @@ class _Row:
             cell.close()
 
     def step(self, tries: int) -> None:
-        """Drain all cells between two steps; after a failure, also flush, so that an error names the right line."""
+        """Drain all cells between two steps. After earlier failures, also flush, so that an error names its line."""
         for cell in self.cells:
             cell.drain()
             if tries:

@@ -3,7 +3,7 @@
 <heron.batch.folder>/<cluster>/<topology>/<number>/
     run.json        the record
     topology        the topology as its program built it
-    ledger.db       the units of all stages, unless they are in PostgreSQL, for several hosts
+    ledger.db       the units of all stages; a run on several hosts has them in PostgreSQL instead
     lists/          the input of the units of a stage, unless they read files of users
     <stage>/        the output of the units of a stage
     progress.json   the figures, for display
@@ -42,7 +42,7 @@ from heronpy.views.progress import PROGRESS, Progress, progress_of
 _RECORD, _TOPOLOGY, _LOCK = "run.json", "topology", "lock"
 _RECORD_MAX, _PROGRESS_MAX, _TOPOLOGY_MAX, _PLAN_MAX = 1 << 20, 1 << 20, 256 << 20, 8 << 20
 _RUN = re.compile(r"([^/]+)/([1-9][0-9]{0,8})")
-#: Age in seconds at which a folder without a record is removed: between hosts, the lock may not work.
+#: Age in seconds at which a folder without a record is removed, because locks may not work between hosts.
 _LEFT_S = 3600.0
 #: The name of every run in its separate ledger and tables.
 RUN: Final = "run"
@@ -53,7 +53,7 @@ class BatchRunError(StateError):
 
 
 def runs_folder(settings: BatchSettings, cluster: str) -> Path:
-    """Return the folder with the runs of a cluster."""
+    """Return the folder of a cluster's runs."""
     return (Path(settings.folder) if settings.folder else heron_home() / "batch") / cluster
 
 
@@ -103,9 +103,9 @@ class Run:
 
     @property
     def waits_for(self) -> str:
-        """Why the processes of the run can only wait; "" if they can work."""
+        """The reason why the run's processes are waiting; "" if they can work."""
         full = full_folder(self.folder) is not None
-        return f"the disk of {self.folder} is full; free space on it, and the run goes on" if full else ""
+        return f"the disk of {self.folder} is full; free space on it, and the run continues" if full else ""
 
     @property
     def spark_plan(self) -> str:
@@ -125,7 +125,7 @@ class Run:
         return f"stage-{stage}-{run_token(record.id)}" if record.ledger else f"stage-{stage}"
 
     def refuse_unshared(self) -> None:
-        """Raise GaveUpError if this host does not have the folder."""
+        """Raise GaveUpError if the run's folder does not exist on this host."""
         if not (self.folder / _RECORD).exists():
             raise GaveUpError(
                 f"host {this_host().name} does not have {self.folder}, the folder of this run: heron.batch.folder is"
@@ -157,12 +157,11 @@ class Runs:
         return sorted(int(name) for name in names if name.isdecimal() and (self.folder / name / _RECORD).exists())
 
     def newest(self) -> Run | None:
-        """Return the newest run; None without runs."""
+        """Return the newest run, or None."""
         numbers = self.numbers()
         return self.of(numbers[-1]) if numbers else None
 
     def of(self, number: int) -> Run:
-        """Return the run with this number."""
         return Run(self.folder / str(number))
 
     def named(self, name: str) -> Run:
@@ -177,9 +176,9 @@ class Runs:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the runs while a command prepares one. Raises TopologyError if another command has the lock.
+        """Lock the topology's runs while a command prepares a run.
 
-        Raises ConfigError if the folder cannot be written.
+        Raises TopologyError if another command has the lock, and ConfigError if the folder cannot be written.
         """
         check_root(self.folder.parent, "the folder of batch runs")
         try:
@@ -206,7 +205,7 @@ class Runs:
             os.close(descriptor)
 
     def refuse_full(self) -> None:
-        """Raise BatchRunError if the disk has no space, so that not even the ledger of a run could be written."""
+        """Raise BatchRunError if the disk is too full for a run's ledger."""
         if full_folder(self.folder) is not None:
             raise self._full()
 
@@ -217,7 +216,7 @@ class Runs:
         )
 
     def begin(self, record: RunRecord, topology: topology_pb2.Topology) -> Run:
-        """Make the folder of a new run; the number in `record` becomes the next number."""
+        """Create the folder of a new run; the number in `record` becomes the next number."""
         names = [int(name) for name in os.listdir(self.folder) if name.isdecimal()]
         for left in map(self.of, {*names} - {*self.numbers()}):
             if time.time() - left.folder.lstat().st_mtime > _LEFT_S:
@@ -236,7 +235,7 @@ class Runs:
 
 
 def unfinished(folder: str) -> str:
-    """Return the name of the run in a folder; "" without a run, or if its command would not continue it."""
+    """Return the name of a folder's run; "" without a run, or if the same command would not continue the run."""
     if not folder:
         return ""
     record = Run(folder).record
@@ -246,7 +245,7 @@ def unfinished(folder: str) -> str:
 def refuse_unfinished(folder: Path, topology: str, since: float | None) -> None:
     """Raise TopologyError if the newest run began after the latest checkpoint and has left no savepoint.
 
-    `since`: time of that checkpoint; None if there is none. Held runs do not count, because they publish nothing.
+    `since`: time of that checkpoint; None without a checkpoint. Held runs do not count, because they publish nothing.
     """
     runs = Runs(folder, topology)
     records = (runs.of(number).record for number in reversed(runs.numbers()))
@@ -267,7 +266,7 @@ def refuse_unfinished(folder: Path, topology: str, since: float | None) -> None:
 
 
 def run_folders(folder: Path, topology: str = "") -> Iterator[tuple[RunRecord, Path]]:
-    """All readable runs below a folder of runs, or the runs of one topology; the newest of each topology first."""
+    """Return all readable runs below a folder, or those of one topology; each topology's newest run comes first."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(folder)) if not topology else [topology]:
             runs = Runs(folder, name)

@@ -22,9 +22,9 @@ from heronpy.task.user_code import columns_of, emit_columns, emit_one
 
 #: Number of lines, or of tuples of a split, in one step.
 CHUNK = 1024
-#: Number of lines in one step when each line passes the stage separately.
+#: Number of lines in one step if each line passes through the stage separately.
 APART = 256
-#: Longest pause of a step, and pause after a call that emitted nothing and requested no time for the next call, in s.
+#: Seconds: longest pause of a step, and pause after a call that emitted nothing and set no time for the next call.
 _PAUSE_S, _DRY_S = 0.01, 0.001
 
 
@@ -117,7 +117,7 @@ class SpoutCell(ObjectCell):
         return before != self._emitted
 
     def _rests(self) -> bool:
-        """Wait for a moment at most; return whether it is still too early for the next call, as set by the spout."""
+        """Wait briefly; return whether the time that the spout has set for its next call is still to come."""
         if not self._call_at and self._call_on < 0:
             return False
         left_s = self._call_at - time.monotonic() if self._call_at else math.inf
@@ -152,7 +152,7 @@ class SpoutCell(ObjectCell):
 
 
 class AsyncSpoutCell(SpoutCell):
-    """A cell with a spout with `async def run`; the following cells wait while it runs."""
+    """A cell with a spout that defines `async def run`; the following cells wait while `run` is active."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -206,10 +206,10 @@ class AsyncSpoutCell(SpoutCell):
 
 
 class LinesCell(SpoutCell):
-    """A cell for a `TextFileSpout`. The lines come from a unit, so no object of the class is used."""
+    """A cell for a `TextFileSpout`. The lines come from a unit, so no object of the class is created."""
 
     def begin(self) -> None:
-        """Create no object: the class is not used."""
+        """Create no object, because the class is not used."""
         self.guard(self.user.prepare_groupings)
         self.guard(self.user.context.invoke_hook_prepare)
 
@@ -217,8 +217,10 @@ class LinesCell(SpoutCell):
         return iter(())
 
     def lines(self, unit: Any) -> Iterator[None]:
-        """Emit the lines of a unit. If the unit has failed before, each chunk of lines passes the whole stage before
-        the next one. From `unit.apart` on, each line does so, so that an error belongs to its line.
+        """Emit the lines of a unit.
+
+        If the unit has failed before, each chunk of lines passes through the whole stage before the next chunk starts;
+        from `unit.apart` on, each line does so, so that an error belongs to its line.
         """
         stream = self.stream_named("default")
         if unit.tries:
@@ -263,7 +265,6 @@ class LinesCell(SpoutCell):
                 yield
 
     def push(self, columns: list[list[Any]], size: int, stream: Any) -> None:
-        """Emit some tuples."""
         given = Columns(columns, size)
         emit_columns(self.emitter, self.user.context, stream, given, None, None)
 

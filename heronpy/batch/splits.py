@@ -12,7 +12,7 @@ from heronpy.proto import plan_pb2, topology_pb2
 
 #: Number of input bytes per bucket, and the largest number of buckets.
 BUCKET_BYTES, BUCKETS_MAX = 4 << 20, 256
-#: Target number of units, which consist of neighbouring buckets and have a weight within these bounds.
+#: Target number of units, which consist of adjacent buckets, and bounds of a unit's weight.
 UNITS, UNIT_MIN_BYTES, UNIT_MAX_BYTES = 16, 8 << 20, 64 << 20
 
 
@@ -31,7 +31,7 @@ def bucket_unit_bytes(size: int) -> int:
 def run_plan(
     topology: topology_pb2.Topology, stages: Sequence[Stage], buckets: Mapping[int, int]
 ) -> plan_pb2.PhysicalPlan:
-    """Return the plan of the run: each component has a task for each bucket of its stage, in one container."""
+    """Return the plan of the run: each component has a task for each bucket of its stage, all in one container."""
     plan = plan_pb2.PhysicalPlan(topology=topology, version=1)
     for stage in stages:
         for component in stage.components:

@@ -1,9 +1,9 @@
-"""Divides a topology into the stages of a batch run, or reports why it cannot run as a batch. Pure.
+"""Divides a topology into the stages of a batch run, or reports why the topology cannot run as a batch. Pure.
 
 A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Otherwise it begins a
 stage, and its inputs are *exchanges*: files that the stage reads. A bolt with saved State also begins a stage,
-because its State belongs to one task. So does a bolt with one task that emits when the input ends, because its result
-is computed from all tuples. Stages run one after the other, so a stage comes after all stages that it reads.
+because its State belongs to one task. A bolt with one task that emits at the end of the input begins a stage, because
+its result is computed from all tuples. Stages run one after the other, each after all stages that it reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Exchange(Struct, frozen=True):
     stream: str
     consumer: str
     grouping: int
-    #: The numbers of the writing and of the reading stage.
+    #: The numbers of the writing stage and of the reading stage.
     producing: int
     consuming: int
 
@@ -52,9 +52,9 @@ class Stage(Struct, frozen=True):
     outputs: tuple[Exchange, ...]
     #: The components whose class has `unit_output`.
     sinks: tuple[str, ...]
-    #: The number of tasks of each component; 0: the data decides.
+    #: The number of tasks of each component; 0 if the data decides.
     tasks: int
-    #: Why two attempts at one unit must not run at the same time; "" if they may.
+    #: The reason why two attempts at one unit must not run concurrently; "" if they may.
     no_backups: str
 
     @property
@@ -64,7 +64,7 @@ class Stage(Struct, frozen=True):
 
 
 def divide(topology: topology_pb2.Topology) -> tuple[Stage, ...]:
-    """The stages in the order of their run. Raises BatchRefusedError for a topology that cannot run as a batch."""
+    """Return the stages in running order. Raises BatchRefusedError for a topology that cannot run as a batch."""
     plan = LogicalPlan.from_topology(topology)
     traits = {name: frozenset(part.comp.traits) for name, part in components_of(topology).items()}
     for problem in _problems(plan, traits):
@@ -142,7 +142,7 @@ def _source(head: ComponentDef, traits: frozenset[str]) -> str:
 
 
 def _tasks(head: ComponentDef, traits: frozenset[str], saves: bool) -> int:
-    """Return the number of tasks of a stage with this head; 0: the data decides."""
+    """Return the number of tasks of a stage with this head; 0 if the data decides."""
     if head.is_spout:
         return 1 if CUT & traits else head.parallelism
     groupings = {item.grouping for item in head.inputs}
@@ -180,9 +180,9 @@ def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[
             if "StreamletBoltBase" in own:
                 fix = "reduce in a TransformOperator with one partition, which emits in finish(),"
             yield (
-                f"bolt '{name}' has windows of processing time, which a batch does not support; {fix} instead, or use"
+                f"bolt '{name}' uses processing-time windows, which a batch does not support; {fix} instead, or use"
                 " --mode stream"
             )
         if "TwoPhaseStatefulComponent" in own and "unit_output" not in own:
             fix = "end in a FileSink, or define unit_output" if kind == "bolt" else "use a bounded spout"
-            yield f"{kind} '{name}' commits with checkpoints, but a batch run takes none; {fix}"
+            yield f"{kind} '{name}' commits with checkpoints, but a batch run takes no checkpoints; {fix}"

@@ -1,4 +1,4 @@
-"""The stages of a run as pipelines of work units, one after the other, as its workers and keepers see them."""
+"""The stages of a run as successive pipelines of work units, for the run's workers and keepers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _PREPARED = "prepared.json"
 #: The place of a failed unit in the list of a stage, as the ledger writes it.
 _LISTED = re.compile(r"[0-9]+\.jsonl bytes ([0-9]+)-([0-9]+)(?=:)")
 _PROGRESS_MAX = 1 << 20
-#: Days for which a run remembers deleted files: its whole life.
+#: Days for which a run keeps deleted files, longer than any run.
 _DAYS = 36_500.0
 
 
@@ -80,7 +80,7 @@ class Step(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The words for the stage in a sentence."""
+        """The stage's number and components, for messages."""
         return f"{self.stage.number} ({', '.join(self.stage.components)})"
 
 
@@ -108,7 +108,7 @@ class Steps:
         self.topology = run.topology
         self.stages = divide(self.topology)
         self._record = run.record
-        #: The run whose input this run takes; None: the current input.
+        #: The run that provides this run's input; None for the current input.
         self._like = Run(run.folder.parent / like.rpartition("/")[2]) if (like := self._record.like) else None
         #: Whether state is kept for a savepoint.
         self.saves = self._record.saves
@@ -120,7 +120,7 @@ class Steps:
         return (self.run.folder / _PREPARED).exists()
 
     def prepare(self) -> None:
-        """Examine the input and decide the number of buckets; the first keeper decides for all."""
+        """Examine the input and decide the number of buckets; the first keeper's decision counts."""
         if self.are_prepared:
             return
         size, said = 0, []
@@ -135,7 +135,7 @@ class Steps:
                 said.append(counted(len(weights), "split"))
             elif stage.source == "spout":
                 total = 0
-                said.append(f"all of {stage.spout}")
+                said.append(f"all tuples of {stage.spout}")
             else:
                 continue
             size += total
@@ -146,12 +146,12 @@ class Steps:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """Return the decisions that a keeper has recorded."""
+        """The decisions that a keeper has recorded."""
         return msgspec.json.decode(read_own(self.run.folder / _PREPARED, 1 << 20), type=Prepared)
 
     @cached_property
     def buckets(self) -> dict[int, int]:
-        """Return the number of buckets of each stage."""
+        """The number of buckets of each stage."""
         return {int(number): count for number, count in self.prepared.buckets.items()}
 
     def _sizes(self, stage: Stage) -> list[int]:
@@ -161,13 +161,13 @@ class Steps:
         paths = self.text_of(stage).paths
         entries = Scanner([parse(one) for one in paths]).look().files
         if not entries:
-            # The submit has found some, so this host does not have them, or they are gone.
+            # The submit has found files, so they are not on this host, or were removed.
             named = paths[0] if len(paths) == 1 else f"any of {', '.join(paths)}"
             raise self.fail(f"on host {this_host().name} no file matches {named}, which spout '{stage.spout}' reads")
         return [entry.size for entry in entries]
 
     def _like_stage(self, stage: Stage) -> Stage:
-        """Return the stage of the same spout in the run whose input this run takes."""
+        """Return the same spout's stage in the run that provides this run's input."""
         assert self._like is not None
         return next(one for one in divide(self._like.topology) if one.spout == stage.spout)
 
@@ -183,7 +183,7 @@ class Steps:
         return made
 
     def _split_lines(self, stage: Stage) -> list[tuple[bytes, int]]:
-        """Return the splits of a spout. The spout is called once, and the list of the stage is then written."""
+        """Return the splits of a spout. The spout is called once; later calls read the stage's list file."""
         path = self.run.list_file(stage.number)
         if self._like is not None and not path.exists():
             content = self._like.list_file(self._like_stage(stage).number).read_bytes()
@@ -211,7 +211,6 @@ class Steps:
         return None
 
     def is_last(self, step: Step) -> bool:
-        """Whether this stage is the last one."""
         return step.stage.number == self.stages[-1].number
 
     def _step(self, stage: Stage) -> Step:
@@ -267,13 +266,13 @@ class Steps:
         size = sum(weight for _, weight in lines)
         if size > self.settings.exchange_bytes_max:
             raise self.fail(
-                f"stage {step.name} would read {format_bytes(size)} of files, and heron.batch.exchange_bytes_max is"
+                f"stage {step.name} would read {format_bytes(size)} of files, but heron.batch.exchange_bytes_max is"
                 f" {format_bytes(self.settings.exchange_bytes_max)}; raise the limit, or use Spark for this shuffle"
             )
         return lines
 
     def given_input(self, step: Step) -> Iterator[EnterList | TakeFiles]:
-        """Yield the requests that make the units of a list, or that take the files of another run."""
+        """Yield the requests that create the units of a list, or that take over the files of another run."""
         if step.is_list:
             path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
             write_list(path, lines)
@@ -289,7 +288,7 @@ class Steps:
 
     # ---- displayed figures -------------------------------------------------------------------
     def note(self, stage: StageProgress, rate: float, now: float) -> None:
-        """Write the figures of a stage, and keep those of other stages. On a full disk, all old figures stay."""
+        """Write the figures of a stage; those of other stages stay. On a full disk, nothing is written."""
         path = self.run.folder / PROGRESS
         record = self.run.record
         try:
@@ -301,11 +300,11 @@ class Steps:
 
     # ---- the end ------------------------------------------------------------------------------
     def fail_unit(self, step: Step, unit: int, error: str, figures: Figures | None) -> GaveUpError:
-        """Fail the run because a unit has failed. `figures`: the figures of the stage, with the last try."""
+        """Fail the run because a unit has failed. `figures`: the stage's figures, including the last attempt."""
         if figures is not None and not self.run.record.has_ended:
             now = time.time()
             self.note(stage_progress(step.stage, figures, "failed", {}), 0.0, now)
-        # The ledger knows the file by its name in the folder with the logs.
+        # The ledger names files relative to the folder with the logs.
         name, root = error.partition(" bytes ")[0], step.options.files.root
         place = f"{root}/{error}" if step.stage.source == "lines" and os.path.exists(join(root, name)) else error
         if step.stage.source == "splits":
@@ -317,7 +316,7 @@ class Steps:
         return self.fail(told)
 
     def _named_splits(self, stage: Stage, error: str) -> str:
-        """Return the error of a unit of splits with their names instead of the bytes of the list."""
+        """Return the error of a unit of splits with the names of the splits instead of byte positions in the list."""
         found = _LISTED.match(error)
         if found is None:
             return error
@@ -334,8 +333,8 @@ class Steps:
     def fail(
         self,
         cause: str,
-        cure: str = "fix the cause, and run the command again: it keeps the finished units; after a change"
-        " of the program, add --resume",
+        cure: str = "fix the cause, and run the command again: it keeps the finished units; if the"
+        " program has changed, add --resume",
     ) -> GaveUpError:
         """Record that the run has failed, unless the disk is full; return the error that ends the topology."""
         record = self.run.record

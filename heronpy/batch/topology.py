@@ -33,7 +33,7 @@ _HANG_KEY, _STEP_S = "heron.instance.hang_timeout_s", 3600
 #: Keys of the user's components, or keys of modes, that do not apply to a run.
 _MAPS: Final = (TOPOLOGY_COMPONENT_CPUMAP, TOPOLOGY_COMPONENT_RAMMAP, TOPOLOGY_COMPONENT_DISKMAP)
 _DROPPED: Final = frozenset({TOPOLOGY_AUTO_TASK_HOOKS, *_MAPS})
-#: Settings of a component that apply to its worker, because they are about a process; 0 means no limit.
+#: Settings of a component that apply to its worker, because they limit a process; 0 means no limit.
 _OF_WORKER: Final = ("memory_limit_bytes", "memory_soft_limit_bytes", "hang_timeout_s")
 #: Settings that apply to the component inside its worker.
 _OF_CELL: Final = frozenset(
@@ -44,7 +44,7 @@ ComponentSettings = Mapping[str, Mapping[str, SettingValue]]
 
 
 def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]:
-    """Return the largest request of any component, because all components run in each worker.
+    """Return the workers' configuration: the largest request of any component, because each worker runs all components.
 
     `settings`: the settings of `heron.instance` that components override.
     """
@@ -83,13 +83,13 @@ def run_topology(
     """Return the topology of the workers and keepers of a run in this folder, with the user's name and configuration.
 
     `worker`: the configuration of the workers, see `worker_config`. `publishes`: whether sinks get their rows,
-    possibly from Spark. There are at least two containers, because a backup runs in another container.
+    possibly from Spark. The topology has at least two containers, because a backup runs in another container.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
     given, mode = config_of(topology), "ATMOST_ONCE"
     containers = max(int(given.get(TOPOLOGY_STMGRS, 1)), min(2, workers))
     own = {TOPOLOGY_RELIABILITY_MODE: mode, TOPOLOGY_STMGRS: str(containers)}
-    # No warning for keys that only this mode ignores.
+    # Keys that only this mode ignores get no warning.
     idle = keys_without_effect(given, mode) - keys_without_effect(given, reliability_mode(topology))
     dropped = _DROPPED | idle | own.keys()
     kept = [pair for pair in topology.topology_config.kvs if pair.key not in dropped]

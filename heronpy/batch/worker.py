@@ -23,9 +23,9 @@ from heronpy.ingest.ledger.commands import Show
 from heronpy.ingest.ledger.requests import Idle
 from heronpy.ingest.worker import LogWorker
 
-#: Counter of tuples that a bolt failed, which are not replayed, labelled by component.
+#: Counter of tuples that bolts have failed, labelled by component; these tuples are not replayed.
 FAILED: Final = "batch-tuples-failed"
-#: Seconds between two checks whether a keeper has prepared the run.
+#: Interval in seconds of the checks whether a keeper has prepared the run.
 READY_S = 0.05
 
 
@@ -34,7 +34,7 @@ class FailedTupleError(HeronError):
 
 
 class BatchWorker(LogWorker):
-    """A worker that works on one stage after the other: it leaves a stage when the end of the stage is recorded."""
+    """A worker that works on one stage after the other, and leaves a stage when the end of the stage is recorded."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Find the current stage, and report how the previous process of this task ended."""
@@ -60,7 +60,7 @@ class BatchWorker(LogWorker):
             self.end_of_input()
 
     def _enter(self) -> bool:
-        """Join the pipeline of the current stage; return False if no keeper has prepared the run yet."""
+        """Join the pipeline of the current stage; return False if the run is not prepared yet."""
         if not self._steps.are_prepared:
             return False
         with failing(self._steps):
@@ -92,13 +92,13 @@ class BatchWorker(LogWorker):
         self._failed.incr(component, tuples)
 
     def close(self) -> None:
-        """Return the unit to the ledger, and close."""
+        """Return the unit to the ledger, and close the user's objects."""
         if self._step_now is not None:
             super().close()
             self._stage_rows.close()
 
     def backlog(self) -> Any:
-        """Return the number of bytes that the workers of the stage have yet to process."""
+        """Return the number of bytes that the stage's workers still have to process."""
         return super().backlog() if self._step_now is not None else None
 
     def _fail(self, unit: int, error: str) -> None:
@@ -112,7 +112,7 @@ class BatchWorker(LogWorker):
     def _blamed(self, cause: BaseException) -> None:
         """Raise errors for which the unit is not to blame: a damaged input file, or a spout that may be endless.
 
-        After the end of the run such errors are ignored, because the end removes files.
+        After the end of the run, such errors are ignored, because files are removed at the end.
         """
         if isinstance(cause, (DamagedExchangeError, EndlessError)) and not self._steps.run.record.has_ended:
             with failing(self._steps):

@@ -1,8 +1,7 @@
 """Lists the checkpoints on disk and checks that they are complete: for users, and before a restore.
 
-It uses only folders, here or in an object store, so it also covers ended topologies, copies and moved trees.
-A checkpoint exists when its metadata can be read; if the metadata is there but unreadable, the checkpoint is listed
-with its damage. Nothing here changes a file.
+Only local folders and object stores are read, so ended topologies, copies and moved folders are covered, too. A
+checkpoint exists if it has metadata; a checkpoint with unreadable metadata is listed as damaged. No files are changed.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Found(Struct):
 
     @property
     def withdrawn(self) -> bool:
-        """Whether sinks may have withdrawn output of this checkpoint, so that a restore would lose tuples."""
+        """Whether sinks may have withdrawn this checkpoint's output, so that a restore would lose tuples."""
         tasks = self.metadata.tasks if self.metadata is not None else ()
         return self.abandoned and any(task.publishes for task in tasks)
 
@@ -65,7 +64,7 @@ class Found(Struct):
 
     @property
     def name(self) -> str:
-        """The name of the checkpoint in a sentence."""
+        """The checkpoint's name, for messages."""
         return f"{'savepoint' if self.kind == 'savepoint' else 'checkpoint'} {self.checkpoint} in {self.folder}"
 
 
@@ -76,13 +75,13 @@ def folders_of(roots: Iterable[Place], topology: str) -> Iterator[Place]:
 
 
 def of_topology(roots: Iterable[Place], topology: str) -> list[Found]:
-    """Every checkpoint of every instance of a topology, the newest instance first, then the newest checkpoint."""
+    """Return every checkpoint of every instance of a topology; newest instance first, then newest checkpoint first."""
     instances = []
     for folder in folders_of(roots, topology):
         mine = [item for item in in_folder(folder) if _belongs(item, topology)]
         if mine:
             instances.append(mine)
-    # Wall time only orders instances; within one instance, ids always grow, even if the clock is set back (F27).
+    # Wall time only orders instances. Within an instance, ids always grow, even if the clock is set back (F27).
     instances.sort(key=_last_taken, reverse=True)
     return [item for mine in instances for item in mine]
 
@@ -93,7 +92,7 @@ def in_folder(folder: Place) -> list[Found]:
 
 
 def read(folder: Place, number: int) -> Found:
-    """Return one checkpoint; its metadata is None if it cannot be read."""
+    """Return one checkpoint, with metadata None if the metadata cannot be read."""
     try:
         store = open_store(folder)
         return Found(folder, number, store.load_metadata(number), abandoned=store.is_abandoned(number))
@@ -109,10 +108,8 @@ def is_gone(found: Found) -> bool:
 
 
 def at_place(place: Place, topology: str = "") -> list[Found]:
-    """Return the checkpoints that a path or URL names, newest first.
-
-    The place is a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica. In a store
-    or replica only the instances of `topology` count.
+    """Return the checkpoints at a path or URL, newest first: a checkpoint's folder or metadata, an instance's folder, a
+    store or a replica. In a store or replica, only the instances of `topology` count.
     """
     if place.name == METADATA:
         place = place.parent
@@ -137,7 +134,7 @@ def missing_files(found: Found) -> list[str]:
 
 
 def misfits(location: str, packing: plan_pb2.PackingPlan, key_groups: int) -> list[str]:
-    """Return why a checkpoint cannot be restored into a topology with this packing: it is damaged, or does not fit."""
+    """Return the reasons why a checkpoint cannot be restored into a topology with this packing: damage, or a misfit."""
     wrong = []
     parallelism = {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
     for found in at_place(place_of(location)):
@@ -165,7 +162,7 @@ def verify(found: Found) -> list[str]:
 
 
 def roots_of(settings: Iterable[CheckpointSettings]) -> list[Place]:
-    """Return the distinct stores of all these settings."""
+    """Return the distinct checkpoint stores that these settings name."""
     return list(dict.fromkeys(root for item in settings for root in store_roots(item)))
 
 

@@ -1,9 +1,8 @@
 """The segments that make up one keyed state from checkpoint to checkpoint. Pure.
 
-A chain is a base and the deltas since that base. A checkpoint writes the changes since the last *complete*
-checkpoint, including the changes of failed captures. When the changes since the base exceed a share of the state, a new
-base is written. Deltas are merged in steps of `FAN`, so that a chain stays short and no change is written more than a
-few times.
+A chain is a base and the deltas since that base. A checkpoint writes the changes since the last *complete* checkpoint,
+including the changes of failed captures. When the changes since the base exceed a share of the state, a new base is
+written. Deltas are merged in steps of `FAN`, so that a chain stays short and each change is written only a few times.
 
 Invariants: the segments of a checkpoint are correct for any subset of earlier captures that complete, because its links
 build on the last checkpoint *known* to be complete; a savepoint is treated like any other checkpoint.
@@ -20,9 +19,9 @@ from heronpy.proto.checkpoint_pb2 import Segment
 
 Keys = tuple[set[Any], ...]
 
-#: Number of deltas of one level that are merged into one of the next level.
+#: Number of deltas of one level that are merged into a delta of the next level.
 FAN: Final = 16
-#: Maximum number of failed captures before their keys are joined.
+#: Maximum number of failed captures that are kept separately; the keys of further captures are joined.
 _LOOSE_MAX: Final = 8
 
 
@@ -45,7 +44,7 @@ class Plan(Struct):
 
     kept: list[Link]
     keys: Keys | None
-    """The keys to write; None: all keys, as a new base; (): nothing."""
+    """The keys to write: None for all keys, as a new base; () for no keys."""
     level: int = 0
 
     @property
@@ -69,13 +68,13 @@ class Chain(Struct):
     """The chain of one keyed state of one task."""
 
     links: list[Link] | None = None
-    """The links of the last complete checkpoint; None before the first."""
+    """The links of the last complete checkpoint; None before the first checkpoint."""
     _pending: dict[int, _Pending] = {}
 
     def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:
         """Return the segments to write for a checkpoint; `changed` are the keys changed since the last capture.
 
-        `held` is the number of keys; `small` means that a base costs next to nothing.
+        `held` is the number of keys; `small` means that a base costs almost nothing.
         """
         loose = tuple(keys for pending in self._pending.values() for keys in pending.changed)
         keys = (*loose, changed) if changed else loose
@@ -143,7 +142,7 @@ class Chain(Struct):
 
 
 def _run(links: list[Link], level: int) -> int:
-    """Return the number of links at the end that are deltas of this level."""
+    """Return the number of deltas of this level at the end of the chain."""
     count = 0
     for link in reversed(links):
         if link.keys is None or link.level != level:

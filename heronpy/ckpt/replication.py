@@ -1,11 +1,11 @@
 """Copies complete checkpoints of a running topology to a second store, file by file.
 
 A copy transfers the files that the target does not have yet, metadata last, so that an incomplete copy is not a
-checkpoint. Files that no checkpoint of the target names are removed during the next copy. A failed copy
-is not retried, because the next checkpoint matters more; the next sweep repeats a failed removal.
+checkpoint. Files that no checkpoint of the target names are removed during the next copy. A failed copy is not retried,
+because the next checkpoint matters more; the next sweep repeats a failed removal.
 
-Invariants: once one checkpoint has been copied, the target restores to some complete checkpoint at every
-moment; a file of the target that a checkpoint there names is never removed.
+Invariants: after the first copy, the target always has a complete checkpoint to restore; a file that a checkpoint of
+the target names is never removed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Sets(Struct, frozen=True):
 
 
 def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = ()) -> Sets:
-    """The files to copy, keep and remove for a copy of `new` to a store that has `old` and keeps `kept`. Pure."""
+    """Return the files to copy, keep and remove if `new` is copied to a store that has `old` and keeps `kept`. Pure."""
     needed = {ref.path: ref for ref in files_of(new)}
     there = {ref.path for item in old for ref in files_of(item)}
     staying = {ref.path for item in kept for ref in files_of(item)}
@@ -64,7 +64,7 @@ def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = (
 
 
 class Replicator:
-    """Keeps `target` a copy of the checkpoints in a log; for one thread."""
+    """Copies the checkpoints of a log to `target`; for one thread."""
 
     def __init__(self, target: CheckpointStore, threads: int = THREADS) -> None:
         self._target = target
@@ -80,12 +80,11 @@ class Replicator:
         """The newest checkpoint that is complete at the target."""
 
     def follow(self, records: Sequence[CheckpointRecord]) -> int | None:
-        """Copy the newest checkpoint of the log, or else a missing savepoint; return its id, or None if there was
-        nothing to copy.
+        """Copy the newest checkpoint of the log, or else a missing savepoint; return the copied id, or None.
 
-        Call it with the current log until it returns None: checkpoints missed during a copy are older and
-        do not matter. A checkpoint that is damaged at its source is not copied, but an existing copy is kept as long
-        as the checkpoint's record, because the copy may be intact.
+        Call this with the current log until it returns None: checkpoints missed during a copy are older and do not
+        matter. A checkpoint that is damaged at its source is not copied. An existing copy is kept as long as the
+        checkpoint's record, because the copy may be intact.
         """
         sound = [record for record in records if not (record.damaged or record.abandoned)]
         wanted = [record.checkpoint for record in sound if record.kind == SAVEPOINT]
@@ -110,16 +109,16 @@ class Replicator:
         return number
 
     def _mark(self, records: Sequence[CheckpointRecord], there: set[int]) -> None:
-        """Mark copies of abandoned checkpoints, which must not be restored either."""
+        """Mark the copies of abandoned checkpoints, so that they are not restored either."""
         for record in records:
             if record.checkpoint in there:
                 try:
                     self._target.mark_abandoned(record.checkpoint, record.abandoned)
                 except HeronError as error:
-                    log.warning("checkpoint %d cannot be marked as copied in the replica: %s", record.checkpoint, error)
+                    log.warning("cannot mark checkpoint %d as abandoned in the replica: %s", record.checkpoint, error)
 
     def retry(self) -> None:
-        """Retry failed copies once, because no newer checkpoint was completed for a while."""
+        """Retry failed copies once; called when no newer checkpoint has completed for a while."""
         self._tried.clear()
 
     def finish(self, records: Sequence[CheckpointRecord]) -> None:
@@ -144,9 +143,7 @@ class Replicator:
 
     def copy(self, metadata: Metadata, source: CheckpointStore, there: Iterable[int]) -> Sets:
         """Copy one checkpoint; `there` has the checkpoints of the target. Nothing is removed, and an incomplete copy is
-        invisible.
-
-        Raises HeronError or OSError with the reason if it is not copied.
+        invisible. Raises HeronError or OSError if the copy fails.
         """
         number = metadata.checkpoint
         sets = compare(metadata, self._known(there))
@@ -171,12 +168,12 @@ class Replicator:
             raise error
 
     def give_up(self) -> None:
-        """Stop before the next file. Safe in any thread and signal handler."""
+        """Stop before the next file. Safe to call in any thread or signal handler."""
         self._given_up = True
 
     def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:
         if self._given_up:
-            raise StoreError("the copy was given up because the replicator is stopping")
+            raise StoreError("the copy was abandoned because the replicator is stopping")
         self._target.copy(number, ref, source)
         self.counts.files_copied += 1
         self.counts.bytes_copied += ref.bytes
@@ -225,6 +222,6 @@ class Replicator:
             log.warning("the replica contains files that should be deleted; the next sweep removes them: %s", error)
 
     def close(self) -> None:
-        """Finish the running removal; no copy may be running."""
+        """Finish the current removal; call this only while no copy is running."""
         self._copiers.shutdown(cancel_futures=True)
         self._cleaner.shutdown()

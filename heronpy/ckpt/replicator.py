@@ -1,9 +1,9 @@
 """`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store.
 
-It is a separate process in container 0, outside the data path. It follows the record of complete
+The replicator is a separate process in container 0, outside the data path. It follows the record of complete
 checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or lag behind
-at any time without any effect on the topology. Its next incarnation continues from the content of the replica.
-It runs only if `heron.checkpoint.replica` is set.
+without any effect on the topology; its next incarnation continues from the content of the replica. It runs only if
+`heron.checkpoint.replica` is set.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RETRY_S = 30.0
 
 
 class ReplicaReports:
-    """Sends metrics to the executor of container 0, one way, without waiting."""
+    """Sends metrics to the executor of container 0 without waiting for a reply."""
 
     def __init__(self, sockets_dir: str, epoch: int) -> None:
         self._epoch = epoch
@@ -59,7 +59,6 @@ class ReplicaReports:
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
 
     def send(self, replicator: Replicator) -> None:
-        """Send all figures."""
         samples = [
             control_pb2.Sample(name=f"__replica/__{name}", type=control_pb2.Sample.COUNTER, value=value)
             for name, value in asdict(replicator.counts).items()
@@ -78,7 +77,7 @@ class ReplicaReports:
 
 
 class ReplicaService:
-    """Follows the record of one topology until `stop` is set."""
+    """Follows one topology's record of complete checkpoints until `stop` is set."""
 
     def __init__(
         self, launch: LaunchSpec, settings: CheckpointSettings, state: StateManager, reports: ReplicaReports
@@ -89,7 +88,7 @@ class ReplicaService:
         self._reports = reports
         self._changed = threading.Event()
         self._tried_at = 0.0
-        #: The records after which nothing was left to copy.
+        #: The records for which all copies are complete.
         self._followed: list[CheckpointRecord] | None = None
         self.stop = threading.Event()
         self.replicator = Replicator(target, settings.replica_threads)
@@ -111,7 +110,7 @@ class ReplicaService:
             self.replicator.close()
 
     def ask_to_stop(self) -> None:
-        """Ask the service to end soon: the copy in progress is given up and stays invisible."""
+        """Stop the service soon: the copy in progress is abandoned and stays invisible."""
         self.stop.set()
         self._changed.set()
         self.replicator.give_up()
@@ -143,7 +142,7 @@ class ReplicaService:
         return False
 
     def _records(self) -> list[CheckpointRecord] | None:
-        """Return the complete checkpoints; None while they are unknown."""
+        """Return the complete checkpoints; None while the state manager has not answered."""
         try:
             found = self._state.get(paths.checkpoints(self._launch.topology))
             content = CheckpointLog.FromString(found[0]) if found else None

@@ -1,8 +1,8 @@
-"""Reads one task's state from a checkpoint, even if its component now has another number of tasks.
+"""Reads one task's state from a checkpoint, even if the number of tasks of the component has changed.
 
-With the same number of tasks, a task reads the files of the task with its index. Otherwise it reads every
-segment of keyed state that overlaps its key groups, and all of partitioned state, and keeps its own keys; a plain
-State, and tuples in flight, belong to single tasks and cannot be divided.
+With the same number of tasks, a task reads the files of the task with its index. Otherwise the task reads every
+segment of keyed state that overlaps its key groups, and all partitioned state, and keeps its own keys. A plain State
+and tuples in flight belong to single tasks and cannot be divided.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ class Loader:
         if task is None or not task.channel_file.path:
             return []
         data = self._store.read(task.channel_file)
-        # Frames are bytes here; their values are decoded like those of every frame.
+        # Frames stay bytes here; their values are decoded later, as for every frame.
         frames: list[bytes] = self._guarded("input", lambda: decoder(allow_pickle=False)(data, MSGPACK))
         return frames
 
     def _guarded(self, what: str, read: Callable[[], T]) -> T:
-        """Call `read`; turn any error except DamagedFileError into an error with one sentence."""
+        """Call `read`; turn any error except DamagedFileError into a one-sentence error."""
         owner = self._owner
         try:
             return read()

@@ -78,7 +78,7 @@ class TaskState:
 
     @property
     def uploads(self) -> CheckpointStore | None:
-        """The store if its files wait on this host for their upload; else None."""
+        """The store, if its files wait on this host for their upload; otherwise None."""
         return self.store if self.store.is_remote else None
 
     @property
@@ -87,7 +87,7 @@ class TaskState:
         return not self.plain and not any(self.keyed.states.values())
 
     def keys(self) -> int | None:
-        """The number of keys in its keyed state; None without keyed state. Any thread may read it."""
+        """The number of keys in keyed state; None without keyed state. Safe to read in any thread."""
         states = [state for state in list(self.keyed.states.values()) if not isinstance(state, PartitionedState)]
         return sum(state.held for state in states) if states else None
 
@@ -96,8 +96,8 @@ class TaskState:
     def restore(self, location: str, attempt: int) -> list[bytes]:
         """Load the state of a checkpoint ("": start empty) before user code sees it.
 
-        Returns the frames in flight to this task, as received. Raises DamagedFileError for a file that differs from its
-        written content.
+        Returns the frames in flight to this task, as received. Raises DamagedFileError if a file differs from the
+        content that was written.
         """
         self.attempt = attempt
         if not location:
@@ -125,7 +125,7 @@ class TaskState:
     # ---- capture ------------------------------------------------------------------------------
 
     def capture(self, checkpoint: int) -> Capture:
-        """Fix the content of the checkpoint, between two tuples; takes milliseconds for any size."""
+        """Fix the content of the checkpoint between two tuples; takes milliseconds, even if the state is large."""
         if self._capture is not None:
             self._capture.cancel()
         self._follow_store()
@@ -147,7 +147,7 @@ class TaskState:
         return capture
 
     def _sound_chain(self, name: str) -> Chain:
-        """The chain, or a new chain if one of its files is damaged, which would spoil every later checkpoint (F23)."""
+        """Return the chain, or a new one if a file is damaged, because damage would spoil later checkpoints (F23)."""
         chain = self._chains.setdefault(name, Chain())
         files = (s.file for link in chain.links or () for s in link.segments if s.file.path)
         if not all(map(self.store.has, files)):
@@ -184,7 +184,7 @@ class TaskState:
             self._note_size(record.name, segments)
 
     def completed(self, checkpoint: int) -> None:
-        """Record that the checkpoint of the whole topology is complete, so that later checkpoints build on it."""
+        """Record that the whole topology's checkpoint is complete, so that later checkpoints build on this one."""
         for chain in self._chains.values():
             chain.completed(checkpoint)
         self._pieces.completed(checkpoint)
@@ -212,7 +212,7 @@ class TaskState:
 
 
 class Pieces(Struct):
-    """The shared files of a task's checkpoints, by their hashes: equal content is not written again."""
+    """The shared files of a task's checkpoints by hash, so that equal content is not written again."""
 
     complete: dict[bytes, FileRef] = {}
     """The files of the last complete checkpoint."""
@@ -226,7 +226,7 @@ class Pieces(Struct):
 
 
 def pieces_of(snapshot: TaskSnapshot) -> dict[bytes, FileRef]:
-    """Return the shared files that a task's part of a checkpoint names, by their hashes."""
+    """Return the shared files that a task's part of a checkpoint names, by hash."""
     refs = [segment.file for record in snapshot.keyed for segment in record.segments] + [snapshot.state_file]
     return {ref.sha256: ref for ref in refs if ref.path}
 
@@ -243,7 +243,6 @@ class Piece(Struct, frozen=True):
 
     @property
     def group_of(self) -> Callable[[Any], int]:
-        """Return the key group of a key."""
         assert self.state.owner is not None
         return self.state.owner.group_of
 
@@ -270,7 +269,7 @@ class Capture(Struct):
 
     @property
     def needs_fork(self) -> bool:
-        """Whether the plain State is large and not encoded yet, so that `persist` must run in a fork, or after
+        """Whether the plain State is large and not yet encoded, so that `persist` must run in a fork, or after
         `settle`.
         """
         return self._plain is None and self.plain_bytes > self.task.settings.fork_above_bytes
@@ -287,7 +286,7 @@ class Capture(Struct):
                 piece.state.end_cut(piece.cut)
 
     def cancel(self) -> None:
-        """Make a running `persist` yield nothing."""
+        """Make a running `persist` drop its result."""
         self._cancelled = True
         self.forked()
 
@@ -333,7 +332,7 @@ class Capture(Struct):
         return snapshot
 
     def _persist_piece(self, piece: Piece, snapshot: TaskSnapshot, room: int) -> int:
-        """Write one keyed state; return the remaining bytes for inline content."""
+        """Write one keyed state; return how many bytes remain for inline content."""
         task, plan = self.task, piece.plan
         record = KeyedRecord(
             name=piece.state.name,

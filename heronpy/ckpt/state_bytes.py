@@ -1,9 +1,9 @@
 """Saved state as bytes: segments, which are immutable pieces of keyed state, and plain State as a whole. Pure.
 
 A base segment contains all keys of a range of key groups; a delta segment contains the keys that changed since
-the previous segments, deletions included. Content: format, kind, number of entries, the key groups of
-all entries, a byte per entry that marks a deletion, the expiries, the keys, the values. All of it uses the value codec
-of heronpy/wire, so that every value comes back unchanged.
+the previous segments, deletions included. Content: format, kind, number of entries, the key groups of all entries, a
+byte per entry that marks a deletion, the expiries, the keys, the values. The value codec of heronpy/wire encodes all of
+them, so that each value is restored unchanged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Entry(Struct, frozen=True):
     value: Any
     """ABSENT if the segment deletes the key."""
     expires: float
-    """Wall-clock time of expiry; 0: never."""
+    """Wall-clock time of expiry; 0 means never."""
 
 
 def encode_segments(
@@ -112,8 +112,8 @@ def decode_segment(data: bytes, decode: Callable[[bytes, int], list[Any]]) -> tu
 
 
 def encode_plain(state: Mapping[Any, Any], allow_pickle: bool, component: str) -> bytes:
-    """Encode a plain State as a whole, so that objects which share parts still share them after decoding; empty for an
-    empty State.
+    """Encode a plain State as a whole, so that objects with shared parts still share them after decoding. An empty
+    State gives empty bytes.
     """
     if not state:
         return b""

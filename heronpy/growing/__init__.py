@@ -1,1 +1,1 @@
-"""Files that grow while they are read: finding and recognising them, and reading their complete lines."""
+"""Finds and identifies files that grow while they are read, and reads their complete lines."""

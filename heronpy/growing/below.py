@@ -1,4 +1,4 @@
-"""Opens files of unknown origin: only below a folder, never through a link, never blocking."""
+"""Opens files of unknown origin: only below a folder, never through a link, and without blocking."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class UnfitFileError(HeronError):
 def open_below(root: str, key: str) -> int:
     """Open a regular file below a folder for reading; return its descriptor.
 
-    `key` is its path below `root`. No part of it may be a link; the root itself may be reached through links,
-    because the user has named it. Raises OSError if the file cannot be opened, and UnfitFileError if it is not regular.
+    `key` is the file's path below `root`. No part of `key` may be a link; the path of the root may contain links,
+    because the user has chosen the root. Raises OSError if the file cannot be opened, and UnfitFileError for
+    anything but a regular file.
     """
     folders = key.split("/")
     name = folders.pop()

@@ -1,6 +1,6 @@
 """Reads the complete lines of a part of a file.
 
-A *chunk* is `begin, end` of a file. A line belongs to the chunk with its first byte, so chunks can be cut
+A *chunk* is `begin, end` of a file. A line belongs to the chunk that contains its first byte, so chunks can be cut
 anywhere without reading a byte, and each line is in exactly one chunk. An unfinished last line is not read.
 """
 
@@ -26,7 +26,7 @@ class LongLineError(HeronError):
 
 
 class UnfinishedLineError(HeronError):
-    """A line of a chunk lacks its end, so the file was longer before; `offset` is where the line begins."""
+    """A line of a chunk lacks its end, so the file was longer before; `offset` is that of the line's first byte."""
 
     def __init__(self, name: str, offset: int) -> None:
         super().__init__(f"{name} ends within the line at byte {offset}, but was longer before")
@@ -51,8 +51,8 @@ def read_chunk(
 ) -> Iterator[Lines]:
     """Yield the lines of a chunk in blocks of about `block_bytes`; memory is bounded by one block and one line.
 
-    Errors contain `name`. Raises LongLineError, OSError, and UnfinishedLineError if the file ends within the last line
-    of the chunk, unless such a line counts (`whole`).
+    Errors contain `name`. Raises LongLineError, OSError, and UnfinishedLineError if the file ends within the chunk's
+    last line. `whole`: accept such a line.
     """
     at = begin
     if begin and os.pread(descriptor, 1, begin - 1) != b"\n":
@@ -70,10 +70,10 @@ def read_chunk(
 def read_lines(
     descriptor: int, name: str, at: int, want: int, line_bytes_max: int = LINE_BYTES_MAX, context: int = 0
 ) -> tuple[bytes, bytes]:
-    """Return the `context` bytes before `at`, and the complete lines from `at` on that end in the next `want` bytes.
+    """Return the `context` bytes before `at`, and the complete lines within the `want` bytes from `at` on.
 
-    `at` is the beginning of a line. If no line ends there, the result is one line of any length; it is empty at the end
-    of the file. The first read gets context and lines together.
+    `at` is the beginning of a line. If no line ends within these bytes, the result is one line of any length, or empty
+    at the end of the file. The first read returns context and lines together.
     """
     read = os.pread(descriptor, context + want, at - context)
     around, data = read[:context], read[context:]
@@ -93,7 +93,7 @@ def line_at(descriptor: int, name: str, offset: int, line_bytes_max: int = LINE_
 
 
 def bytes_before(descriptor: int, cut: int) -> bytes:
-    """Return the bytes before a cut that are compared."""
+    """Return the bytes before a cut that are compared to identify a file."""
     start = before(cut)
     return os.pread(descriptor, cut - start, start)
 
@@ -101,7 +101,7 @@ def bytes_before(descriptor: int, cut: int) -> bytes:
 def safe_size(descriptor: int, size: int, known: int = 0) -> int:
     """Return the offset after the last line end before `size`; at least `known`, an earlier result.
 
-    It reads backwards, so it reads little more than an unfinished line.
+    The file is read backwards, so little more than an unfinished line is read.
     """
     at = size
     while at > known:
@@ -132,7 +132,7 @@ def _rest_of_line(descriptor: int, name: str, at: int, data: bytes, limit: int) 
 
 
 def _next_line(descriptor: int, name: str, at: int, limit: int) -> int:
-    """Return the beginning of the next line; after the last line, the end of the file."""
+    """Return the offset of the next line; after the last line, the end of the file."""
     start = at
     while True:
         piece = os.pread(descriptor, BLOCK_BYTES, at)

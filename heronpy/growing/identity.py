@@ -1,9 +1,9 @@
 """Decides whether a file is a known file. Pure.
 
-Files that others rotate keep neither name nor inode: a rename changes the name, `copytruncate` of logrotate changes the
-inode, and a free inode is soon reused. So an inode is only a hint, and content decides: the beginning of the file, and
-the bytes before the *cut*, up to which it has been read. A file with an immutable beginning (Ubiq's precondition) can
-grow, be renamed, or be copied. If bytes that were read have changed, the file is *mutated*.
+Rotated files keep neither name nor inode: a rename changes the name, `copytruncate` of logrotate changes the inode,
+and a free inode is soon reused. So an inode is only a hint, and the content decides: the beginning of the file, and
+the bytes before the *cut*, the offset up to which the file has been read. A file with an immutable beginning (Ubiq's
+precondition) can grow, be renamed, or be copied. If bytes that were read have changed, the file is *mutated*.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Identity(Enum):
 
 
 class Fingerprint(NamedTuple):
-    """The remembered facts about a file's content."""
+    """The stored digests and sizes that identify a file by content."""
 
     #: Digest of the first line after the header, or of its first 1024 bytes if it is longer.
     first: str
@@ -57,7 +57,7 @@ def before(cut: int) -> int:
 
 
 def first_line(beginning: bytes, header_lines: int = 0) -> Line | None:
-    """Return the first line after the header, if it can no longer change: it is complete, or has 1024 bytes."""
+    """Return the first line after the header once it is complete or has 1024 bytes, so that it cannot change."""
     offset = 0
     for _ in range(header_lines):
         offset = beginning.find(b"\n", offset) + 1
@@ -69,7 +69,7 @@ def first_line(beginning: bytes, header_lines: int = 0) -> Line | None:
 
 
 def fingerprint_of(beginning: bytes, line: Line) -> Fingerprint:
-    """Return the fingerprint of a file of which nothing has been read; `line` is its first line."""
+    """Return the fingerprint of an unread file; `line` is its first line."""
     head = beginning[: min(HEAD_BYTES, line.offset + len(line.data))]
     return Fingerprint(digest(line.data), len(head), digest(head), 0, digest(b""))
 
@@ -87,7 +87,7 @@ def advanced(known: Fingerprint, context: bytes, data: bytes) -> Fingerprint:
 
 
 def fits(known: Fingerprint, context: bytes, beginning: bytes) -> bool:
-    """Whether bytes belong to the known file, judged by the bytes before the cut and the first 1024 bytes of the file.
+    """Whether an open file is the known file, judged by the bytes before the cut and the first 1024 bytes.
 
     The beginning is read last, because a file may be truncated and rewritten at any moment.
     """
@@ -97,7 +97,7 @@ def fits(known: Fingerprint, context: bytes, beginning: bytes) -> bool:
 def identify(
     known: Fingerprint, size: int, beginning: bytes, context: bytes | None, renamed: bool = False, header_lines: int = 0
 ) -> Identity:
-    """Identify a file that may be the known file.
+    """Compare a file with the known file, to find out whether both are the same file.
 
     size: its length in bytes. beginning: its first 1024 bytes, or all. context: its bytes from `before(known.cut)`
     to the cut; None if the file is shorter than the cut. renamed: whether its name differs from that of the known file.

@@ -1,7 +1,7 @@
-"""Parses patterns of files. Pure.
+"""Parses file patterns. Pure.
 
-The *root* of a pattern is its folders before the first wildcard; nothing is opened outside it. The *key* of a
-file is its path below the root, which is the same wherever the root is mounted.
+The *root* of a pattern is the path of its folders before the first wildcard; no file outside the root is opened. The
+*key* of a file is its path below the root, so the key is the same wherever the root is mounted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WILD = re.compile(r"[*?\[]")
 
 
 class Pattern(NamedTuple):
-    """A pattern: the folder of its fixed part, and the parts below it, of which the last one names files."""
+    """A pattern: the folder of its fixed part, and the parts below that folder; the last part matches file names."""
 
     root: str
     parts: tuple[str, ...]
@@ -29,12 +29,12 @@ class Pattern(NamedTuple):
 
 
 def parse(text: str) -> Pattern:
-    """Parse an absolute path with the wildcards of a shell. Raises ValueError if it names no file."""
+    """Parse an absolute path with shell wildcards. Raises ValueError if the path cannot match a file."""
     if not text.startswith("/"):
         raise ValueError(f"{text!r} is not an absolute path")
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ValueError(f"{text} has '..'; give the path without it")
+        raise ValueError(f"{text} contains '..'; give the path without '..'")
     if not parts or text.endswith("/") or parts[-1] == ANY_FOLDERS:
         raise ValueError(f"{text} names a folder; name its files, such as {text.rstrip('/*')}/*.log")
     fixed = 0
@@ -49,7 +49,7 @@ def is_wild(part: str) -> bool:
 
 
 def matcher(part: str) -> Callable[[str], bool]:
-    """Return a function that checks whether a name matches a part; as in a shell, a hidden name matches only a part
+    """Return a function that checks whether a name matches a part. As in a shell, a hidden name matches only a part
     that begins with a dot.
     """
     found, shows_hidden = re.compile(translate(part)).match, part.startswith(".")
@@ -57,8 +57,8 @@ def matcher(part: str) -> Callable[[str], bool]:
 
 
 def may_match_below(pattern: Pattern, folder: str, beginnings: Sequence[str]) -> bool:
-    """Whether a pattern could match a file in a folder below `folder`, at any depth; the name of the first folder on
-    the way begins with one of `beginnings`. It is never False if there can be a match.
+    """Whether a pattern may match a file at any depth below those subfolders of `folder` whose names begin with one of
+    `beginnings`. The answer is never False if a match is possible.
     """
     parts = [*(part for part in pattern.root.split("/") if part), *pattern.parts]
     last = len(parts) - 1
@@ -71,7 +71,7 @@ def may_match_below(pattern: Pattern, folder: str, beginnings: Sequence[str]) ->
 
 
 def _without(parts: Sequence[str], at: set[int]) -> set[int]:
-    """Return the places, and the places that are reached if `**` matches no folder."""
+    """Return these positions in the pattern, and the positions that are reached if `**` matches no folder."""
     found = set(at)
     for index, part in enumerate(parts):
         if index in found and part == ANY_FOLDERS:
@@ -95,7 +95,7 @@ def join(folder: str, name: str) -> str:
 
 
 def key_of(root: str, path: str) -> str | None:
-    """Return the path below a root; None if it is outside of the root."""
+    """Return the path relative to a root; None if the path is outside the root."""
     start = join(root, "")
     key = path.removeprefix(start)
     if not path.startswith(start) or not key or any(part in ("", ".", "..") for part in key.split("/")):
@@ -104,7 +104,7 @@ def key_of(root: str, path: str) -> str | None:
 
 
 def stem(path: str) -> str:
-    """Return the name of a file up to its last dot, with which names from a rotation begin.
+    """Return a file's name up to the last dot; rotated names begin with this stem.
 
     `app.log.1`, `app.log-20260101` and `app-2026-01-01.log` all begin with the stem of `app.log`.
     """
@@ -113,6 +113,6 @@ def stem(path: str) -> str:
 
 
 def stems_of_origins(path: str) -> list[str]:
-    """Return the stems of all names from which a rotation may have made this name: its beginnings."""
+    """Return the stems of all names that a rotation may have changed into this name: the beginnings of this name."""
     name = path.rpartition("/")[2]
     return [name[:end] for end in range(1, len(name) + 1)]

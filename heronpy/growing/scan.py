@@ -1,8 +1,8 @@
 """Finds the files of a pattern repeatedly, at low cost.
 
-A scan lists folders and reads the sizes of matching files. It opens nothing, so a pipe or a dead mount below the
-pattern is reported but never blocks the scan. `Pace` decides the time of the next scan: the cost of scanning stays
-below a twentieth of a core, for any number of files.
+A scan lists folders and reads the sizes of matching files. No file is opened, so a pipe or a dead mount below
+the pattern is reported but never blocks the scan. `Pace` decides the time of the next scan: scanning costs less than a
+twentieth of a core for any number of files.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class Pace:
         self.due = now + max(self._interval_s, self._factor * usual_s)
 
     def sooner(self, now: float, within_s: float) -> None:
-        """Make the next scan sooner, because a change was seen. At most half of the time is spent on scans, even if
-        changes do not stop.
+        """Make the next scan sooner after a change was found. Scans take at most half of the time, even if changes
+        continue.
         """
         self.due = min(self.due, now + max(within_s, self._took_s))
 
 
-#: Messages for a pattern that matches no file: when following files, and when reading the present ones.
+#: Messages for a pattern that matches no file: for following files, and for reading only present files.
 WAITS = "matches no file yet; waiting for a file"
 NOTHING = "matches no file, so nothing is processed for it"
 
@@ -83,13 +83,13 @@ class Scanner:
     """Scans for the files of some patterns."""
 
     def __init__(self, patterns: Sequence[Pattern], files_max: int = FILES_MAX, no_match: str = WAITS) -> None:
-        """`no_match` is the message for a pattern without a file."""
+        """`no_match` is the message for a pattern that matches no file."""
         self._no_match = no_match
         self._patterns = list(patterns)
         self._files_max = files_max
 
     def look(self) -> Scan:
-        """Return all matching regular files, each once, by path; files above the limit are refused together."""
+        """Return each matching regular file once, sorted by path; files above the limit are refused together."""
         begun = time.monotonic()
         look = Scan()
         found: dict[str, Entry] = {}
@@ -98,7 +98,7 @@ class Scanner:
             for entry in _walk(pattern.root, pattern.parts, look.refused):
                 if len(found) >= self._files_max:
                     limit = counted(self._files_max, "file")
-                    look.refused[pattern.text] = f"matches more than {limit}; the rest is not read: use more patterns"
+                    look.refused[pattern.text] = f"matches more than {limit}; others are not read: use more patterns"
                     break
                 found.setdefault(entry.path, entry)
             if len(found) == before:
@@ -108,7 +108,7 @@ class Scanner:
         return look
 
     def root_of(self, path: str) -> tuple[str, str] | None:
-        """Return the root below which a path is opened, and its key; None if the path is outside of all roots."""
+        """Return a path's root and key; None if the path is outside all roots."""
         for pattern in self._patterns:
             key = key_of(pattern.root, path)
             if key is not None:
@@ -117,7 +117,7 @@ class Scanner:
 
 
 def siblings(path: str) -> list[tuple[str, int]]:
-    """Return path and inode of the regular files in the folder of a path; empty if the folder cannot be listed."""
+    """Return the path and inode of each regular file in a path's folder; empty if the folder cannot be listed."""
     folder = path.rpartition("/")[0] or "/"
     try:
         with os.scandir(folder) as entries:
@@ -139,7 +139,7 @@ def entry_of(path: str) -> Entry | None:
 def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterator[Entry]:
     part, rest = parts[0], parts[1:]
     if not rest and not is_wild(part):
-        # Look up one file by its name, because its folder may contain any number of other files.
+        # Look up a single file by name, because the folder may contain many other files.
         path = join(folder, part)
         try:
             status = os.lstat(path)
@@ -181,7 +181,7 @@ def _walk(folder: str, parts: Sequence[str], refused: dict[str, str]) -> Iterato
 
 
 def _is_text(path: str) -> bool:
-    """Whether a path can be written as text: in a checkpoint, in a row, on a screen."""
+    """Whether a path is valid text for checkpoints, rows and displays."""
     try:
         path.isascii() or path.encode()
     except UnicodeEncodeError:

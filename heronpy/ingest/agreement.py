@@ -24,18 +24,18 @@ _Spans = dict[_File, list[Bytes]]
 
 
 def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
-    """Return, as a clause, why ledgers lack units that their table has; "" if they lack none.
+    """Return a clause that explains why ledgers lack units of their table; "" if no unit is missing.
 
     `given`: the ids that each ledger has handed out; `newest`: the highest generation of the table; `units`: generation
     and id of the published units, both read before the requests to the ledgers. An id is handed out before its unit is
-    published, even across a power cut. So a ledger that has yet to hand out a published id is an older ledger.
+    published, even across a power cut. So a ledger that has not handed out a published id is an older ledger.
     """
     nexts = {}
     for one in given:
         if one.generation < newest:
             return f"the table is at generation {newest}, but the ledger is at generation {one.generation}"
         nexts[one.generation, one.next_unit // PART] = one.next_unit
-    # Ids of a ledger that no longer gets requests belong to an unknown part.
+    # If a ledger gets no more requests, its ids belong to an unknown part.
     later = [(one, unit) for one, unit in units if unit >= nexts.get((one, unit // PART), unit + 1)]
     if not later:
         return ""
@@ -47,9 +47,9 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
 def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequence[Lineage]) -> list[str]:
     """Return one sentence for each difference between a ledger and the lineage of its table.
 
-    `rows`: the rows of one or several ledgers, each beginning with its `Pipeline`. `earlier` was read before the rows
-    of the ledger and `later` after them, so that the pipeline may keep running. Units published earlier are done in the
-    ledger (or about to be), and units done in the ledger are published later.
+    `rows`: the rows of one or several ledgers, each beginning with its `Pipeline`. `earlier` was read before the
+    ledger's rows and `later` after them, so that the pipeline may keep running. Units in `earlier` must be done or
+    committed in the ledger, and units that are done in the ledger must be in `later`.
     """
     found = [problem for part in _parts(rows) for problem in validate(part)]
     done, settled = _of_ledger(rows)
@@ -68,11 +68,10 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
 def contradictions(
     lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]] = (), rows: Iterable[Row] = ()
 ) -> list[str]:
-    """Return one sentence for each file for which units, records of bad ranges or a ledger name different beginnings.
-    These are different files that got the same name in two generations of a ledger.
+    """Return one sentence for each file to which units, records of bad ranges or a ledger ascribe different beginnings.
 
-    The first line of a file never changes. More of its first bytes become known over time; only equal lengths are
-    compared.
+    These are different files that got the same name in two generations of a ledger. The first line of a file never
+    changes. The known length of its beginning may grow, so only beginnings of equal length are compared.
     """
     heads: dict[_File, dict[str, list[str]]] = {}
     for lineage in lineages:
@@ -91,14 +90,14 @@ def contradictions(
         if len(parts) > 1:
             first, *others = (listed(list(dict.fromkeys(part)), NAMES_MAX) for part in parts)
             found.append(
-                f"{_shown(name)}: {first} give{'s' if len(parts[0]) == 1 else ''} it another beginning than"
+                f"{_shown(name)}: {first} record{'s' if len(parts[0]) == 1 else ''} a different beginning than"
                 f" {', or than '.join(others)}, so these are different files"
             )
     return found
 
 
 def _parts_of(heads: Mapping[str, list[str]]) -> list[list[str]]:
-    """Return the sources grouped by the beginning that they name; one group if all agree."""
+    """Return the sources, grouped by the file beginning that they give; one group if all agree."""
     by_line: dict[str, list[str]] = {}
     by_bytes: dict[tuple[str, str], list[str]] = {}
     for head, sources in heads.items():
@@ -114,7 +113,7 @@ def _parts_of(heads: Mapping[str, list[str]]) -> list[list[str]]:
 
 
 def waiting_bytes(rows: Iterable[Row]) -> int:
-    """Return the number of bytes that the ledger knows and that are neither done nor bad."""
+    """Return the number of bytes in the ledger that are neither done nor bad."""
     in_none = sum(row.size - row.cut for row in rows if isinstance(row, File))
     return in_none + sum(row.end - row.begin for row in rows if isinstance(row, Span) and row.state is SpanState.UNIT)
 
@@ -179,7 +178,7 @@ def _head_bytes(head: str) -> int:
 
 
 def _of_ledger(rows: Sequence[Row]) -> tuple[_Spans, _Spans]:
-    """Return the done ranges, and the done and committed ranges, by file."""
+    """Return two maps by file: the done ranges, and the done or committed ranges."""
     names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
     committed = {row.id for row in rows if isinstance(row, Unit) and row.state is UnitState.COMMITTED}
     done: _Spans = {}
@@ -196,7 +195,7 @@ def _of_ledger(rows: Sequence[Row]) -> tuple[_Spans, _Spans]:
 
 class _Forgotten:
     """Files that a ledger has forgotten, because they are fully processed and have been gone for longer than its
-    horizon. A unit that the ledger has never handed out is a different case."""
+    horizon. Files of units that the ledger has never handed out do not count as forgotten."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._files = {(row.key, row.generation) for row in rows if isinstance(row, File)}
@@ -222,7 +221,7 @@ def _of_lineage(lineages: Iterable[Lineage], besides: _Forgotten | None = None) 
 
 
 def overlaps(lineages: Iterable[Lineage]) -> list[str]:
-    """Return the number of bytes that belong to two units, so that their rows are in the table twice."""
+    """Return one sentence for each byte range that belongs to two units, so that its rows are in the table twice."""
     owned: dict[_File, list[tuple[int, int, str]]] = {}
     for lineage in lineages:
         for chunk in lineage.chunks:

@@ -1,4 +1,4 @@
-"""A process's connection to the ledger: it identifies the process, sends signs of life, and waits if needed."""
+"""A process's connection to the ledger: identifies the process, sends heartbeats, and waits for an absent ledger."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class ReplacedLedgerError(LedgerError):
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
 #: Seconds after which an unreachable ledger is reported.
 TELL_S = 5.0
-#: Seconds that the end of the process waits for the thread that sends signs of life.
+#: Seconds for which the end of the process waits for the heartbeat thread.
 BEAT_END_S = 2.0
-#: Interval of the signs of life of a worker with an attempt, and how long an attempt that no longer counts may
+#: Seconds: heartbeat interval of a worker with an attempt, and time for which an attempt that no longer counts may
 #: continue.
 ATTEMPT_S, STOP_S = 1.0, 2.0
 
 
 class Asking:
-    """One task's access to the ledger. Requests come from one thread; another thread sends signs of life."""
+    """One task's access to the ledger. Requests come from one thread; another thread sends heartbeats."""
 
     def __init__(self, options: UnitOptions, kind: Kind, context: TopologyContext, spout: Spout) -> None:
         self._spout = spout
@@ -62,12 +62,12 @@ class Asking:
         self._told = ""
         self._closed = threading.Event()
         self._beating: threading.Thread | None = None
-        #: The running attempt, and the last one that no longer counts according to the ledger.
+        #: The running attempt, and the last attempt that no longer counts according to the ledger.
         self._attempt: ShowAlive | None = None
         self._in_vain: ShowAlive | None = None
 
     def opening(self) -> Open:
-        """The first request of a process."""
+        """Return the first request of a process."""
         return Open(self._config, ledger=str(uuid.uuid4()))
 
     def ask(self, request: Request[A]) -> A:
@@ -95,7 +95,8 @@ class Asking:
         """Make the spout wait for an unreachable ledger.
 
         Each cause is reported once: the file of the ledger was removed or replaced, or the ledger has been unreachable
-        for a while, for example because its disk is full. The topology is then DEGRADED until the ledger is back.
+        for `TELL_S` seconds, for example because its disk is full. The topology is then DEGRADED until the ledger
+        is back.
         """
         since = self._away_since
         lasts = since is not None and time.monotonic() - since >= TELL_S
@@ -106,11 +107,11 @@ class Asking:
         self._spout.wait(self._pause_s)
 
     def begin(self, unit: int, attempt: int, generation: int) -> None:
-        """Record that an attempt runs user code; signs of life then ask whether the attempt still counts."""
+        """Record that an attempt runs user code; heartbeats then ask whether the attempt still counts."""
         self._attempt = ShowAlive(unit, attempt, generation)
 
     def end(self) -> None:
-        """Record that no attempt runs user code now."""
+        """Record that no attempt runs user code any longer."""
         self._attempt = None
 
     @property
@@ -118,7 +119,7 @@ class Asking:
         return self._attempt is not None and self._attempt is self._in_vain
 
     def show_alive(self, silent_s: float) -> None:
-        """Send signs of life several times per `silent_s` from now on, even while user code runs."""
+        """Start to send heartbeats, several per `silent_s` seconds, even while user code runs."""
         every_s = silent_s / policy.SHOWN_IN_SILENCE
         self._beating = threading.Thread(target=self._beat, args=(every_s,), name="ledger-alive", daemon=True)
         self._beating.start()
@@ -134,7 +135,7 @@ class Asking:
                 continue
             if attempt is not None and attempt is self._in_vain:
                 if now >= told_at + STOP_S:
-                    # User code is busy with one row for a long time: a new process can take the next unit sooner.
+                    # User code takes long for one row: a new process can take the next unit sooner.
                     log.warning("unit %d: this attempt is obsolete but does not stop; its process ends", attempt.unit)
                     leave(exit_codes.TERMINATED)
                 continue
@@ -153,7 +154,7 @@ class Asking:
         ledger.close()
 
     def leave(self) -> None:
-        """End gracefully: return the units of this process, so that no one waits for them, and close."""
+        """End gracefully: return this process's units to the ledger, so that others get them sooner, and close."""
         self._stop_beating()
         try:
             if self._ledger is not None:
@@ -165,7 +166,7 @@ class Asking:
     def _stop_beating(self) -> None:
         self._closed.set()
         if self._beating is not None:
-            # A sign of life after this request would register the process again.
+            # A heartbeat after this request would register the process again.
             self._beating.join(BEAT_END_S)
 
     def close(self) -> None:

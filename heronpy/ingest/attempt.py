@@ -15,12 +15,12 @@ from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit, MovedError, SuspectPage
 
-#: Maximum number of rows that are taken at once, and the target time for taking them, in seconds.
+#: Maximum number of rows that are taken together, and the target time for taking them, in seconds.
 MANY_MAX, MANY_S = 512, 0.005
 
 
 class RowError(Exception):
-    """User code or one of its rows is at fault; `__cause__` is the error, and `line` the place, if known."""
+    """User code or one of its rows is at fault; `__cause__` is the error, and `line` the failed line, if known."""
 
     def __init__(self, line: Line | None) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class RowError(Exception):
 
 
 class Attempt:
-    """One attempt at a unit. It works in slices, so that the task can answer requests during a long unit."""
+    """One attempt at a unit, processed in slices, so that the task can answer requests during a long unit."""
 
     def __init__(self, work: Work, options: UnitOptions, rows: Rows, stages: Stages, page: SuspectPage) -> None:
         self.work = work
@@ -53,7 +53,7 @@ class Attempt:
         return self._count
 
     def go_on(self, until: float) -> Commit | None:
-        """Work until this time (monotonic) or the end; return the commit request at the end.
+        """Work until the monotonic time `until`, or until the end; return the commit request at the end.
 
         Raises RowError, MovedError, and OSError for the table's disk, but never an OSError of the function.
         """
@@ -99,7 +99,7 @@ class Attempt:
             raise RowError(None) from error
 
     def _taken(self) -> list[object]:
-        """Return the next rows of the function; an empty list after the last row."""
+        """Return the function's next rows; an empty list after the last row."""
         try:
             if self._rows is None:
                 self._rows = iter(rows_of(self._rows_of(self._unit)))
@@ -121,7 +121,7 @@ class Attempt:
             self._stages.discard(self._stage)
 
     def _begins_apart(self) -> bool:
-        """If one of several lines that were processed together has failed, restart the attempt to find this line."""
+        """Restart the attempt line by line, if it has failed on one of several lines that were processed together."""
         first = self._unit.together
         if not self._exact or first is None or self._unit.apart is not None:
             return False
@@ -155,7 +155,7 @@ class Attempt:
 
 
 def unit_of(work: Work, options: UnitOptions, page: SuspectPage) -> LogUnit:
-    """Create the unit of an attempt. The first attempt does not record its lines in the page of memory."""
+    """Create the unit of an attempt. Only retries record their current line in the shared page."""
     return LogUnit(
         work,
         options.files.root,
@@ -168,26 +168,26 @@ def unit_of(work: Work, options: UnitOptions, page: SuspectPage) -> LogUnit:
 
 
 def _next_many(many: int, took_s: float) -> int:
-    """Return the number of rows to take at once: small enough that the task can answer requests."""
+    """Return the number of rows to take together: small enough that the task can answer requests."""
     if took_s > MANY_S * 4:
         return max(1, many // 4)
     return min(many * 2, MANY_MAX) if took_s < MANY_S else many
 
 
 def rows_of(rows: object) -> Iterable[object]:
-    """Return the function's result as an iterator of rows. Raises TypeError if it cannot contain rows."""
+    """Return the result of the user's function as an iterable of rows. Raises TypeError if it cannot contain rows."""
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         raise TypeError(f"rows(unit) must return rows, such as a generator or a list, not {type(rows).__name__}")
     return rows
 
 
 def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
-    """The error to report for an error of the user's function: that error, or a read error that it may have caught."""
+    """Return the error to report after an error of the user's function, which may have caught a read error."""
     try:
         unit.check()
     except MovedError as moved:
         return moved
     except HeronError:
         pass
-    # A function that works ahead of its reads marks the error, because no line is more suspect than the others.
+    # A function that reads ahead marks the error, because no line is more suspect than other lines.
     return RowError(None if getattr(error, "of_many", False) else unit.suspect)

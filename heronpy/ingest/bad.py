@@ -32,29 +32,28 @@ log = logging.getLogger("heron.ingest")
 #: Maximum number of characters kept from the end of a traceback, also in the records of bad ranges.
 TRACEBACK_MAX = 16 * 1024
 _SIZE_MAX = 1 << 20
-#: Seconds that a keeper may take to write the records that a worker has omitted.
+#: Seconds in which a keeper may write records that a worker has not written.
 KEPT_S = 300.0
 
 
 class Tries:
-    """Tracebacks of failed tries. A traceback is kept until this or another process finds out whether the bytes are
-    bad.
+    """Tracebacks of failed tries. A traceback is kept until some process has decided whether the bytes are bad.
 
-    Each unit whose last try has failed has one small file, in the folder of the stages.
+    Each unit whose last try has failed has one small file in the folder of the stages.
     """
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "tries"
 
     def write(self, generation: int, unit: int, chunks: Sequence[Chunk], trace: str) -> None:
-        """Keep a traceback. A full disk loses the traceback, but has no other effect."""
+        """Write a traceback. If the disk is full, only the traceback is lost."""
         pieces = [[one.file, one.begin, one.end] for one in chunks]
         text = json.dumps({"pieces": pieces, "traceback": trace[-TRACEBACK_MAX:]})
         try:
             make_folders(self._folder)
             write_record(self._folder / f"g{generation}-u{unit}.json", text.encode())
         except (OSError, HeronError) as error:
-            log.warning("the traceback of unit %d is not kept: %s", unit, error)
+            log.warning("the traceback of unit %d cannot be written: %s", unit, error)
 
     def of(self, generation: int, found: Line) -> str:
         """Return the traceback of the last try of the smallest unit with these bytes; "" if unknown."""
@@ -75,7 +74,7 @@ class Tries:
         return trace
 
     def units(self, generation: int) -> tuple[int, ...]:
-        """Return the units with a kept traceback."""
+        """Return the units that have a traceback."""
         return tuple(unit for number, unit, _ in self._all() if number == generation)
 
     def forget(self, generation: int, live: Iterable[int]) -> None:
@@ -108,7 +107,7 @@ def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
 
 
 def line_end(root: str, chunk: Chunk, end: int) -> int:
-    """Return the end of the line that crosses the end of a range; `end` if no line crosses it, or the file is
+    """Return the end of the line that crosses the offset `end`; `end` itself if no line crosses it, or if the file is
     missing."""
     try:
         with opened(root, chunk) as descriptor:
@@ -135,7 +134,7 @@ def bad_record(
     known: bool,
     trace: str,
 ) -> tuple[str, str]:
-    """Return the name and the JSON of a record; equal ranges have equal names."""
+    """Return the name and the JSON of a record; equal ranges give equal names."""
     record = {
         "pipeline": pipeline,
         "generation": generation,
@@ -156,13 +155,13 @@ def bad_record(
 
 
 def record_name(generation: int, found: Line) -> str:
-    """Return the name of the record of a bad range."""
     return f"g{generation}-f{found.file}-{found.begin}-{found.end}"
 
 
 class BadRecord(Struct, frozen=True):
-    """The record of a bad range, for display. `data` is None if the bytes could not be read; `cut`: whether `data`
-    is only the beginning.
+    """The record of a bad range, for display.
+
+    `data` is None if the bytes could not be read; `cut`: whether `data` is only the beginning.
     """
 
     path: str

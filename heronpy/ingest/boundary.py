@@ -1,4 +1,4 @@
-"""The state from which a stream continues after a batch run: at the ends of the processed files. Pure.
+"""The state of a stream that continues after a batch run, from the ends of the processed files. Pure.
 
 Both states are partitioned, so any number of tasks may continue: each takes the files or lanes that it owns.
 """
@@ -22,8 +22,9 @@ State = dict[tuple[str, int], Any]
 
 
 def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0) -> State:
-    """Return the partitioned state `TextFileSpout.FOLLOWED` of a spout that follows the files of a sealed pipeline. It
-    reads each file from its sealed end on, and new files from their beginnings."""
+    """Return the partitioned state `TextFileSpout.FOLLOWED` of a spout that follows the files of a sealed pipeline.
+
+    The spout reads each file from its sealed end on, and new files from their beginnings."""
     table = Table()
     for one in files:
         file, copy = one.file, next(iter(one.copies), None)
@@ -43,7 +44,7 @@ def followed_state(files: Iterable[KnownFile], root: str, header_lines: int = 0)
 
 
 def read_state(files: Iterable[KnownFile], root: str, block_bytes: int) -> State:
-    """The partitioned state `TextFileSpout.LANES` of a spout that does not follow files: these files are read."""
+    """Return the partitioned state `TextFileSpout.LANES` of a non-following spout that has read these files."""
     names = ((copy.path for copy in one.copies[:1]) for one in files)
     paths = [join(root, path) for found in names for path in found]
     return {key: place for path in paths for key, place in read_lanes(path, block_bytes).items()}

@@ -41,7 +41,7 @@ class Checked(Struct, frozen=True):
     units: int
     rows: int
     bytes: int
-    #: Bytes that could not be compared, because their file is not where a keeper last saw it;
+    #: Bytes not compared because their file is not at the path where a keeper last found it;
     bytes_gone: int
     #: bytes not compared because the ledger has no place for their file (it is gone, or not scanned since a rebuild);
     bytes_unseen: int
@@ -143,7 +143,7 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
 
 
 def _about(table: str, pipeline: str) -> tuple[Stages, About]:
-    """Return the stages of a table's units, and the pipeline that owns them."""
+    """Return the stages of a table's units, and the pipeline that owns the stages."""
     _refuse_missing(table)
     stages = Stages(table)
     about = stages.pipeline()
@@ -172,7 +172,7 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
         files, highest = _found(table, pipeline, stages)
         generation = reached.ask(Rebuild(config, files, highest + 1, trial=True)).generation
         while True:
-            # Do this first, even if no worker was seen: a process may hold the file of a removed ledger. Afterwards,
+            # Do this first, even if there are no workers: a process may hold the file of a removed ledger. Afterwards,
             # stages of older generations can no longer be published, so the table is complete.
             stages.begin(generation)
             stages.drop_older(generation)
@@ -186,7 +186,7 @@ def _rebuild(ledger: str, pipeline: str, table: str, stages: Stages, about: Abou
 
 
 def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, ...], int]:
-    """A table's content by file, and its highest generation. Raises LedgerError for a contradiction in the table."""
+    """Return a table's content by file, and its highest generation. Raises LedgerError for a contradictory table."""
     lineages = _lineages(table, pipeline)
     try:
         bad = list(_bad_records(stages))
@@ -195,8 +195,8 @@ def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, 
         raise LedgerError(f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it") from None
     if problems:
         raise LedgerError(
-            f"{joined([*problems, *overlaps(lineages)])}; remove the units of one of them from the table, then rebuild:"
-            " their lines are processed again, if their file is still there"
+            f"{joined([*problems, *overlaps(lineages)])}; remove the units of one side from the table, then"
+            " rebuild: their lines are processed again if the file still exists"
         )
     return files, max((stages.highest(), *(one.generation for one in lineages)))
 
@@ -218,7 +218,7 @@ def _lineages(table: str, pipeline: str) -> list[Lineage]:
 
 
 def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]]]:
-    """Return the site and path of each copy, by key and generation."""
+    """Return the site and path of each copy, by file."""
     names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
     found: dict[tuple[str, int], list[tuple[str, str]]] = {}
     for row in rows:
@@ -228,7 +228,7 @@ def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]
 
 
 def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
-    """Compare the range of a file at its place; `head` is the file's beginning according to the ledger."""
+    """Compare a range with the file at this place; `head` is the file's beginning according to the ledger."""
     try:
         return _Bytes.EQUAL if _digest(root, chunk) == sha256_hex else _Bytes.DIFFER
     except (MovedError, OSError):
@@ -242,7 +242,7 @@ def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
 
 
 def _digest(root: str, chunk: Chunk) -> str:
-    """Return the digest of the range. Raises MovedError if the file has moved, is truncated, or is an older copy."""
+    """Return a range's digest. Raises MovedError if the file has moved, is truncated, or is an older copy."""
     digest = sha256()
     with opened(root, chunk) as descriptor:
         try:
@@ -254,7 +254,7 @@ def _digest(root: str, chunk: Chunk) -> str:
 
 
 def _rows_of(folder: Path, lineage: Lineage) -> Iterator[str]:
-    """Compare the number of rows in a unit's files with its lineage, if the type of the files is known."""
+    """Return the problem if a unit's files and lineage differ in rows; only for known file types."""
     counted = 0
     for path in sorted(folder.iterdir()):
         if path.suffix == ".parquet":

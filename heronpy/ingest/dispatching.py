@@ -1,7 +1,7 @@
-"""The keeper's part of dispatches to Spark: it requests them, hands them to the gateway, and reports their outcomes.
+"""The keeper's part of dispatches to Spark: requesting them, handing them to the gateway, and reporting outcomes.
 
-All keepers do this concurrently, and each step may be repeated. A dispatch and its units are in the ledger before the
-dispatch is handed over, so all keepers hand over the same dispatch. The gateway decides its outcome once.
+All keepers work concurrently, and each step may be repeated. A dispatch and its units are in the ledger before the
+dispatch is handed over, so all keepers hand over the same dispatch. The gateway decides the outcome once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNIT_MAX = 4 << 20
 
 
 class DispatchError(HeronError):
-    """Units cannot be handed to Spark, or Spark has given them up."""
+    """A dispatch has failed in Spark, so its units wait for the user."""
 
 
 class Ask(Protocol):
@@ -73,7 +73,7 @@ class Dispatcher:
         self._look_at = self._remind_at = 0.0
 
     def turn(self, ask: Ask, generation: int, now: float) -> bool | None:
-        """Do the current work. Return whether a dispatch ended, or None if the ledger has a new generation."""
+        """Do one round of work. Return whether a dispatch ended, or None if the ledger has a new generation."""
         try:
             if not self._is_written:
                 self._folder.write_function(*self._function)
@@ -146,7 +146,7 @@ class Dispatcher:
         return bool(ended)
 
     def _remind(self, now: float) -> None:
-        """Send hints, which only save time: the gateway also scans by itself, and outcomes are read from records."""
+        """Send hints to the gateway, only to save time: the gateway also scans, and outcomes are read from records."""
         if self._link is None:
             return
         self._link.finished()
@@ -169,7 +169,7 @@ class Dispatcher:
 
 
 def token_of(pipeline: str, dispatch: OpenDispatch) -> int:
-    """Return a digest of a dispatch's content, equal for every keeper and site (pure)."""
+    """Return a digest of a dispatch's content, equal for every keeper and site. Pure."""
     units = [
         [one.generation, one.unit, one.winner, one.rows, [[c.key, c.generation, c.begin, c.end] for c in one.chunks]]
         for one in dispatch.units
@@ -192,6 +192,6 @@ def _lineage_of(stages: Stages, unit: Finished, dispatch: int) -> Lineage:
 
 
 def _link(component: str, task: int) -> GatewayLink | None:
-    """Return the link to the gateway; None outside of a submitted topology."""
+    """Return the link to the gateway; None outside a submitted topology."""
     launch = os.environ.get("HERON_LAUNCH")
     return link_to_gateway(LaunchSpec.load(launch), component, task, 0) if launch else None

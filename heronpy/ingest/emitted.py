@@ -1,4 +1,4 @@
-"""One attempt at a unit whose rows go to bolts. Each row is emitted with an id, and again after a fail, until acked."""
+"""One attempt at a unit whose rows go to bolts. Each row is emitted with an id, and again after each fail."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from heronpy.ingest.unit import SuspectPage
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0
 #: Longest wait for acks in seconds; an ack or a fail ends the wait.
 REST_S = 1.0
-#: A row and its unit are given up after this number of consecutive fails. The higher limit applies while no row of the
-#: attempt was acked, because then the bolts may be broken, and not the row.
+#: A row and its unit are given up after this number of consecutive fails. The higher limit applies until a row of the
+#: attempt is acked, because the bolts may be broken instead of the row.
 ROW_FAILS, ROW_FAILS_ALONE = 5, 100
 
 #: Ids for all attempts of this process, so that late acks of earlier attempts are ignored.
@@ -31,8 +31,10 @@ class RefusedRowError(HeronError):
 
 
 class EmittedAttempt:
-    """One attempt at a unit whose rows go to bolts. `topology.max.spout.pending` bounds the unacked rows: a call of
-    `go_on` emits at most one row, and the runtime makes no calls above the limit."""
+    """One attempt at a unit whose rows go to bolts.
+
+    `topology.max.spout.pending` bounds the unacked rows: a call of `go_on` emits at most one row, and the runtime
+    makes no calls above the limit."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class EmittedAttempt:
         #: Unacked rows that are not given up, with their numbers of fails.
         self._pending: dict[int, tuple[Sequence[Any], int]] = {}
         self._acked = 0
-        #: Why a row was given up; "" if no row was.
+        #: The reason why a row was given up, or "".
         self._refused = ""
         #: The times at which failed rows are emitted again.
         self._again: list[tuple[float, int]] = []
@@ -96,7 +98,7 @@ class EmittedAttempt:
         self._acked += self._pending.pop(number, None) is not None
 
     def failed(self, number: int) -> None:
-        """Record that a row failed or timed out; it is emitted again later."""
+        """Record that a row failed or timed out; the row is emitted again later."""
         known = self._pending.get(number)
         if known is not None:
             values, failures = known
@@ -137,7 +139,7 @@ def values_of(row: object, fields: Sequence[str]) -> Sequence[Any]:
     """Return the values of a row in field order. Raises TypeError or ValueError if the row does not fit the fields."""
     if isinstance(row, Mapping):
         if row.keys() != set(fields):
-            raise ValueError(f"a row has {sorted(map(str, row))}, but the stream has the fields {list(fields)}")
+            raise ValueError(f"a row has keys {sorted(map(str, row))}, but the stream has the fields {list(fields)}")
         return [row[name] for name in fields]
     if not isinstance(row, list | tuple):
         raise TypeError(f"a row for bolts must be a list, tuple or dict, not {type(row).__name__}: {row!r:.200}")

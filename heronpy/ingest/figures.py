@@ -1,4 +1,4 @@
-"""The figures of a pipeline as metrics: the ledger's figures, from keepers, and the counts of this task."""
+"""A pipeline's metrics: the ledger's figures, which keepers report, and the counters of each task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PUBLISHED = ("units-published", "units-published-bytes", "units-published-rows")
 ATTEMPTS, TRIES_FAILED, IN_VAIN = "units-attempts", "units-tries-failed", "units-attempts-in-vain"
 BACKUPS, BACKUPS_WON = "units-backups", "units-backups-won"
 WORK = (ATTEMPTS, TRIES_FAILED, IN_VAIN, BACKUPS, BACKUPS_WON)
-#: Interval at which the runtime collects them.
+#: Interval in seconds at which the runtime collects these metrics.
 _COLLECT_S = 1.0
 
 
@@ -46,7 +46,6 @@ class Counters:
             metric.add_key(pipeline)
 
     def add(self, name: str, by: int = 1) -> None:
-        """Add to a counter."""
         self._metrics[name].incr(self._pipeline, by)
 
 
@@ -66,7 +65,7 @@ class KeeperFigures:
         self._counters.count_for(pipeline)
 
     def published(self, settled: Settled) -> None:
-        """Count units whose publication is new to the ledger."""
+        """Count units whose publication the ledger has just recorded."""
         for name, by in zip(PUBLISHED, (settled.units, settled.bytes, settled.rows), strict=True):
             self._counters.add(name, by)
 
@@ -82,13 +81,13 @@ class KeeperFigures:
 
 
 def backlog_of(figures: Figures) -> int:
-    """Return the number of bytes that workers have yet to process (pure)."""
+    """Return the number of bytes that workers still have to process. Pure."""
     states = (UnitState.READY, UnitState.LEASED)
     return figures.waiting_bytes + sum(figures.units.get(state.value, (0, 0))[1] for state in states)
 
 
 def values_of(figures: Figures, unfinished_bytes: int) -> dict[str, float]:
-    """Return the gauges by name (pure)."""
+    """Return the gauges by name. Pure."""
     in_units = sum(size for state, (_, size) in figures.units.items() if state != UnitState.FAILED)
     return {
         BACKLOG: figures.waiting_bytes + in_units,

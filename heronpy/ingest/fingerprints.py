@@ -1,4 +1,4 @@
-"""The fingerprints of a file's content that a ledger stores, as text (pure except for one read)."""
+"""The text form of the fingerprints that a ledger stores. Pure except for one read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def tail_text(fingerprint: Fingerprint) -> str:
 
 
 def fingerprint_from(head: str, tail: str) -> Fingerprint:
-    """Return the fingerprint that the two texts describe. Raises ValueError for invalid texts."""
+    """Return the fingerprint from its two texts. Raises ValueError for invalid texts."""
     first, size, beginning = head.split(":")
     cut, _, before = tail.partition(":")
     return Fingerprint(first, int(size), beginning, int(cut), before)
 
 
 def file_matches(head: str, descriptor: int, tail: str = "") -> bool:
-    """Whether an open file begins as `head` describes, even if the beginning has grown since then. If `tail` is given,
-    the file must also contain its bytes, because a truncated and rewritten file may begin as before."""
+    """Whether an open file begins as `head` describes, even if the file has grown since then. If `tail` is given, the
+    file must also contain those bytes, because a truncated and rewritten file may begin as before."""
     try:
         known = fingerprint_from(head, tail or "0:")
     except ValueError:

@@ -31,7 +31,7 @@ from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
 
-#: Intervals in seconds: looking for committed units, with and without known units, and removing unneeded files.
+#: Intervals in seconds: requests for committed units, with and without known units, and removal of unneeded files.
 PUBLISH_S, QUIET_S, CLEAN_S = 0.1, 0.5, 60.0
 #: Seconds after a cut or a publication during which the keeper expects units.
 LIVELY_S = 10.0
@@ -45,9 +45,10 @@ class LogFileError(HeronError):
     """Bytes of log files are lost or not processed."""
 
 
-#: Pause in seconds before a missing stage is looked for again, in case it is restored. The pause doubles each time.
+#: Pauses in seconds between searches for a missing stage, which may be restored: the first pause, which doubles,
+#: and the longest.
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0
-#: Maximum number of units that are skipped at the same time, and the interval at which new ones are reported.
+#: Maximum number of skipped units, and the interval in seconds at which newly skipped units are reported.
 GONE_MAX, TELL_S = 512, 10.0
 
 
@@ -59,8 +60,8 @@ class _Gone(Struct):
 class Publisher:
     """Makes committed units visible. Times are monotonic.
 
-    A unit with a missing stage is skipped, retried with growing pauses, and reported once. So it neither delays
-    other units nor fills the log.
+    A unit with a missing stage is skipped, retried with growing pauses, and reported once, so it neither delays other
+    units nor fills the log.
     """
 
     def __init__(self, publish: Callable[[requests.Finished], Any], report: Callable[[Exception], Any]) -> None:
@@ -72,7 +73,7 @@ class Publisher:
         self._tell_at = float("-inf")
 
     def besides(self, now: float) -> tuple[int, ...]:
-        """Units that are skipped for now and need not be listed."""
+        """Return the units that are skipped for now and need not be listed."""
         return tuple(unit for unit, one in self._gone.items() if now < one.due)
 
     def publish(self, units: Iterable[requests.Finished], now: float) -> list[int]:
@@ -126,7 +127,6 @@ class LogKeeper(Spout):
         self._join(options_here(config))
 
     def _join(self, options: UnitOptions) -> None:
-        """Become a keeper of a pipeline."""
         self._options, context = options, self._context
         self._run = self._options.run or context.get_topology_id()
         #: The run's id in the ledger; "" for an endless run.
@@ -154,7 +154,7 @@ class LogKeeper(Spout):
         self._asking.show_alive(self._options.config.silent_s)
 
     def next_tuple(self) -> None:
-        """Do the current work. Wait if the ledger is unreachable; every step may be repeated."""
+        """Do one round of work, or wait if the ledger is unreachable; every step may be repeated."""
         if self._ended:
             return
         try:
@@ -164,24 +164,23 @@ class LogKeeper(Spout):
             self._asking.wait(error)
             return
         except (OlderGenerationError, OtherLedgerError, MovedLedgerError):
-            # The ledger reports whether it still has this generation, name and map; the keeper then adopts new values.
+            # The ledger reports its generation, name and map again, and the keeper adopts them.
             self._watch = None
             wait_s = PUBLISH_S
         self.wait(wait_s)
 
     def close(self) -> None:
-        """Leave the pipeline."""
         if self._dispatcher is not None:
             self._dispatcher.close()
         self._asking.leave()
 
     # ---- a round ----------------------------------------------------------------------------
     def _round(self, now: float) -> float:
-        """Do the current work; return the seconds until the next round."""
+        """Do one round of work; return the seconds until the next round."""
         if self._watch is None:
             self._watch = self._open()
         if now >= self._watch.due:
-            # Check this before any cut, because a process with the file of a removed ledger would not notice otherwise.
+            # Check this before any cut, because a process with the file of a removed ledger would not fail otherwise.
             self._stages.refuse_older(self._generation)
             self._look(self._watch, now)
         busy = self._publish()
@@ -198,12 +197,12 @@ class LogKeeper(Spout):
         if busy:
             self._lively_until = now + LIVELY_S
             return 0.0
-        # In small steps, so that units cut by another keeper are soon found.
+        # The pause is short, so that units cut by another keeper are soon found.
         return PUBLISH_S if self._dispatcher is not None or now < self._lively_until else QUIET_S
 
     def _open(self) -> Watch:
         self._looking_since = None
-        # Read these before the request to the ledger, because others may hand out and publish newer units meanwhile.
+        # Read these before the request to the ledger, because other processes may publish newer units meanwhile.
         newest, units = self._stages.highest(), self._stages.published_units()
         opened = self._asking.ask(self._asking.opening())
         # Check this first, because a table of another pipeline has its own stages.
@@ -239,7 +238,7 @@ class LogKeeper(Spout):
             raise GaveUpError(str(error)) from None
 
     def _refuse_lost(self, opened: requests.Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
-        """Raise GaveUpError if the ledger lacks units of the table, because their lines would be processed again."""
+        """Raise GaveUpError if the ledger lacks units of the table, because these lines would be processed again."""
         name, place = self._options.pipeline, self._options.place
         again = f"heron units rebuild {name} --from {place}, then submit again"
         if opened.is_new and self._stages.published_units():
@@ -298,7 +297,7 @@ class LogKeeper(Spout):
         return bool(done)
 
     def _make_visible(self, unit: requests.Finished) -> None:
-        """Publish a unit; if the rows went to bolts, there is no stage."""
+        """Publish a unit. A unit whose rows went to bolts has no stage."""
         self._stages.refuse_other_ledger(unit.ledger)
         if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
             self.log(f"the stage of unit {unit.unit} is missing, so its copy was published", "warn")
@@ -327,9 +326,9 @@ class LogKeeper(Spout):
                 return
 
     def _complete_records(self, watch: Watch, at_once: bool = False) -> bool:
-        """Write missing records of bad ranges: a worker may have died before it wrote them, or lacked the bytes.
+        """Write missing records of bad ranges: a worker may have died before writing one, or could not read the bytes.
 
-        Returns whether all ranges have a record. With `at_once`, writes records even without their bytes.
+        Returns whether all ranges have a record. `at_once`: write records even if the bytes cannot be read now.
         """
         complete = True
         ranges: list[commands.BadRange] = []
@@ -377,14 +376,14 @@ class LogKeeper(Spout):
         self.end_of_input()
 
     def _looked(self, figures: commands.Figures) -> None:
-        """Use the figures; a hook for subclasses."""
+        """Called with the current figures; a hook for subclasses."""
 
     def _conclude(self) -> None:
         """Record the end of a bounded run whose units are all published."""
         self._stages.mark_end(self._run)
 
     def _is_recorded(self, watch: Watch) -> bool:
-        """Whether all bad ranges have records; a bounded run does not end before then."""
+        """Whether all bad ranges have records; a bounded run ends only after this."""
         now = time.monotonic()
         if self._records_by is None:
             self._records_by = now + RECORDS_S

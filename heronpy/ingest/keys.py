@@ -1,4 +1,4 @@
-"""Configuration keys that describe a pipeline of work units, so that its code need not be loaded."""
+"""Configuration keys that describe a pipeline of work units, readable without loading the pipeline's code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heronpy.proto import components_of, topology_pb2
 #: The options of the pipeline, and the function of a worker.
 OPTIONS_KEY: Final = "ingest.options"
 ROWS_KEY: Final = "ingest.rows"
-#: Keys that a submit reads: the ledger; whether it is the default, which the settings may replace; the table and the
+#: Keys that a submit reads: the ledger; whether this is the default, which settings may replace; the table and the
 #: pattern.
 LEDGER_KEY: Final = "ingest.ledger"
 DEFAULT_KEY: Final = "ingest.ledger.default"
@@ -44,7 +44,7 @@ def has_only_units(topology: topology_pb2.Topology) -> bool:
 
 
 def until_now(topology: topology_pb2.Topology) -> topology_pb2.Topology:
-    """Return the topology, changed so that its pipelines of work units process the current bytes and end."""
+    """Return a copy of the topology whose pipelines of work units process the current bytes and end."""
     made = topology_pb2.Topology()
     made.CopyFrom(topology)
     for spout in made.spouts:

@@ -1,5 +1,6 @@
-"""A list: a file in which each line represents more work than its own bytes, such as a split or a bucket. All its
-units are made together, with the weights of their lines.
+"""A list is a file in which each line represents more work than its own bytes, such as a split or a bucket.
+
+All units of a list are created together, with the weights of their lines.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ Weighed = tuple[bytes, int]
 
 
 def packed(lines: Sequence[Weighed], goal: int) -> tuple[Share, ...]:
-    """Return units of neighbouring lines, each of about `goal` bytes. Pure: the same lines give the same units."""
+    """Pack adjacent lines into units of about `goal` bytes. Pure: the same lines give the same units."""
     shares: list[Share] = []
     begin = end = weight = 0
     for line, more in lines:
-        # End the unit before a line that would make the unit more than half too big, instead of after that line.
+        # End the unit before this line, if the line would make the unit larger than one and a half times the goal.
         if weight and weight + more > goal + goal // 2:
             shares.append(Share(begin, end, weight))
             begin, weight = end, 0
@@ -45,7 +46,7 @@ def write_list(path: Path, lines: Sequence[Weighed]) -> None:
 
 
 def entered(path: Path, lines: Sequence[Weighed], goal: int, run: str) -> EnterList:
-    """Return the request that makes units of a written list, for a pipeline with this path as its pattern."""
+    """Return the request that creates units from a written list, for a pipeline with this path as its pattern."""
     if not lines:
         return EnterList(run)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

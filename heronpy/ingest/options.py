@@ -23,7 +23,7 @@ from heronpy.ingest.outputs.stages import Stages
 from heronpy.plan.launch import LaunchSpec
 
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-#: Placeholder for the name of the site in the folders of a pattern.
+#: Placeholder for the site's name in the folders of a pattern.
 SITE_MARK = "{site}"
 #: Separator between the patterns of a pipeline with several patterns.
 SEPARATOR = "\n"
@@ -37,7 +37,7 @@ class Logs(NamedTuple):
 
 
 class UnitOptions(Struct, frozen=True):
-    """The options; `LogUnits.specs` describes them."""
+    """The options of a pipeline; `LogUnits.specs` describes them."""
 
     pipeline: str
     #: Absolute pattern with wildcards; several patterns have `SEPARATOR` between them.
@@ -47,7 +47,7 @@ class UnitOptions(Struct, frozen=True):
     #: The output; None if the rows go to bolts.
     output: Output | None
     config: Config
-    #: Whether only the files and bytes that exist at the start are processed.
+    #: Whether only files and bytes that exist at the start are processed.
     bounded: bool = False
     encoding: str = "utf-8"
     decode_errors: str = "strict"
@@ -71,12 +71,12 @@ class UnitOptions(Struct, frozen=True):
 
     @property
     def files(self) -> Logs:
-        """The files of the patterns on this site."""
+        """The parsed patterns for this site."""
         return logs_at(self.logs, self.site)
 
     @property
     def place(self) -> str:
-        """The folder of the table, or its substitute."""
+        """The folder of the table; for a pipeline without a table, the folder for records of bad bytes."""
         return self.output.table if self.output is not None else self.home
 
     def stages(self) -> Stages:
@@ -86,18 +86,17 @@ class UnitOptions(Struct, frozen=True):
         return Stages(self.place, self.replicas)
 
     def decoder(self) -> LineDecoder:
-        """The decoder of the lines."""
         return LineDecoder(self.encoding, self.decode_errors)
 
 
 def logs_at(logs: str, site: str) -> Logs:
-    """Return the files of patterns on a site. Raises ValueError if a pattern cannot name a file."""
+    """Return the parsed patterns for a site. Raises ValueError if a pattern cannot match a file."""
     patterns = tuple(parse(one) for one in logs.replace(SITE_MARK, site).split(SEPARATOR))
     return Logs(patterns, os.path.commonpath([one.root for one in patterns]))
 
 
 def site_problem(site: object) -> str:
-    """Return why this cannot be the name of a site; "" if it can."""
+    """Return the error for an invalid name of a site; "" for a valid name."""
     if isinstance(site, str) and _SITE.fullmatch(site):
         return ""
     return f"site {site!r} is not a valid name: begin with a letter, and use only letters, digits, - and _"
@@ -108,17 +107,17 @@ Rows = Callable[[Any], Any]
 
 
 def default_ledger() -> str:
-    """Return the URL of the ledger of this user on this machine."""
+    """Return the URL of this user's ledger on this host."""
     return f"sqlite:{heron_home() / 'ledger' / 'units.db'}"
 
 
 def default_home(pipeline: str) -> str:
-    """Return the folder of a pipeline without a table."""
+    """Return the default folder of a pipeline that has no table."""
     return str(heron_home() / "units" / pipeline)
 
 
 def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
-    """Return the options, completed by the settings (pure); the submit determines site and ledger."""
+    """Return the options, completed by the settings, except site and ledger, which the submit determines. Pure."""
     names = IngestSettings.described.keys() - {"site", "ledger"} - options.given
     free = {name: getattr(settings, name) for name in names}
     numbers = {*Config.__struct_fields__}

@@ -1,4 +1,4 @@
-"""Specifies the components of a pipeline, and refuses invalid arguments before anything starts."""
+"""Specifies the components of a pipeline, and refuses invalid arguments before the topology starts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _WHY_ACKS = "emits rows of work units to bolts and relies on acks: no checkpoint
 
 
 class LogUnits:
-    """Turns growing log files into a table. Each line is processed once, or is in the list of bad ranges.
+    """Turns growing log files into a table. Each line is processed once, or listed in the bad ranges.
 
         def rows(unit):
             for line in unit.lines():
@@ -64,9 +64,9 @@ class LogUnits:
             output=ParquetTable("/data/clicks", schema={"user": "string", "ms": "int64"})))
 
     The bytes of the files are bundled into *work units*, which workers process one by one (as in Google's Ubiq). Only
-    the *ledger* records the state of each byte. So a unit counts completely or not at all, in every reliability mode
-    of the topology, even if processes are killed. Ledger and table outlive the topology; the next topology of the same
-    pipeline continues where this one ended.
+    the *ledger* records the state of each byte. So a unit counts as a whole or does not count, in every reliability
+    mode of the topology, even if processes are killed. Ledger and table outlive the topology; the next topology of the
+    same pipeline continues where the previous topology ended.
     """
 
     @classmethod
@@ -102,34 +102,34 @@ class LogUnits:
 
         name: name of the pipeline in its ledger and in `heron units`.
         logs: absolute path with wildcards (`*`, `?`, `[...]`, `**` for folders). Links are not followed. `{site}` in
-            its folders before the first wildcard stands for the site.
+            the folders before the first wildcard stands for the site.
         rows: function(unit) that returns the rows of a `LogUnit`, as a generator or a list.
         output: `ParquetTable`, `LineFiles` or `SparkBatches`, or another `Output`. Without an output, rows go to bolts
-        at least once: the worker is a spout, a unit is done when all its rows are acked, and the topology must be
-        ATLEAST_ONCE.
-        fields: without an output, the fields of the stream; a row is then a list, tuple or dict of their values.
+            in at-least-once mode: the worker is a spout, a unit is done when all its rows are acked, and the topology
+            must be ATLEAST_ONCE.
+        fields: without an output, the fields of the stream; a row is then a list, tuple or dict of field values.
         home: without an output, the folder for records of bad bytes; the default is in HERON_HOME.
-        workers, keepers: numbers of tasks. Workers run `rows`; keepers scan files and publish. Use two keepers, so that
-        one may die.
-        ledger: its URL, `sqlite:/folder/file` or `postgresql://user@host/database`; or a list of entries,
-            `[{"until": "2026-12-01T17:00", "urls": [...]}, {"urls": [...]}]`, for several.
+        workers, keepers: numbers of tasks. Workers run `rows`; keepers scan files and publish. Use two keepers, so
+            that the pipeline continues if one keeper dies.
+        ledger: the ledger's URL, `sqlite:/folder/file` or `postgresql://user@host/database`; for several ledgers, a
+            list of entries `[{"until": "2026-12-01T17:00", "urls": [...]}, {"urls": [...]}]`.
         until: "now" processes the current bytes and ends; "forever" follows the files.
         encoding, decode_errors, line_bytes_max: options of `unit.lines()`.
-        unit_bytes, unit_wait_s: a unit is cut when this many bytes are waiting, or the oldest byte has waited this long
-            (10 s with `SparkBatches`).
-        bytes_per_s: limit for handing out bytes; 0: no limit.
-        tries_max: tries before bytes count as bad and are cut out. bad_max: most bad ranges of one unit; a unit with
-            more bad ranges fails, because the bytes are probably not the cause.
+        unit_bytes, unit_wait_s: a unit is cut when this number of bytes is waiting, or when the oldest byte has waited
+            for this number of seconds (default 10 s with `SparkBatches`).
+        bytes_per_s: maximum rate at which bytes are handed out to workers; 0 means no limit.
+        tries_max: tries before bytes count as bad and are cut out. bad_max: maximum number of bad ranges of one unit;
+            a unit with more bad ranges fails, because the bytes are probably not the cause.
         on_bad: "split" cuts out bad bytes; "fail" ends the topology as FAILED, with file, offset and error.
-        days: how long deleted files are remembered; files that are older when first seen are refused.
-        after: pipelines of the same ledger that must have published everything older than a unit before it is
+        days: number of days for which the ledger keeps deleted files; files that are older when first seen are refused.
+        after: pipelines of the same ledger that must have published all bytes older than a unit before the unit is
             processed.
-        after_all: pipelines that must first have published everything that existed when both pipelines had begun, such
+        after_all: pipelines that must first have published all bytes that existed when both pipelines had begun, such
             as a history that is loaded once.
         site: the site where the topology is submitted, if it runs on several sites with one ledger; the default is the
             setting `heron.ingest.site`.
-        replicas: folders on other disks. A unit counts only when each of them has a copy of its rows; a copy is used
-            if the rows are lost before they are published.
+        replicas: folders on other disks. A unit counts only when each folder has a copy of its rows; a copy is used if
+            the rows are lost before they are published.
 
         The settings `heron.ingest.*` of the topology or its cluster determine options that are not given here.
         """
@@ -242,7 +242,7 @@ class LogUnits:
 
 
 def _refuse_own(options: UnitOptions) -> None:
-    """Refuse a pipeline that would read its own output, which would never end."""
+    """Refuse a pipeline that would read its own output, because it would never end."""
     # The site is not known yet, so any site is possible.
     logs = options.logs.replace(SITE_MARK, options.site or "*")
     roots = {parse(logs).root, os.path.realpath(parse(logs).root)}
@@ -256,7 +256,7 @@ def _refuse_own(options: UnitOptions) -> None:
 
 
 def _check_stream(name: str, output: Output | None, fields: Sequence[str], home: str, replicas: Sequence[str]) -> None:
-    """Check the arguments that only one kind of pipeline has, and those that a pipeline without output needs."""
+    """Check the arguments that only pipelines with output, or only pipelines without output, may or must have."""
     if output is not None:
         for what, value in (("fields", fields), ("home", home)):
             if value:
@@ -268,7 +268,7 @@ def _check_stream(name: str, output: Output | None, fields: Sequence[str], home:
             f" rows to bolts, not {fields!r:.100}"
         )
     if replicas:
-        raise ConfigError(f"pipeline {name!r} has replicas= but no output=; rows for bolts are in no folder")
+        raise ConfigError(f"pipeline {name!r} has replicas= but no output=; rows for bolts are not stored in a folder")
     if home and (not Path(home).is_absolute() or ".." in Path(home).parts):
         raise ConfigError(f"pipeline {name!r}: home must be an absolute path without '..', not {home!r:.100}")
 
@@ -288,7 +288,7 @@ def _after(name: str, what: str, after: Sequence[str], ledger: str) -> tuple[str
         raise ConfigError(f"pipeline {name!r} would wait for itself; leave its name out of its `{what}`")
     if names and len(reaching.urls_of(ledger)) > 1:
         raise ConfigError(
-            f"pipeline {name!r} is in several ledgers, so it cannot wait for others; use one ledger for all of them"
+            f"pipeline {name!r} is in several ledgers, so it cannot wait for other pipelines; use one ledger"
         )
     return names
 

@@ -1,4 +1,4 @@
-"""A `TextFileSpout` as the input of a batch run: its files are a pipeline, and its lines are the lines of units."""
+"""A `TextFileSpout` as the input of a batch run: the spout's files become a pipeline, and its lines become units."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def text_options(
 ) -> UnitOptions:
     """Return the options of the pipeline that reads the files of a spout up to their current ends.
 
-    Raises ValueError if a pattern names a folder. All patterns form one pipeline, because a file may match several.
+    Raises ValueError if a pattern cannot match a file. All patterns form one pipeline, because a file may
+    match several.
     """
     for path in given.paths:
         parse(path)

@@ -1,6 +1,6 @@
 """A work unit for `rows(unit)`: ranges of files, read as complete lines.
 
-The unit records the line that it returned last, so that an error can be assigned to that line, and the digest of the
+The unit records the most recently returned line, so that an error can be assigned to this line, and the digest of the
 bytes, for the lineage.
 """
 
@@ -30,7 +30,7 @@ _LOOK_BYTES = 64 * 1024
 
 
 class MovedError(HeronError):
-    """A file is not at its place in the ledger, or cannot be read. Its bytes are not the cause."""
+    """A file is not at the path in the ledger, or cannot be read. The file's bytes are not the cause."""
 
 
 class UnreadError(MovedError):
@@ -38,8 +38,8 @@ class UnreadError(MovedError):
 
 
 class Block(NamedTuple):
-    """Complete lines with their ends; `key` is the name of the file when it was first seen, and `offset` the position
-    of the first byte."""
+    """Complete lines with their ends; `key` is the name of the file when it was first seen, and `offset` is the
+    offset of the first byte."""
 
     key: str
     offset: int
@@ -61,8 +61,8 @@ class Suspect(NamedTuple):
 class SuspectPage:
     """A page of memory with the line that a worker is processing. If the worker dies, its successor reads the page.
 
-    It is a small mapped file: its content survives the process but not the machine. An attempt writes it only if the
-    unit has failed before, because each line costs a write.
+    The page is a small mapped file, whose content survives the process but not the host. An attempt writes the page
+    only if the unit has failed before, because each line costs a write.
     """
 
     def __init__(self, folder: Path, task: str) -> None:
@@ -76,7 +76,7 @@ class SuspectPage:
             os.close(descriptor)
 
     def read(self) -> Suspect | None:
-        """Return the predecessor's line; None if no line is suspect."""
+        """Return the line that the predecessor was processing, or None."""
         unit, attempt, file, begin, end = _FORM.unpack_from(self._map)
         return Suspect(unit, attempt, Line(file, begin, end)) if unit and begin < end else None
 
@@ -90,7 +90,7 @@ class SuspectPage:
 
 
 class LogUnit:
-    """The unit of an attempt. Read it once, by `lines()`, `texts()` or `blocks()`.
+    """The unit of an attempt. Read the unit once, with `lines()`, `texts()` or `blocks()`.
 
     id: id of the unit in its ledger. attempt: 1, then 2 ... bytes: size of all ranges. tries: number of earlier
         failures.
@@ -120,8 +120,8 @@ class LogUnit:
         self._header_lines, self._whole = header_lines, whole
         self._blocks = self._read()
         self._digests: list[str] = []
-        # The block whose lines are being returned, their offsets once requested, and the last line: by its
-        # index, or by the number of lines left.
+        # The block whose lines are being returned, their offsets once requested, and the last line: as an index, or
+        # as the number of remaining lines.
         self._chunk: Chunk | None = None
         self._block: Block | None = None
         self._offsets: list[int] | None = None
@@ -129,17 +129,15 @@ class LogUnit:
         self._left: Iterator[str] | None = None
         self._count = 0
         self._broken: HeronError | None = None
-        #: After a failure, the number of the first line that is processed one by one, so that an error belongs to it;
-        #: None if the earlier lines of the unit are not known to be harmless, and no process has died.
+        #: After a failure, the number of the first line that is processed separately, so that an error belongs to its
+        #: line; None if no process has died, and the first suspect line is still unknown.
         self.apart: int | None = None if work.raised else 0
-        #: The number of the first of the lines that are processed together at present; None if they are not.
+        #: The number of the first line of those that are now processed together; None if lines are separate.
         self.together: int | None = None
 
     @property
     def place(self) -> tuple[str, int]:
-        """The place where the unit begins: the key of a file, and an offset. Unlike the id, it does not depend on
-        timing.
-        """
+        """The key of the file where the unit begins, and the offset. Unlike the id, they do not depend on timing."""
         return self._work.chunks[0].key, self._work.chunks[0].begin
 
     def __repr__(self) -> str:
@@ -151,8 +149,10 @@ class LogUnit:
             yield from texts if self._left is None else self._left
 
     def texts(self) -> Iterator[list[str]]:
-        """Yield the lines of a block together. After a failure, or if a line of the block cannot be decoded, each line
-        is yielded separately, so that an error belongs to it; otherwise errors cannot be assigned to a line.
+        """Yield the lines of a block together. Errors then cannot be assigned to a line.
+
+        After a failure, or if a line of the block cannot be decoded, each line is yielded separately, so that an error
+        can be assigned to its line.
         """
         for block in self._blocks:
             key, offset, data = block
@@ -192,13 +192,13 @@ class LogUnit:
             yield text, path, self._offsets[self._last]
 
     def blocks(self) -> Iterator[Block]:
-        """Yield complete lines as bytes, in blocks of about 256 KiB; then errors cannot be assigned to a line."""
+        """Yield complete lines as bytes, in blocks of about 256 KiB. Errors then cannot be assigned to a line."""
         for block in self._blocks:
             self._blame_nothing()
             yield block
 
     def process_together(self, first: int | None) -> None:
-        """Record that the lines from number `first` on are processed together; None: one by one again."""
+        """Record that the lines from number `first` on are processed together; None means one by one again."""
         self.together = first
         if first is not None and self._page is not None:
             self._page.clear()
@@ -206,10 +206,10 @@ class LogUnit:
     # ---- for the worker ---------------------------------------------------------------------
     @property
     def suspect(self) -> Line | None:
-        """Return the part of the last returned line that lies in the unit.
+        """The most recently returned line, cut to the unit; None if this line is not more suspect than others.
 
-        None if blocks were returned, if lines are processed together, or if a line after the last line of a block was
-        requested. The function then has several lines, and the last one is not more suspect than the others.
+        That is the case if blocks were returned, if lines are processed together, or if a line after the last line of a
+        block was requested, so that the function has several lines.
         """
         if self._chunk is None or self._block is None or self.together is not None:
             return None
@@ -226,7 +226,7 @@ class LogUnit:
 
     @property
     def _last(self) -> int:
-        """Return the index, in its block, of the line that was returned last."""
+        """The index of the most recently returned line in its block."""
         return self._index if self._left is None else self._count - length_hint(self._left) - 1
 
     def _note(self, page: SuspectPage) -> None:
@@ -241,7 +241,7 @@ class LogUnit:
             self._page.clear()
 
     def check(self) -> None:
-        """Raise the error that ended the reading before the last line, even if the function has caught it."""
+        """Raise the read error that ended the unit early, even if the function has caught it."""
         if self._broken is not None:
             raise self._broken
 
@@ -250,7 +250,7 @@ class LogUnit:
         self._blocks.close()
 
     def digests(self) -> list[str]:
-        """The digest of the lines of each chunk; read lines that `rows` has not read. Raises the errors of `check`."""
+        """Return the digest of each chunk's lines, after reading all remaining lines. Raises the errors of `check`."""
         for _ in self._blocks:
             pass
         self.check()
@@ -277,7 +277,7 @@ class LogUnit:
                         digest.update(lines.data)
                         yield Block(chunk.key, lines.offset, lines.data)
             except OSError as error:
-                # The disk with the logs has an error: neither the bytes nor the function are the cause.
+                # The disk with the logs has failed: neither the bytes nor the function are the cause.
                 self._broken = UnreadError(f"{self._root}/{path} cannot be read, and will be retried: {error}")
                 raise self._broken from error
             except UnfinishedLineError as error:
@@ -290,7 +290,7 @@ class LogUnit:
 
 
 def _header_end(descriptor: int, lines: int) -> int:
-    """Return the offset after the header of a file, or after its known beginning if the header is longer."""
+    """Return the offset after a file's header; if the header is longer than one block, the end of the block."""
     beginning, offset = os.pread(descriptor, BLOCK_BYTES, 0), 0
     for _ in range(lines):
         offset = beginning.find(b"\n", offset) + 1
@@ -301,7 +301,7 @@ def _header_end(descriptor: int, lines: int) -> int:
 
 @contextmanager
 def opened(root: str, chunk: Chunk) -> Iterator[int]:
-    """Open a chunk's file for reading. Raises MovedError if the file was replaced, or is replaced during the read."""
+    """Open a chunk's file for reading. Raises MovedError if the file was replaced before or during the read."""
     try:
         descriptor = open_below(root, chunk.path)
     except (OSError, UnfitFileError) as error:
@@ -318,7 +318,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
 
 
 def middle(work: Halve, root: str) -> tuple[int, int] | None:
-    """Return file and offset of the line start nearest to the middle, without the first; None if there is no other.
+    """Return the file and offset of the line start nearest to the middle, except the first; None if there is no other.
 
     Raises MovedError if a file cannot be read.
     """
@@ -334,7 +334,7 @@ def middle(work: Halve, root: str) -> tuple[int, int] | None:
 
 
 def _starts_near(root: str, chunk: Chunk, goal: int) -> Iterator[int]:
-    """Yield the beginning of the chunk, and the line starts next to a place, if they are in the chunk."""
+    """Yield the beginning of the chunk, and the line starts next to the offset `goal`, if they are in the chunk."""
     yield chunk.begin
     if not chunk.begin <= goal < chunk.end:
         return

@@ -1,8 +1,8 @@
-"""A keeper's view of the files of a pattern, and the differences from the ledger.
+"""A keeper's view of a pattern's files, and the differences from the ledger.
 
 `Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files keep their identity).
-This module translates its answers into the ledger's terms: key, generation, and sizes that end at a line end. The view
-is rebuilt from the ledger when a keeper starts, or another keeper was the first to report a change.
+This module translates the answers of `Finder` into the ledger's terms: key, generation, and sizes that end at a line
+end. The view is rebuilt from the ledger when a keeper starts, or when another keeper has reported a change first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Known(Struct):
 
 
 class Watch:
-    """The files of a pipeline on one site, which `keepers` keepers scan."""
+    """The files of a pipeline on one site, scanned by `keepers` keepers."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Watch:
         header_lines: int = 0,
         whole: bool = False,
     ) -> None:
-        """`bounded`: whether the watch does not wait for new files. `header_lines`, `whole`: see `UnitOptions`."""
+        """`bounded`: do not wait for new files. `header_lines`, `whole`: see `UnitOptions`."""
         self._root, self._whole = logs.root, whole
         self._site = site
         self._table = Table()
@@ -89,9 +89,9 @@ class Watch:
         self._ids: set[int] = set()
         self._made = tuple(made)
         self._unfinished = 0
-        #: Whether the last scan saw all files, without moves during the scan.
+        #: Whether the last scan found all files, and no file moved during the scan.
         self.is_complete = False
-        #: The same, ignoring known files that cannot be read now.
+        #: Like `is_complete`, but ignoring known files that cannot be read now.
         self.has_all_readable = False
         for one in known:
             self._learn(one)
@@ -103,7 +103,7 @@ class Watch:
 
     @property
     def due(self) -> float:
-        """The time of the next scan (monotonic)."""
+        """The monotonic time of the next scan."""
         return self._pace.due
 
     @property
@@ -118,7 +118,7 @@ class Watch:
         return number
 
     def look(self, now: float) -> None:
-        """Scan the files, and measure those that have grown."""
+        """Scan the files, and measure files that have grown."""
         begun, begun_cpu = time.monotonic(), time.thread_time()
         moving = self._finder.look(now)
         self.is_complete, unreadable = not moving, False
@@ -162,7 +162,7 @@ class Watch:
         return seen, gone
 
     def answered(self, answer: Reported) -> bool:
-        """Record the ledger's answer; return False if it decided differently, so that a new `Watch` is needed."""
+        """Record the ledger's answer; return False if a new `Watch` is needed, because the ledger decided otherwise."""
         if answer.stale:
             return False
         ids = {(one.file.key, one.file.generation): one.file for one in answer.known}
@@ -186,14 +186,14 @@ class Watch:
         return True
 
     def place_of(self, key: str, generation: int) -> tuple[str, str]:
-        """Return path and head of a file as recorded in the ledger; ("", "") if unknown."""
+        """Return a file's path and head as recorded in the ledger; ("", "") if unknown."""
         for known in self._known.values():
             if (known.key, known.generation) == (key, generation):
                 return known.path, known.head
         return "", ""
 
     def is_there(self, key: str, generation: int) -> bool:
-        """Whether the last scan has seen a file."""
+        """Whether the last scan found the file."""
         names = ((one.key, one.generation, one.gone) for one in self._known.values())
         return (key, generation, False) in names
 
@@ -202,14 +202,14 @@ class Watch:
         return self._notices.taken()
 
     def unfinished_bytes(self) -> int:
-        """Return the bytes of unfinished last lines at the last scan."""
+        """Return the number of bytes in unfinished last lines at the last scan."""
         return self._unfinished
 
     def copies(self) -> int:
-        """The number of files that are not read because they are considered copies."""
+        """Return the number of files that are not read because they are considered copies."""
         return self._finder.copies
 
-    # ---- inside -----------------------------------------------------------------------------
+    # ---- details -----------------------------------------------------------------------------
     def _learn(self, one: KnownFile) -> None:
         row = one.file
         self._ids.add(row.id)
@@ -220,14 +220,14 @@ class Watch:
         except ValueError:
             return  # written by another release; the file then gets a new generation
         if copy is None:
-            # Known from another site: only the beginning of its content counts until it is found on this site.
+            # The file is known from another site: until it is found on this site, only its beginning is compared.
             device, inode, fingerprint, path = 0, 0, fingerprint._replace(cut=0, before=digest(b"")), row.key
         else:
             place, _, number = copy.inode.partition(":")
             device, inode, path = int(place), int(number), copy.path
         file = self._table.add(join(self._root, path), device, inode, fingerprint, fingerprint.cut, fingerprint.cut)
         file.renamed = copy is not None and copy.path != row.key
-        # Without sites no other host has the file, so a shorter file is not a growing copy.
+        # Without sites, no other host has the file, so a shorter file is not a growing copy.
         file.least = 0 if one.copies or self._site else row.size
         known = self._known[file.number] = _Known(row.key, row.generation, row.id, row.head)
         known.mutated = row.state is FileState.MUTATED
@@ -237,7 +237,7 @@ class Watch:
             known.gone = True
 
     def _measure(self, file: Followed) -> bool:
-        """Extend the fingerprint of a file to its last line end; return False if the file has moved."""
+        """Extend a file's fingerprint to its last line end; return False if the file has moved."""
         fingerprint = file.fingerprint
         try:
             with self._places.open(file.path) as descriptor:

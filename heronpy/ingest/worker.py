@@ -1,7 +1,7 @@
 """The worker of a pipeline: leases a unit, stages its rows, commits it, and takes the next unit.
 
-The worker has no state: the ledger knows its unit, so the death of a worker costs only the attempt. One request to
-the ledger is open at a time, and it is repeated until it is answered.
+The worker has no state: the ledger has the worker's unit, so the death of a worker costs only the attempt. One request
+to the ledger is open at a time, and is repeated until the ledger answers.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from heronpy.ingest.options import Rows, UnitOptions, options_here
 from heronpy.ingest.outputs.stages import OlderGenerationError, OtherLedgerError
 from heronpy.ingest.unit import MovedError, SuspectPage, UnreadError, middle
 
-#: Seconds that the worker works before the task handles other requests.
+#: Seconds for which the worker works before the task handles other requests.
 SLICE_S = 0.05
 #: Pause in seconds after a file has moved or the table's disk has failed.
 MOVED_S, DISK_S = 0.5, 2.0
 #: Interval in seconds at which unreadable logs are reported.
 TELL_S = 30.0
-#: Interval in seconds at which the first worker asks the ledger for the backlog, between two units.
+#: Interval in seconds at which the first worker requests the backlog from the ledger, between two units.
 BACKLOG_S = 5.0
-#: Exit reasons of a process that its unit may have caused.
+#: Exit reasons that may be the fault of the process's unit.
 OWN_FAULT = frozenset({"crashed", "oom", "hung", "user_exception"})
 
 
@@ -58,13 +58,13 @@ class LogWorker(Spout):
     outputs: list[Any] = []
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Join the pipeline, and report how the predecessor process ended."""
+        """Join the pipeline, and report how this process's predecessor ended."""
         self._context = context
         self._counters = Counters(context, WORK)
         self._join(options_here(config), config[ROWS_KEY], context.process.after)
 
     def _join(self, options: UnitOptions, rows: Rows, after: str = "") -> None:
-        """Join a pipeline; `after`: how the predecessor of this process ended."""
+        """Join a pipeline; `after`: how this process's predecessor ended."""
         self._options, self._rows, context = options, rows, self._context
         if self._options.output is not None:
             self._options.output.load()
@@ -89,14 +89,14 @@ class LogWorker(Spout):
         self._tell_at = 0.0
         self._backlog: int | None = None
         self._backlog_at = 0.0
-        #: Whether this process ends in the middle of an attempt that counts as a try; its successor reports it.
+        #: Whether this process ends during an attempt that counts as a try; its successor reports this.
         self._breaks = False
         self._asking.show_alive(self._options.config.silent_s)
 
     def backlog(self) -> Backlog:
-        """Return the bytes that the workers of the pipeline have yet to process; the first worker reports them for all.
+        """Return the number of bytes that the pipeline's workers still have to process; only the first worker reports.
 
-        The value comes from its last request to the ledger, between two units.
+        The value comes from the most recent answer of the ledger, between two units.
         """
         return Backlog(bytes=self._backlog if self._tells_backlog() else None)
 
@@ -105,7 +105,7 @@ class LogWorker(Spout):
         return tasks[:1] == [self._context.get_task_id()]
 
     def next_tuple(self) -> None:
-        """Make one request, or do one slice of an attempt."""
+        """Send one request, or process one slice of an attempt."""
         if self._ended:
             return
         if self._attempt is not None and self._request is None:
@@ -139,7 +139,7 @@ class LogWorker(Spout):
         return commands.Show()
 
     def close(self) -> None:
-        """Return the unit, so that no other worker has to wait for it, unless the unit has broken this process."""
+        """Return the unit, so that another worker gets it sooner, unless the attempt counts as a failed try."""
         self._discard()
         if self._breaks:
             self._asking.close()
@@ -147,7 +147,7 @@ class LogWorker(Spout):
             self._asking.leave()
 
     def _farewell(self, after: str) -> requests.GiveBack:
-        """Return the request that reports the predecessor's unit, and whether the unit may have killed the process."""
+        """Return the request that reports the predecessor's unit, and whether the unit may have killed that process."""
         suspect = self._page.read() if after in OWN_FAULT else None
         error = f"{requests.ENDED}{after}" if after else ""
         unit, line = (suspect.unit, suspect.line) if suspect is not None else (0, None)
@@ -199,7 +199,7 @@ class LogWorker(Spout):
                 pass  # Again, Taken: continue with the next lease
 
     def _notice(self, generation: int) -> None:
-        """Report that the ledger was replaced since this worker began."""
+        """Report an error if the ledger was replaced since this worker started."""
         if self._generation not in (0, generation):
             self.report_error(ReplacedLedgerError(self._options.pipeline, self._generation, generation))
         self._generation = generation
@@ -213,7 +213,7 @@ class LogWorker(Spout):
             self._counters.add(BACKUPS_WON)
 
     def _fail(self, unit: int, error: str) -> None:
-        """Report a unit that waits for the user; raises GaveUpError if the topology must end."""
+        """Report a failed unit, which waits for the user. Raises GaveUpError if the topology must end."""
         text = f"unit {unit} of {self._options.pipeline} has failed: {error}; fix the cause, then run: heron units"
         if self._options.config.on_bad == "fail":
             raise GaveUpError(f"{text} retry {self._options.pipeline}, and submit the topology again")
@@ -241,7 +241,7 @@ class LogWorker(Spout):
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
             data, known = dead_bytes(self._options.files.root, chunk, found)
-            # If a file was rotated since it was read, a keeper writes the record, because it knows the new place.
+            # If a file was rotated since it was read, a keeper writes the record, because a keeper knows the new path.
             if known:
                 trace = self._tries.of(generation, found)
                 name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
@@ -269,7 +269,7 @@ class LogWorker(Spout):
             self._asking.end()
 
     def _step(self, attempt: Attempt | EmittedAttempt) -> None:
-        """Work for a moment; return the next request."""
+        """Process one slice of an attempt; at its end, set the next request."""
         work = attempt.work
         try:
             self._request = attempt.go_on(time.monotonic() + SLICE_S)
@@ -303,7 +303,7 @@ class LogWorker(Spout):
             raise
 
     def _blamed(self, cause: BaseException) -> None:
-        """React to an error of the user's function before it is reported; a hook for subclasses."""
+        """Called with an error of the user's function before the error is reported; a hook for subclasses."""
 
     def _discard(self) -> None:
         self._asking.end()
@@ -312,24 +312,23 @@ class LogWorker(Spout):
             self._attempt = None
 
     def _give_back(self, error: str, pause_s: float) -> None:
-        """Return the unit without counting a try, and wait a moment."""
+        """Return the unit without counting a try, and wait for `pause_s`."""
         self._request = requests.GiveBack(counts=False, error=error, own=True)
         self.wait(pause_s)
 
 
 class RowWorker(LogWorker):
-    """The worker of a pipeline whose rows go to bolts: emits the rows of its unit, and commits it when all are acked.
+    """The worker of a pipeline whose rows go to bolts: emits a unit's rows, and commits the unit when all are acked.
 
-    At least once: if the worker ends or the function raises, the whole unit is emitted again.
+    The mode is at-least-once: if the worker ends or the function raises, the whole unit is emitted again.
     """
 
     def ack(self, tup_id: Any) -> None:
-        """Record that a row is processed."""
         if isinstance(self._attempt, EmittedAttempt):
             self._attempt.acked(tup_id)
 
     def fail(self, tup_id: Any) -> None:
-        """Record that a row has failed; it is emitted again."""
+        """Record that a row has failed; the row is emitted again."""
         if isinstance(self._attempt, EmittedAttempt):
             self._attempt.failed(tup_id)
 

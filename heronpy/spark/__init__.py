@@ -1,4 +1,4 @@
-"""The Spark gateway: one driver per topology that aggregates the micro-batches of its sink tasks.
+"""The Spark gateway: one driver per topology, which aggregates the micro-batches of the topology's sink tasks.
 
-It is the only package that imports pyspark, and only in session.py when the session starts.
+The runtime imports pyspark only in this package, when a session starts.
 """

@@ -21,7 +21,7 @@ from heronpy.spark.reports import PROCESS, Reports
 
 log = logging.getLogger("heronpy.spark")
 
-#: Pause in seconds before this process ends because of an outage: its successor is started at once, and the restart is
+#: Pause in seconds before this process ends because of an outage: its successor starts immediately, and the restart is
 #: not counted.
 AGAIN_S = 1.5
 

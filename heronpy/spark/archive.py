@@ -1,8 +1,8 @@
-"""`python -m heronpy.spark.archive`: prepare the class archive, which halves the time and CPU of a start of Spark.
+"""`python -m heronpy.spark.archive`: create the class archive, which halves the time and CPU of Spark's start.
 
-The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each is about 180 MB in size; the
-newest three are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes
-are recorded in a real start of the driver, with its first batch, and written when that JVM ends.
+The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each has about 180 MB; the newest
+three are kept. The JVM ignores an archive that does not fit its version and jars. The classes are recorded in a real
+start of the driver, with its first batch, and written when that JVM ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from heronpy.spark.session import SparkDriver
 from heronpy.spark.tuning import JAVA_OPTIONS
 
 #: Timeout in seconds. Starting Spark and writing the archive take about ten seconds each. The archive only saves time,
-#: so nothing waits long for it.
+#: so no process waits long for it.
 _START_S, _WRITE_S = 120.0, 120.0
 #: Number of archives kept, one per installation in use.
 _KEPT = 3
@@ -45,7 +45,7 @@ def archive_path(java: str) -> Path:
 
 
 def find_archive() -> str | None:
-    """Return the archive for this machine; None without an archive, or if others could have written it."""
+    """Return the class archive for this host; None without an archive, or if other users could have written it."""
     java = find_java()
     if java is None:
         return None
@@ -54,7 +54,7 @@ def find_archive() -> str | None:
         status = path.lstat()
     except OSError:
         return None
-    # An archive can run code in the driver, so others must not be able to write it.
+    # An archive can run code in the driver, so other users must not be able to write it.
     is_ours = status.st_uid in (os.geteuid(), 0) and not status.st_mode & WRITABLE_BY_OTHERS
     return str(path) if stat.S_ISREG(status.st_mode) and is_ours else None
 
@@ -94,7 +94,7 @@ def make_archive() -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the archive; return the exit code of the process."""
+    """Create the archive; return the exit code of the process."""
     argparse.ArgumentParser(prog="python -m heronpy.spark.archive", description=__doc__).parse_args(argv)
     # Spark's startup messages are not shown; an error quotes their last lines.
     logging.getLogger("heronpy").addHandler(logging.NullHandler())
@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return int(FAILURE)
     size_mb = path.stat().st_size / 1e6
-    print(f"{path}: {size_mb:.0f} MB, made in {time.monotonic() - started:.0f} s; Spark uses this archive from now on")
+    print(f"{path}: {size_mb:.0f} MB, created in {time.monotonic() - started:.0f} s; Spark now uses this archive")
     return int(OK)
 
 

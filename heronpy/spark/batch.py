@@ -25,12 +25,12 @@ _STAGING_TRIES = 100
 
 
 class Batch:
-    """One micro-batch. It is the same in every attempt, except for `attempt`.
+    """One micro-batch. Only `attempt` differs between attempts.
 
     id: permanent id, unique among all batches of all topologies that write to a table. component, task: the sink
-    task that wrote it. number: its number in that task, increasing and never reused. attempt: 1, then 2 ... for
-    repetitions. rows: number of rows. options: the options given to SparkSink.spec. For work units (`SparkBatches`),
-    `component` is the component of their keepers, `task` is 0, and `number` is the number of the dispatch.
+    task that wrote the batch. number: the number of the batch in that task, increasing and never reused. attempt: 1,
+    then 2 ... for repetitions. rows: number of rows. options: the options given to SparkSink.spec. For work units
+    (`SparkBatches`), `component` is the keepers' component, `task` is 0, and `number` is the number of the dispatch.
     """
 
     def __init__(
@@ -46,16 +46,16 @@ class Batch:
         self.attempt = manifest.started
         self.rows = manifest.rows
         self.options = options
-        #: Prefix of the names of this gateway's attempts at this batch, and the name of this attempt.
+        #: Prefix of the names of this gateway's attempts at this batch.
         self._mark = manifest.mark or (f"{manifest.incarnation}.{epoch}." if epoch else "")
         self._lineage = Path(manifest.lineage) if manifest.lineage else None
         self._name = f"{self.id}-{self._mark}{self.attempt}"
         self._shared = shared
         self._staged: dict[Path, Path] = {}
         self._tables: dict[Url, list[Any]] = {}
-        #: Number of files of a table, unless its writer sets another number.
+        #: Default number of files of a table.
         self._files = 1
-        #: In a batch run: the parts of its sinks.
+        #: In a batch run, the batches of its sinks.
         self._parts: list[Batch] = []
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Batch:
         unchanged.
 
         Write there with *overwrite*, so that a repeated attempt replaces the output of an earlier attempt.
-        Readers see this output before the batch is committed; `write_parquet` avoids that.
+        Readers see this output before the batch is committed, unlike output of `write_parquet`.
         """
         text = os.fspath(folder)
         if is_url(text):
@@ -87,11 +87,11 @@ class Batch:
     def write_parquet(self, df: Any, table: str | os.PathLike[str], files: int | None = None) -> None:
         """Add a DataFrame (of Spark, pandas or a pyarrow Table) to a table of Parquet files: a folder, or a URL.
 
-        The rows appear there, as `batch=<id>`, when your function has returned and the batch is committed:
-        completely and once, even if the batch is repeated. `files` is the number of files for a Spark DataFrame;
-        0 leaves the number to Spark. The default is 0 in a batch run, and otherwise 1. The folder must be on a file
-        system that all Spark executors share. In an object store (`s3://`, `gs://`, `az://`, with the extra `objects`)
-        the batch is one file, which the gateway writes, so the rows must fit its memory.
+        The rows appear as `batch=<id>` when your function has returned and the batch is committed: completely and once,
+        even if the batch is repeated. `files` is the number of files for a Spark DataFrame; with 0, Spark chooses the
+        number. The default is 0 in a batch run, and otherwise 1. The folder must be on a file system that all Spark
+        executors share. In an object store (`s3://`, `gs://`, `az://`, with the extra `objects`) the batch is one file,
+        which the gateway writes, so the rows must fit into the gateway's memory.
         """
         place = place_of(os.fspath(table)) if is_url(os.fspath(table)) else None
         if isinstance(place, Url):
@@ -114,7 +114,7 @@ class Batch:
         pq.write_table(_arrow(df), staged / f"part-{len(os.listdir(staged)):05d}.parquet")
 
     def _reached(self, folder: Path) -> Path:
-        """Return the folder. Raises ConfigError if other hosts need the folder and cannot reach it."""
+        """Return the folder. Raises ConfigError if the folder must be shared between hosts, but is not."""
         if self._shared is not None and not any(one == folder or one in folder.parents for one in self._shared):
             raise ConfigError(
                 f"table {folder} is in a folder of one host; put it below heron.engine.shared (engine.yaml), or into an"
@@ -125,7 +125,7 @@ class Batch:
     # -- for the gateway ----------------------------------------------------------------------
 
     def staged_tables(self) -> list[list[str]]:
-        """Return pairs [staged, published] of folders and objects, which are synced to disk and ready to publish."""
+        """Sync the staged output to disk; return pairs [staged, published] of folders and objects, ready to publish."""
         self._refuse_shared()
         pairs = [pair for part in self._parts for pair in part.staged_tables()]
         for folder, staged in self._staged.items():
@@ -202,7 +202,7 @@ def _absolute(folder: str | os.PathLike[str]) -> Path:
 
 
 def _make_staged(staged: Path) -> None:
-    """Make a staging folder; publishing another batch at the same time may remove its empty parent."""
+    """Create a staging folder; the publication of another batch may concurrently remove the empty parent."""
     for _ in range(_STAGING_TRIES):
         try:
             make_output(staged.parent)
@@ -210,7 +210,7 @@ def _make_staged(staged: Path) -> None:
         except FileNotFoundError:
             continue
         except FileExistsError:
-            # Python also raises this for a folder that existed and is gone when Python checks its type.
+            # Python also raises this for an existing folder that is removed before Python checks its type.
             if any(place.exists() and not place.is_dir() for place in (*staged.parents, staged)):
                 raise
         else:

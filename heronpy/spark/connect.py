@@ -1,8 +1,8 @@
-"""A Spark Connect server as driver (`sc://HOST:PORT`): no JVM runs on this host, and features that need a JVM fail with
-an error of one sentence.
+"""A Spark Connect server as driver (`sc://HOST:PORT`): no JVM runs on this host.
 
-Requests have few retries, because the gateway itself restarts if the server is unreachable. A token for the server is
-taken from SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment of the gateway's host, never from the settings.
+Features that need a JVM fail with a one-sentence error. Requests have few retries, because the gateway restarts if the
+server is unreachable. A token for the server is read from SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment of the
+gateway's host, never from the settings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ConnectDriver:
         self._started = time.monotonic()
 
     def start(self) -> None:
-        """Create a session at the server, check its workers, and run a first small batch."""
+        """Create a session at the server, check the server's workers, and run a first small batch."""
         started = self._started = time.monotonic()
         check_master(self._settings.master)
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE"):
@@ -113,7 +113,7 @@ class ConnectDriver:
         )
 
     def is_lost(self) -> bool:
-        """Return False, because only a failed request shows the loss."""
+        """Return False, because only a failed request can reveal a lost server."""
         return False
 
     def is_lost_by(self, error: BaseException) -> bool:
@@ -137,7 +137,7 @@ class ConnectDriver:
             name = (error.getMessageParameters() or {}).get("attr_name", "it")
             return ConfigError(
                 f"the function uses {name}, which a Spark Connect session ({self._settings.master}) does not have; use"
-                " DataFrames only, or set heron.spark.master to a master with a driver here, such as spark://HOST:PORT"
+                " DataFrames only, or set heron.spark.master to a master with a local driver, such as spark://HOST:PORT"
             )
         return error
 

@@ -1,4 +1,4 @@
-"""The interface between the gateway and Spark, for a driver in a JVM of this host or on a Spark Connect server."""
+"""The interface between the gateway and Spark: a driver in a JVM on this host, or on a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 class SparkStartError(HeronError):
-    """Spark refused to start; the text is Spark's."""
+    """Spark did not start; the message is Spark's."""
 
 
 class Driver(Protocol):
-    """The gateway's Spark. `start` runs in a thread; other methods may be called during it."""
+    """The gateway's Spark. `start` runs in a thread; other methods may be called while it runs."""
 
     def start(self) -> None:
-        """Create a session, and run a first small batch. Errors quote Spark's text."""
+        """Create a session, and run a first small batch. Errors quote Spark's message."""
 
     def stop(self) -> None:
-        """End Spark; all important data is on disk, so an orderly end is not needed."""
+        """End Spark abruptly; no data is lost, because all important data is on disk."""
 
     @property
     def session(self) -> Any:
@@ -35,17 +35,17 @@ class Driver(Protocol):
 
     @property
     def overdue(self) -> SparkStartError | None:
-        """Return why Spark is given up after a start that took too long; None while there is time left."""
+        """The error if Spark's start has exceeded its timeout; otherwise None."""
 
     def is_lost(self) -> bool:
         """Whether Spark is known to have ended; a cheap check."""
 
     def is_lost_by(self, error: BaseException) -> bool:
-        """Whether Spark has ended, after this error in a batch; it may wait a few seconds."""
+        """Whether Spark has ended, given this error in a batch; may wait for a few seconds."""
 
     def explained(self, error: Exception) -> Exception:
-        """Return the error of a batch, or a clearer error."""
+        """Return a batch's error, or a clearer error in its place."""
 
     @property
     def ui(self) -> str:
-        """Address of Spark's own pages; empty when they are off or there is no session."""
+        """The URL of Spark's web UI; empty if the UI is off or there is no session."""

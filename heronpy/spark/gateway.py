@@ -1,10 +1,12 @@
 """The gateway's loop: takes hints from sinks and results from the worker, and gives tickets to the worker.
 
-The loop has the ROUTER socket for sinks, and knows the outcomes for which sinks wait. The source of truth is the
-records of `connectors.spark.records`, so the loop may be killed at any point: its successor scans them, and the sinks
-repeat their hints. Only the latest of several gateways counts: an earlier gateway that is still running cannot decide
-anything twice, and stops when it sees the latest gateway. On one host, a file lock keeps the next gateway from
-starting before the earlier gateway has stopped, because both would use the same socket.
+The loop has the ROUTER socket for sinks, and tracks the outcomes for which sinks wait. The records of
+`connectors.spark.records` are the source of truth, so the loop may be killed at any point: its successor scans the
+records, and the sinks repeat their hints.
+
+Only the latest of several gateways counts: an earlier gateway that is still running cannot decide a batch twice, and
+stops when it sees the latest gateway. On one host, a file lock keeps the next gateway from starting before the earlier
+gateway has stopped, because both would use the same socket.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ log = logging.getLogger("heronpy.spark")
 
 #: Interval in seconds of the scan for batches whose hint was lost together with their sink.
 SCAN_S = 5.0
-#: Name of the file with the last figures; the topology's id is inserted.
+#: Prefix of the name of the file with the final figures; the topology's id follows.
 LAST_REPORT = ".last-"
 _TURN_MAX_S = 0.5
 _METRICS_S = 1.0
@@ -69,11 +71,10 @@ _GONE = "the batch was withdrawn by a newer process of its task"
 
 
 class AuthenticatorThread:
-    """Guards the gateway's TCP socket: an `Authenticator` in its own event loop, because the gateway has none.
+    """Guards the gateway's TCP socket: admits holders of the topology's key until `close`.
 
-    Admits holders of the topology's key to a socket, from its creation until `close`.
-
-    Make it before the socket is bound, and close it before the socket; meanwhile only its thread touches the monitor.
+    The `Authenticator` runs in a thread with an event loop, because the gateway has no event loop. Create this object
+    before the socket is bound, and close it before the socket; in between, only the thread uses the socket's monitor.
     """
 
     def __init__(self, keys: Keys, sock: zmq.Socket[bytes]) -> None:
@@ -161,9 +162,9 @@ class Gateway:
         self._worker = Worker(self._inbox, self._driver, settings.max_retries, notify, self._parallel, make_batch)
 
     def run(self) -> int:
-        """Serve until asked to stop (returns OK) or until the driver is lost (CHILD_ENDED, or FAILURE for a restart).
+        """Serve until stopped (returns OK) or until the driver is lost (CHILD_ENDED, or FAILURE for a restart).
 
-        Returns STARTUP_FAILURE if Spark cannot start and never has in this run: a retry would not help.
+        Returns STARTUP_FAILURE if Spark has never started in this run, so that a retry would not help.
         """
         lock = None if self._is_between_hosts else self._lock()
         try:
@@ -201,7 +202,7 @@ class Gateway:
         return int(CHILD_ENDED if lost.gone else FAILURE)
 
     def _leave_report(self) -> None:
-        """Send the last figures, and write them to a file in case they are not received; see `teardown.keep_ended`."""
+        """Send the final figures, and write them to a file in case the message is lost; see `teardown.keep_ended`."""
         report = self._reports.metrics(self._gauges(time.monotonic()))
         report.ends = True
         self._reports.send(report)
@@ -227,7 +228,7 @@ class Gateway:
         log.info("sinks connect to this gateway at %s", endpoint)
 
     def _has_been_up(self) -> bool:
-        """Whether Spark has had a session in this run, so that a failed start counts as transient; True if unknown."""
+        """Whether Spark had a session in this run, so that a failed start counts as transient; True if unknown."""
         try:
             return self._records.was_up
         except ObjectsError:
@@ -289,7 +290,7 @@ class Gateway:
             log.warning("cannot look for batches: %s", error)
 
     def _gauges(self, now: float) -> dict[tuple[str, str], float]:
-        """Return the waiting batches of each sink, and the address of Spark's own pages."""
+        """Return the gauges: the port of Spark's web UI, and for each sink its lag and its running batches."""
         port = urlsplit(self._driver.ui).port or 0
         found = {("spark-ui-port", ""): float(port), ("spark-batches-waiting", ""): float(len(self._lanes))}
         self._seen = {ticket: self._seen.get(ticket, now) for ticket in self._lanes}
@@ -407,18 +408,18 @@ class Gateway:
         try:
             self._router.send_multipart([identity, encode(reply)], zmq.DONTWAIT)
         except zmq.ZMQError as error:
-            # The sink is unreachable; it asks again when it is back.
-            log.debug("no answer to %r: %s", identity, error)
+            # The sink is unreachable; it repeats its request when it is back.
+            log.debug("cannot answer %r: %s", identity, error)
 
 
 def _shared_folders(launch: LaunchSpec) -> list[Path] | None:
-    """Return the folders that all hosts reach; None on a single host."""
+    """Return the folders that all hosts share; None on a single host."""
     engine = settings_for(launch, EngineSettings)
     return [Path(folder) for folder in engine.shared.split(":") if folder] if not engine.on_one_host else None
 
 
 def _is_plain(message: Any) -> bool:
-    """Whether a name could come from a sink. Names from a peer become paths, so all other names are refused."""
+    """Whether a name may come from a sink. A peer's names become paths, so all other names are refused."""
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", message.component)) and parse_stem(message.stem) is not None
 
 

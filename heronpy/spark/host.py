@@ -1,10 +1,9 @@
 """`python -m heronpy.spark.host --topology-id ID`: a Spark driver whose tasks are the containers of a topology.
 
-It is a child of the topology's scheduler, and reads lines of JSON from the scheduler on standard input: first the
-properties of the application, then the containers to start or to end. It reports their states as lines on standard
-output, at least every `TELL_S`. When its standard input is closed, it ends together with its application.
-
-With `--check MASTER` it prints the missing requirements of this host, one per line.
+The process is a child of the topology's scheduler, which writes lines of JSON to its standard input: first the
+properties of the application, then the containers to start or to end. The process reports the containers' states on
+standard output, at least every `TELL_S` seconds. When its standard input is closed, it ends with its application.
+With `--check MASTER`, it prints the result of each check of this host's requirements, one per line.
 """
 
 from __future__ import annotations
@@ -69,15 +68,15 @@ class HostJob(Struct):
         return self.phase not in ("queued", "running")
 
     def shown(self) -> dict[str, Any]:
-        """Return the job in the form that the engine reads."""
+        """Return the job in the format that the engine reads."""
         return {name: getattr(self, name) for name in ("id", "phase", "status", "words", "printed")}
 
 
 class HostJobs:
     """The jobs of one SparkContext. `submit`, `cancel` and `look` are called from one thread.
 
-    Only Spark's status of a task counts. A job that has begun is cancelled late, because Spark kills a task but not
-    the processes that the task has started.
+    Only Spark's status of a task counts. A running job is cancelled late, because Spark kills the task but not the
+    processes that the task has started.
     """
 
     def __init__(self, context: Any) -> None:
@@ -90,7 +89,6 @@ class HostJobs:
 
     # ---- commands -------------------------------------------------------------------------------
     def submit(self, given: dict[str, Any]) -> None:
-        """Start the job of a container."""
         name = str(given["id"])
         if name in self._jobs:
             return
@@ -102,15 +100,15 @@ class HostJobs:
         job.thread.start()
 
     def cancel(self, name: str, grace_s: float) -> None:
-        """End a job at once if it has not begun, otherwise after `grace_s` seconds."""
+        """End a queued job immediately, and a running job after `grace_s` seconds."""
         job = self._jobs.get(name)
         if job is None or job.has_ended or job.asked:
             return
         job.asked, job.kill_at = True, time.monotonic() + (grace_s if job.phase == "running" else 0.0)
 
-    # ---- what is seen ---------------------------------------------------------------------------
+    # ---- states ---------------------------------------------------------------------------
     def look(self) -> None:
-        """Ask Spark for the tasks of all jobs that have not ended, and kill those that are overdue."""
+        """Read Spark's task states for all unfinished jobs, and kill overdue jobs."""
         for job in [job for job in self._jobs.values() if not job.has_ended]:
             attempts = self._attempts(job.group)
             with self._lock:
@@ -126,14 +124,14 @@ class HostJobs:
                 self._sc.cancelJobGroup(job.group)
 
     def _lose(self, job: HostJob, why: str) -> None:
-        """Record a lost job: its executor has ended and Spark would restart the task, or Spark has killed the task."""
+        """Record a lost job. Its executor has ended and Spark would restart the task, or Spark has killed the task."""
         what = "Spark has killed its task" if job.killed else "its executor is lost"
         job.phase, job.words = "lost", f"{what}: {_first_line(why)}".rstrip(": ")
         if not job.killed:
             self._sc.cancelJobGroup(job.group)
 
     def _attempts(self, group: str) -> list[tuple[str, str, str, str]]:
-        """Return status, executor, host and error of each attempt of a job's task, oldest first."""
+        """Return the status, executor, host and error of each attempt at a job's task, oldest first."""
         found = []
         tracker = self._java.statusTracker()
         for number in tracker.getJobIdsForGroup(group):
@@ -212,7 +210,7 @@ def _is_of_python(text: str) -> bool:
 
 
 def _python_error(text: str) -> str:
-    """Return the last line of a Python traceback in Spark's message, or why there was no Python."""
+    """Return the last line of a Python traceback in Spark's message, or the reason why Python was not found."""
     if _NO_PYTHON in text:
         return next(line.strip() for line in text.splitlines() if _NO_PYTHON in line)[:_WORDS_MAX]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
@@ -224,7 +222,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the driver; return the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.spark.host", description=__doc__)
     parser.add_argument("--topology-id", required=True, help="id of the topology, shown in lists of processes")
-    parser.add_argument("--check", metavar="MASTER", help="print the missing requirements, and end")
+    parser.add_argument("--check", metavar="MASTER", help="print the result of each check of this host, and exit")
     arguments = parser.parse_args(argv)
     if arguments.check:
         return check(arguments.check)
@@ -238,7 +236,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check(master: str) -> int:
-    """Check packages and Java, then the master; print a line of JSON for each."""
+    """Check packages and Java, then the master; print one line of JSON per check. Return the exit code."""
     tries: tuple[tuple[str, Callable[[], None], str, str], ...] = (
         ("Spark's driver", lambda: check_spark(master), "pyspark and Java are installed", "install it on this host"),
         ("Spark's master", lambda: check_master(master), master, "correct heron.spark_engine.master"),
@@ -272,7 +270,7 @@ class Host:
 
     def run(self) -> int:
         """Run until the scheduler closes this process's standard input, or the application ends."""
-        # The parent names the folder, and removes files that this process cannot remove.
+        # The parent sets the folder, and removes files that this process cannot remove.
         folder = Path(os.environ.get("HERON_SPARK_SCRATCH") or tempfile.mkdtemp(prefix="heron-spark-"))
         tempfile.tempdir = str(folder)
         threading.Thread(target=self._read, name="commands", daemon=True).start()
@@ -296,7 +294,7 @@ class Host:
 
     @staticmethod
     def _has_ended(jvm: Jvm) -> bool:
-        """Whether a JVM is gone. Its sockets close before it ends."""
+        """Whether a JVM ends within `ENDS_S` seconds; its sockets close before it ends."""
         deadline = time.monotonic() + ENDS_S
         while jvm.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -308,7 +306,7 @@ class Host:
         self._tell({"failed": f"the Spark application has ended: {why}"})
         return int(exit_codes.FAILURE)
 
-    # ---- life -----------------------------------------------------------------------------------
+    # ---- start and end -----------------------------------------------------------------------------------
     def _start(self, first: dict[str, Any], folder: Path) -> None:
         properties, python = dict(first["properties"]), str(first["python"])
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE", "SPARK_LOCAL_DIRS", "PYSPARK_GATEWAY_PORT"):
@@ -371,7 +369,7 @@ class Host:
             self._jobs.cancel(str(line["id"]), float(line["grace_s"]))
 
     def _tell(self, words: dict[str, Any]) -> None:
-        """Log the text if it is new or was not logged recently."""
+        """Write a report to the scheduler, unless the same report was written recently."""
         now = time.monotonic()
         if words == self._last and now - self._told_at < TELL_S:
             return

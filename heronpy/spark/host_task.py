@@ -1,8 +1,8 @@
 """Spark's task for a container: it starts the container's first process, and returns when that process has ended.
 
 The function is sent by value and needs only Python and pyspark, so that a host without heronpy can report that heronpy
-is missing. The join token is part of the closure; the process gets it on its standard input. A task that Spark repeats,
-because it has lost an executor, returns at once, because the first task may still be running.
+is missing. The join token is part of the closure; the process reads it from its standard input. A task that Spark
+repeats after losing an executor returns immediately, because the first task may still be running.
 """
 
 import json
@@ -38,7 +38,7 @@ def container_task(given: dict) -> Callable[[Iterator], Iterator[bytes]]:  # typ
 
 
 def run_process(given: dict) -> dict:  # type: ignore[type-arg]
-    """Run the first process of a container to its end; return its wait status, and the end of its output."""
+    """Run a container's first process to its end; return its wait status, and the last part of its output."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_SPARKS)}
     environ.update(
         HERON_TOPOLOGY_ID=given["topology_id"],

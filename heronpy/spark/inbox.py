@@ -1,10 +1,10 @@
-"""The gateway's part of the hand-over: attempts, decisions and outcomes of batches.
+"""The gateway's part of the hand-over: the attempts, decisions and outcomes of batches.
 
-A batch goes through these steps, each durable before the next one begins: attempt started -> staged -> fate (the
-decision: from here on the batch is published, even if processes die) -> published -> outcome -> cleaned up. A successor
-on another host continues from the recorded step, while its predecessor may still run: both carry out the fate. A
-gateway stops when it sees a later gateway. Outcomes are kept for the newest batches of a task, which are more than a
-sink may have in progress.
+A batch passes through these steps, each durable before the next step begins: attempt started -> staged -> fate (the
+decision: from here on the batch is published, even if processes die) -> published -> outcome -> cleaned up. A
+successor on another host continues from the recorded step, while its predecessor may still run: both carry out the
+fate. A gateway stops when it sees a later gateway. Outcomes are kept for the newest batches of each task, for more
+batches than a sink may have in progress.
 """
 
 from __future__ import annotations
@@ -34,20 +34,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: Number of outcomes kept per task; far above sensible values of SinkOptions.max_uncommitted.
+#: Number of outcomes kept per task, far above reasonable values of SinkOptions.max_uncommitted.
 OUTCOMES_KEPT = 256
-#: The same under EFFECTIVELY_ONCE: enough for all retained checkpoints, because each of them may be restored.
+#: Like `OUTCOMES_KEPT` in mode EFFECTIVELY_ONCE: enough for all retained checkpoints, because each may be restored.
 CHECKPOINTED_OUTCOMES_KEPT = 4096
 
 
 class Inbox:
-    """All batches of one submission; used by several threads.
-
-    One thread processes a batch, and the batches of a task are processed one after the other.
-    """
+    """All batches of one submission. Used by several threads: one per batch; the batches of a task run in order."""
 
     def __init__(self, records: RunRecords, epoch: int, others: Mapping[str, Inbox] | None = None) -> None:
-        """`others`: the inboxes of components whose batches are in other places, by safe name."""
+        """`others`: the inboxes of components whose batches are in other folders, by safe name."""
         self._records = records
         self._others = dict(others or {})
         self._epoch = epoch
@@ -57,7 +54,7 @@ class Inbox:
         self._components: dict[str, str] = {}
 
     def of(self, component: str) -> Inbox:
-        """Return the inbox with the batches of a component."""
+        """Return the inbox that has a component's batches."""
         return self._others.get(component, self)
 
     def folder(self, component: str) -> SinkFolder:
@@ -66,12 +63,12 @@ class Inbox:
     def check_permit(self) -> None:
         """Raise FencedError if a later gateway has taken over."""
         if not self._records.is_latest(self._epoch):
-            raise FencedError(f"the Spark gateway of epoch {self._epoch} was replaced by a later gateway; it stops")
+            raise FencedError(f"the Spark gateway of epoch {self._epoch} was replaced by a later gateway and stops")
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- scans ------------------------------------------------------------------------------
 
     def scan(self) -> Iterator[Ticket]:
-        """Return every batch without an outcome, of all sinks. Raises FencedError if another gateway has taken over."""
+        """Yield every batch without an outcome, of all sinks. Raises FencedError if another gateway has taken over."""
         self.check_permit()
         for component in self._records.components():
             yield from self.scan_sink(component)
@@ -79,10 +76,10 @@ class Inbox:
             yield from other.scan()
 
     def scan_sink(self, component: str) -> Iterator[Ticket]:
-        """Return every batch of a sink without an outcome, in the order in which they were written."""
+        """Yield every batch of a sink without an outcome, oldest first."""
         folder = self.folder(component)
-        # A listing may miss batches written during it and show later ones. The second listing certainly has every batch
-        # written before any batch of the first.
+        # A listing may miss batches that are written during the listing, and contain later batches. The second listing
+        # certainly has every batch that was written before any batch of the first listing.
         newest: dict[int, int] = {}
         for stem in folder.stems("batches"):
             task, number, _ = stem_order(stem)
@@ -93,14 +90,14 @@ class Inbox:
                 yield Ticket(component, stem)
 
     def begun(self) -> Iterator[Ticket]:
-        """Return every batch with a started attempt, of all sinks."""
+        """Yield every batch with a started attempt, of all sinks."""
         for component in self._records.components():
             yield from (Ticket(component, stem) for stem in self.folder(component).stems("attempts"))
         for other in self._others.values():
             yield from other.begun()
 
     def outcome(self, ticket: Ticket) -> Outcome | None:
-        """Return how a batch ended; None if it has not ended."""
+        """Return the outcome of a batch; None if the batch has not ended."""
         return self.folder(ticket.component).outcome(ticket.stem)
 
     # -- one batch ----------------------------------------------------------------------------
@@ -146,7 +143,7 @@ class Inbox:
         return manifest.incarnation < owner.incarnation and not manifest.keep
 
     def rows(self, ticket: Ticket) -> pa.Table:
-        """Return the rows of a batch, in memory."""
+        """Return the rows of a batch, read into memory."""
         return self.folder(ticket.component).rows(ticket.stem)
 
     def save(self, ticket: Ticket, manifest: Manifest) -> None:
@@ -154,12 +151,12 @@ class Inbox:
         self.folder(ticket.component).write_manifest("attempts", manifest)
 
     def prepare(self, ticket: Ticket, manifest: Manifest) -> bool:
-        """Decide that a batch is published, with these tables. Returns False if its fate was already decided."""
+        """Decide to publish a batch with the manifest's tables. Returns False if another fate was already decided."""
         mine = Decision(Fate.PUBLISHED, self._by, manifest.tables)
         return self.folder(ticket.component).decide(ticket.stem, mine) == mine
 
     def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
-        """Publish a batch as decided, and record that it is committed. Returns None if a restore has voided it."""
+        """Publish a batch as decided, and record its commit. Returns None if a restore has voided the batch."""
         folder, stem = self.folder(ticket.component), ticket.stem
         stands = folder.decision(stem)
         if stands is None or stands.fate is Fate.WITHDRAWN:
@@ -171,7 +168,7 @@ class Inbox:
         self._publish(manifest)
         done = _outcome(manifest, COMMITTED, publish_s=time.monotonic() - began)
         for staged, table in manifest.tables:
-            # Staged output of other gateways for this batch, or of earlier attempts of this gateway.
+            # Remove staged output of other gateways for this batch, and of earlier attempts by this gateway.
             place = place_of(table)
             drop_staged(place.parent, place.name.removeprefix("batch="), keep=staged.rpartition("/")[2])
         done = replace(done, tables=manifest.tables) if manifest.checkpoint else done
@@ -179,7 +176,7 @@ class Inbox:
         return done
 
     def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome | None:
-        """Give a batch up; if a different fate was already decided, carry that fate out instead."""
+        """Give up a batch; if a different fate was already decided, carry out that fate."""
         self.check_permit()
         folder, stem = self.folder(ticket.component), ticket.stem
         stands = folder.decide(stem, Decision(Fate.FAILED, self._by, error=error))
@@ -210,7 +207,7 @@ class Inbox:
         unpublish(tables)
 
     def _keep_failed(self, folder: SinkFolder, stem: str, manifest: Manifest) -> None:
-        """Keep the rows of a failed batch that no spout replays."""
+        """Keep the rows of a failed batch, because no spout replays them."""
         objects = folder.objects
         with contextlib.suppress(MissingObjectError):
             objects.put(folder.key("failed", f"{stem}.arrow"), objects.get(folder.key("rows", f"{stem}.arrow")))
@@ -239,7 +236,7 @@ class Inbox:
         return refused
 
     def component_of(self, safe_component: str) -> str:
-        """Return the component whose folder has this name; the name itself while its sink has not started."""
+        """Return the component whose folder has this name; the name itself until the component's sink has started."""
         if safe_component not in self._components:
             try:
                 self._components[safe_component] = str(json.loads(self.sink_record(safe_component))["component"])
@@ -260,15 +257,15 @@ def _outcome(manifest: Manifest, state: str, error: str = "", publish_s: float =
 
 
 class DispatchInbox(Inbox):
-    """All dispatches of one pipeline: the gateway's second kind of batch.
+    """All dispatches of one pipeline, the gateway's second kind of batch.
 
-    A dispatch has no owner task, its rows are in another place, and its published output is never replaced. Its records
-    are in the home of its pipeline (`heronpy.connectors.spark.dispatches`), so that a gateway of a later submission
-    continues where the previous one ended, and only one of two concurrent gateways decides the fate of a dispatch.
+    A dispatch has no owner task, its rows are in another folder, and its published output is never replaced. Its
+    records are in the pipeline's home (`heronpy.connectors.spark.dispatches`), so that a gateway of a later submission
+    continues where the previous gateway ended, and only one of two concurrent gateways decides the fate of a dispatch.
     """
 
     def __init__(self, units: Path, run: str, epoch: int) -> None:
-        """`units`: the folder `_units` of its home; `run` and `epoch` are the gateway's."""
+        """`units`: the folder `_units` of the pipeline's home; `run` and `epoch`: of the gateway."""
         super().__init__(DispatchRun(units), epoch)
         self._run = run
         self._mark = f"{run}.{epoch}."
@@ -276,11 +273,11 @@ class DispatchInbox(Inbox):
         self._lock = hold_gateway_lock(units)
 
     def close(self) -> None:
-        """End the work on this pipeline; called once."""
+        """Release the pipeline's lock; called once."""
         os.close(self._lock)
 
     def claim(self, ticket: Ticket) -> Manifest | None:
-        """Claim a dispatch; see `Inbox`. Attempts of earlier submissions do not count against it."""
+        """Claim a dispatch; see `Inbox`. Attempts by earlier submissions do not count."""
         manifest = super().claim(ticket)
         if manifest is None:
             return None
@@ -306,7 +303,7 @@ class DispatchInbox(Inbox):
 
 
 def inboxes_of(homes: dict[str, str], run: str, epoch: int) -> dict[str, DispatchInbox]:
-    """The inboxes of all pipelines of a topology, by the safe names of the components that hand their dispatches over.
+    """Return the inboxes of all pipelines of a topology, by the safe name of the component that hands dispatches over.
 
     `homes`: the folder of the dispatches of each component.
     """

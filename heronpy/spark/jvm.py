@@ -1,8 +1,8 @@
-"""The JVM of the Spark driver: start it, read its output, end it. Uses neither pyspark nor py4j.
+"""Starts and ends the Spark driver's JVM, and reads its output. Uses neither pyspark nor py4j.
 
-Its properties are passed in a file of mode 0600, because all users of the machine can read a command line. Its stdout
-and stderr become records of the gateway's log, which have a time and a level, are found by `heron logs`, and cannot be
-mistaken for other records. The output of Spark's Python workers is treated in the same way.
+The JVM's properties are passed in a file of mode 0600, because all users of the host can read a command line. Its
+stdout and stderr, and the output of Spark's Python workers, become records of the gateway's log: with time and level,
+found by `heron logs`, and distinguishable from other records.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Output:
         self._thread.start()
 
     def release(self) -> None:
-        """Close this process's copy of the JVM's end of the pipe, so that the reader sees the end of the output."""
+        """Close this process's copy of the pipe's write end, so that the reader detects the end of the output."""
         os.close(self.writer)
 
     def termination_report(self, wait_s: float = 0.0) -> str:
-        """The last lines, which may explain an exit; wait up to this number of seconds for the end of the pipe."""
+        """Return the last lines, which may explain an exit; wait up to `wait_s` for the end of the output."""
         self._thread.join(wait_s)
         telling = [line.strip() for line in self._telling]
         return "; ".join(telling[-LINES_NAMED:])
@@ -101,13 +101,13 @@ class Jvm:
     def __init__(self, process: subprocess.Popen[bytes], output: Output) -> None:
         self.process = process
         self.output = output
-        #: Where py4j listens, and the token that it requires.
+        #: The port of py4j, and the token that py4j requires.
         self.port = 0
         self.secret = ""
 
     @classmethod
     def start(cls, command: Sequence[str], environ: Mapping[str, str]) -> Jvm:
-        """Start spark-submit; `listen` waits for its address."""
+        """Start spark-submit; `listen` then waits for the JVM's address."""
         output = Output()
         try:
             # The JVM ends when its stdin is closed, so it does not outlive this process for long.
@@ -119,7 +119,7 @@ class Jvm:
         return cls(process, output)
 
     def listen(self, info: Path, deadline: float) -> None:
-        """Wait until the JVM has written its address to `info`. Raises JvmError, with the last lines."""
+        """Wait until the JVM has written its address to `info`. Raises JvmError, with the last lines, otherwise."""
         while not info.exists():
             end = self.ended()
             if end is not None:
@@ -133,7 +133,7 @@ class Jvm:
         self.port, self.secret = port, data[8 : 8 + length].decode()
 
     def ended(self) -> JvmError | None:
-        """Return how the JVM ended during its start, with its last lines; None while it runs."""
+        """Return an error with the JVM's last lines if the JVM has ended; None while it runs."""
         code = self.process.poll()
         if code is None:
             return None
@@ -142,7 +142,7 @@ class Jvm:
         return JvmError(f"the JVM of Spark {how} during its start: {words or 'without output'}", killed=code < 0)
 
     def end_in_order(self, wait_s: float) -> None:
-        """Close the JVM's stdin and wait for its end. Raises JvmError if it does not end."""
+        """Close the JVM's stdin and wait until the JVM ends. Raises JvmError on a timeout or a failure."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:

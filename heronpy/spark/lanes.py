@@ -1,8 +1,8 @@
-"""Chooses the next batch: one lane per sink task, batches of a lane in order, lanes in turn. Pure.
+"""Chooses the next batch: each sink task has a lane, the batches of a lane run in order, and lanes take turns. Pure.
 
-Invariants: a batch is in its lane once; a lane whose first batch is taken or waits for a retry yields
-no other batch; every lane with work gets its turn. A batch during which the driver may have died runs alone, so that
-no other batch is blamed for the driver's end.
+Invariants: a batch is in its lane once; a lane whose first batch is taken or waits for a retry yields no other batch;
+every lane with work gets its turn. A batch that may have killed the driver runs alone, so that no other batch is blamed
+if the driver dies again.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class _Lane(Struct):
 
 
 class Lanes:
-    """All unfinished batches that the gateway knows."""
+    """The known unfinished batches."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._known: set[Ticket] = set()
-        #: Known batches that run alone, and batches that are taken.
+        #: Known batches that run alone, and batches in progress.
         self._alone: set[Ticket] = set()
         self._taken: set[Ticket] = set()
 
@@ -72,7 +72,7 @@ class Lanes:
         return True
 
     def take(self, now: float) -> Ticket | None:
-        """Return the next batch to process in parallel with the taken batches, or None if every lane waits."""
+        """Take the next batch, which may run in parallel with the batches in progress; None if every lane waits."""
         ready = [key for key, lane in self._lanes.items() if not lane.taken and lane.not_before <= now]
         alone = [key for key in ready if self._first(key) in self._alone]
         if self._taken and (alone or self._taken & self._alone):
@@ -103,14 +103,14 @@ class Lanes:
             del self._lanes[key]
 
     def retry(self, ticket: Ticket, not_before: float) -> None:
-        """Keep a taken batch first in its lane; it may be taken again at that time."""
+        """Return a taken batch to the head of its lane; it may be taken again at the time `not_before`."""
         _, lane = self._lane_of(ticket)
         self._taken.discard(ticket)
         lane.taken = False
         lane.not_before = not_before
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when `take` may next return a batch, if no batch is added or finished before; None: never."""
+        """Return when `take` may next return a batch, unless a batch is added or finished earlier; None if never."""
         waiting = [key for key, lane in self._lanes.items() if not lane.taken]
         if self._taken:
             ready = (self._first(key) for key in waiting if self._lanes[key].not_before <= now)

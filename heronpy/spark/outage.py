@@ -1,4 +1,4 @@
-"""Decides whether an attempt failed because of the disk or the store, and not because of the user's function. Pure."""
+"""Decides whether a disk or store, and not the user's function, made an attempt fail. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEXTS = ("No space left on device", "Disk quota exceeded", "Read-only file syst
 
 
 def outage_of(error: BaseException) -> str | None:
-    """Return the outage to wait for, in one line; None if the attempt counts as failed."""
+    """Return the outage that made an attempt fail, in one line; None if the attempt counts as failed."""
     for one in _chain(error):
         if isinstance(one, ObjectsError):
             return str(one)
@@ -27,12 +27,12 @@ def outage_of(error: BaseException) -> str | None:
 
 
 def is_executor_lost(error: BaseException) -> bool:
-    """Whether Spark gave up a job because executors ended, whether or not the function is the cause."""
+    """Whether Spark gave up a job because executors ended, even if the function is the cause."""
     return any("ExecutorLostFailure" in text_of(one) for one in _chain(error))
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error; "" for an error of an ended JVM, because py4j asks the JVM for it."""
+    """Return the text of an error; "" if the JVM has ended, because py4j requests the text from the JVM."""
     try:
         return str(error)
     except Exception:

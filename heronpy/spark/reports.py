@@ -1,4 +1,4 @@
-"""The gateway's reports to its executor: exceptions and metrics, one way, never blocking."""
+"""The gateway's reports to its executor: exceptions and metrics, sent without blocking and without a reply."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from heronpy.spark.worker import first_line, full_traceback
 log = logging.getLogger("heronpy.spark")
 
 PROCESS = "spark-gateway"
-#: Upper bounds of the buckets of distributions, in seconds.
+#: Upper bounds of the histogram buckets, in seconds.
 BOUNDS_S = (*(float(f"{m}e{e}") for e in range(-3, 3) for m in (1, 2, 5)), 1000.0)
 
 
 class Times:
-    """A distribution of times."""
+    """A histogram of durations in seconds."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS_S) + 1)
@@ -37,7 +37,7 @@ class Times:
         self._sum += seconds
 
     def sample(self, name: str, label: str) -> control_pb2.Sample:
-        """Return the distribution as a metric."""
+        """Return the histogram as a metric."""
         below = list(accumulate(self._counts))
         sample = control_pb2.Sample(
             name=name, label=label, type=control_pb2.Sample.HISTOGRAM, value=self._sum, sum=self._sum, count=below[-1]
@@ -63,22 +63,22 @@ class Reports:
         self._times: dict[tuple[str, str], Times] = {}
 
     def add(self, name: str, amount: float = 1.0, label: str = "") -> None:
-        """Add to a counter; for figures of a sink, the label is its component."""
+        """Add to a counter; for a sink's figures, the label is the component."""
         self._counters[name, label] = self._counters.get((name, label), 0.0) + amount
 
     def observe(self, name: str, seconds: float, label: str) -> None:
-        """Add to a distribution; for figures of a sink, the label is its component."""
+        """Add to a histogram; for a sink's figures, the label is the component."""
         times = self._times.get((name, label))
         if times is None:
             times = self._times[name, label] = Times()
         times.observe(seconds)
 
     def send_metrics(self, gauges: dict[tuple[str, str], float]) -> None:
-        """Send the counts and distributions so far, and gauges by name and label."""
+        """Send all counters and histograms, and these gauges (by name and label)."""
         self.send(self.metrics(gauges))
 
     def metrics(self, gauges: dict[tuple[str, str], float]) -> control_pb2.MetricsReport:
-        """Return the counts and distributions so far, and gauges by name and label."""
+        """Return all counters and histograms, and these gauges (by name and label)."""
         kinds = ((control_pb2.Sample.COUNTER, self._counters), (control_pb2.Sample.GAUGE, gauges))
         samples = [
             control_pb2.Sample(name=name, label=label, type=kind, value=value)

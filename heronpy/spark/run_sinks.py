@@ -1,6 +1,6 @@
-"""The end of a batch run in Spark: the functions of all SparkSinks, each over all rows of its sink.
+"""The end of a batch run in Spark: calls the function of each SparkSink with all rows of the sink.
 
-The gateway calls `aggregate_all` like a user's function, and decides about the output of all sinks at once.
+The gateway calls `aggregate_all` like a user's function, and decides about the output of all sinks together.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def aggregate_all(spark: Any, df: None, batch: Batch) -> None:
 
 
 def frame(spark: Any, sink: dict[str, Any]) -> Any:
-    """Return all rows of a sink, with the types that they have in a micro-batch of a stream."""
+    """Return all rows of a sink, with the same types as in a micro-batch of a stream."""
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -66,7 +66,7 @@ def frame(spark: Any, sink: dict[str, Any]) -> Any:
 
 
 def _plans(spark: Any) -> Callable[[], str]:
-    """Return a function that returns the final plans of all queries from now on; "" if Spark does not report them."""
+    """Return a function that returns the final plans of all queries since this call; "" if Spark reports none."""
     session = getattr(spark, "_jsparkSession", None)
     if session is None:  # Spark Connect
         return lambda: ""
@@ -78,7 +78,7 @@ def _plans(spark: Any) -> Callable[[], str]:
             bus.waitUntilEmpty(PLANS_WAIT_MS)
             until = time.monotonic() + PLANS_WAIT_MS / 1000
             while True:
-                # Spark writes the last plan a little after the end of the query.
+                # Spark writes the final plan shortly after the end of the query.
                 queries = store.executionsList(before, PLANS_MAX)
                 found = [queries.apply(place) for place in range(queries.size())]
                 plans = [f"Query {one.executionId()}\n{one.physicalPlanDescription()[:PLAN_CHARS]}" for one in found]

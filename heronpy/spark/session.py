@@ -1,8 +1,7 @@
-"""The Spark driver: it starts, watches and ends one session and its JVM.
+"""The Spark driver in a JVM: starts, watches and ends one session and its JVM.
 
-This is the only module that imports pyspark. The JVM ends with this process, because its stdin is a pipe from
-this process. If a JVM outlives a killed gateway, the next gateway ends it. Everything Spark writes for itself stays
-below `<working_dir>/spark`.
+The JVM ends with this process, because its stdin is a pipe from this process. If a JVM outlives a killed gateway, the
+next gateway ends that JVM. Spark's own files stay below `<working_dir>/spark`.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("heronpy.spark")
 
-#: Number of rows of each part of a DataFrame made from Arrow, and size up to which its rows are put into the plan.
+#: Options: rows per part of a DataFrame from Arrow, and size up to which Spark puts the rows into the plan.
 _PART_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _LOCAL_MAX = "spark.sql.execution.arrow.localRelationThreshold"
-#: The first batch is large enough to be read by tasks.
+#: Size of the first batch: large enough for Spark to run tasks.
 _FIRST_PAIRS = LOCAL_MAX_BYTES // 16
 #: Seconds that a JVM whose sockets are closed takes to end.
 _ENDS_S = 2.0
@@ -81,7 +80,7 @@ class SparkDriver:
         self._started = time.monotonic()
 
     def start(self) -> None:
-        """Start the JVM and run a first small batch, which costs Spark several seconds once.
+        """Start the JVM, and run a first small batch, so that no real batch has to wait for Spark to load its code.
 
         Errors quote the JVM's output.
         """
@@ -97,8 +96,7 @@ class SparkDriver:
             session = SparkSession.builder.getOrCreate()
             if self._is_remote:
                 self._equip_workers(session)
-            # Processed like a real batch, so that it loads and compiles the code that the first batch would have to
-            # wait for.
+            # Processed like a real batch, so that Spark loads and compiles the code before the first real batch.
             rows = pa.table({"key": ["a", "b"] * _FIRST_PAIRS, "value": [1, 2] * _FIRST_PAIRS})
             sums = self.frame(session, rows).groupBy("key").sum("value")
             sums.coalesce(1).write.mode("overwrite").format("noop" if self._is_remote else "parquet").save(
@@ -126,7 +124,7 @@ class SparkDriver:
 
     @property
     def overdue(self) -> SparkStartError | None:
-        """Return why Spark is given up after a start that took too long; None while there is time left."""
+        """The error if Spark's start has exceeded its timeout; otherwise None."""
         limit_s = self._settings.start_timeout_s
         # The limit is slightly longer, because `start` has the same limit and a more precise error.
         if self._session is not None or time.monotonic() - self._started < limit_s + 2.0:
@@ -150,11 +148,11 @@ class SparkDriver:
         return self._session.newSession()
 
     def frame(self, session: Any, table: pa.Table) -> Any:
-        """Return the rows of a batch as a DataFrame: Arrow until a task reads them, in a few parts; see tuning.py."""
+        """Return the rows of a batch as a DataFrame of a few parts, which stay Arrow until a task reads them."""
         conf, cores = session.conf, session.sparkContext.defaultParallelism
         least = int(conf.get(_PART_ROWS))
         ours = {_PART_ROWS: part_rows(table.num_rows, table.nbytes, cores, least), _LOCAL_MAX: LOCAL_MAX_BYTES}
-        # Only for this frame, because the user's function may create other frames, and read rows in batches.
+        # Set only for this frame, because the user's function may create other frames, and read rows in batches.
         before = {key: conf.get(key) for key in ours if key not in self._settings.conf}
         try:
             for key in before:
@@ -169,8 +167,8 @@ class SparkDriver:
         return self._has_ended(0.0)
 
     def is_lost_by(self, error: BaseException) -> bool:
-        """Whether the JVM has ended. Its errors have several types, so only its exit distinguishes them from errors of
-        the user's function.
+        """Whether the JVM has ended. Errors of a dying JVM have several types, so only the exit distinguishes them from
+        errors of the user's function.
         """
         return self._has_ended(_ENDS_S if _speaks_of_the_driver(error) else 0.0)
 
@@ -191,17 +189,17 @@ class SparkDriver:
 
     @property
     def ui(self) -> str:
-        """Address of Spark's own pages; empty when they are off (`spark.ui.enabled`) or there is no session."""
+        """The URL of Spark's web UI; empty if the UI is off (`spark.ui.enabled`) or there is no session."""
         return str(self._session.sparkContext.uiWebUrl or "") if self._session is not None else ""
 
     def end_in_order(self, wait_s: float) -> None:
-        """Stop the session and wait for the end of the JVM; JvmError when that takes longer than `wait_s`."""
+        """Stop the session and wait until the JVM ends. Raises JvmError after `wait_s` seconds."""
         assert self._session is not None and self._jvm is not None
         self._session.stop()
         self._jvm.end_in_order(wait_s)
 
     def stop(self) -> None:
-        """Kill the JVM; all important data is on disk, so an orderly end is not needed."""
+        """Kill the JVM; no data is lost, because all important data is on disk."""
         if self._jvm is not None:
             self._jvm.end()
         shutil.rmtree(self._local_dir, ignore_errors=True)
@@ -211,7 +209,7 @@ class SparkDriver:
 
     @property
     def _is_remote(self) -> bool:
-        """Whether executors may run on machines that do not see this machine's files."""
+        """Whether executors may run on hosts without access to this host's files."""
         return not self._settings.master.startswith("local")
 
     def _properties(self) -> dict[str, str]:
@@ -249,7 +247,7 @@ class SparkDriver:
         return properties | given
 
     def _equip_workers(self, session: Any) -> None:
-        """Send the user's package to Spark's workers on other hosts, and check that they can use it."""
+        """Send the user's package to Spark's workers on other hosts, and check that the workers can use it."""
         modules: list[str] = []
         if self._package_dir:
             package = self._local_dir / "package.zip"
@@ -308,13 +306,13 @@ class SparkDriver:
 
 
 def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -> None:
-    """Start a JVM with the properties of a file, and give pyspark its address; `started` is called with the JVM before
-    the JVM is ready.
+    """Start a JVM with the properties of a file, and pass its address to pyspark.
 
-    Raises JvmError if the JVM ends, or is not ready at the monotonic time `deadline`.
+    `started` is called with the JVM before the JVM is ready. Raises JvmError if the JVM ends, or is not ready at the
+    monotonic time `deadline`.
     """
-    # A separate folder, because a JVM whose gateway was killed may still write there. It is next to the properties,
-    # because the next gateway removes the files that the killed gateway left.
+    # A separate folder, because a JVM may still write to the folder of a killed gateway. The folder is next to the
+    # properties, so that the next gateway removes it.
     info = Path(tempfile.mkdtemp(prefix="connection-", dir=properties.parent)) / "connection"
     command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
     command += ["--load-spark-defaults", *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]

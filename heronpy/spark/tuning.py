@@ -1,7 +1,7 @@
 """Options of the driver's JVM (memory, class archive, compiler), and the number of parts of a batch. Pure.
 
-Most of the cost of a start of Spark is loading and compiling about twelve thousand classes. An archive (JDK class
-data sharing) contains the loaded and verified classes: see archive.py.
+Most of the cost of Spark's start is loading and compiling about twelve thousand classes. A class archive (JDK class
+data sharing) contains loaded and verified classes; see archive.py.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _COMPILE_LATER = {
     "Tier4BackEdgeThreshold": 400_000,
 }
 #: Up to this size, the driver puts the rows of a batch into the plan, as Spark does up to 48 MB: then Spark knows their
-#: number, but converts them one by one in one thread. Larger batches stay Arrow until a task reads them.
+#: number, but converts the rows one by one in one thread. Larger batches stay Arrow until a task reads them.
 LOCAL_MAX_BYTES = 256 * 1024
-#: Maximum size of a part of a batch, unless Spark makes larger parts: one task may take many parts, and its message has
-#: a limit.
+#: Maximum size of a part of a batch, unless Spark makes larger parts: one task may take many parts, and the size of its
+#: message is limited.
 _PART_MAX_BYTES = 16 * MB
 #: Options for the small JVM in which Spark's scripts only print the command line of the large JVM.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: Share of memory for the driver: the tasks use the rest, because all containers of one machine share its memory.
+#: The driver's share of memory. Tasks use the remaining memory, because all containers of a host share its memory.
 MEMORY_SHARE = 1 / 8
 _MEMORY_MIN, _MEMORY_MAX = GB, 4 * GB
 #: Spark refuses to start below 450 MB.
@@ -39,7 +39,7 @@ _MEMORY_LEAST = 512 * MB
 def java_options(given: Mapping[str, str], archive: str | None, temporary: str) -> dict[str, str]:
     """Return the property with heronpy's options for the JVM; empty if the user's properties replace it.
 
-    `temporary` is the folder for its temporary files, such as unpacked native libraries, which it would leave in /tmp.
+    `temporary` is the folder for the JVM's temporary files, such as unpacked native libraries, instead of /tmp.
     """
     if JAVA_OPTIONS in given:
         return {}
@@ -53,10 +53,9 @@ def java_options(given: Mapping[str, str], archive: str | None, temporary: str) 
 
 
 def driver_bytes(settings: SparkSettings) -> int:
-    """Return the memory that container 0 needs for Spark, without the overhead of a JVM: the driver's heap.
+    """Return the bytes of memory that container 0 needs for Spark, without the JVM's overhead: the driver's heap.
 
-    With a Spark Connect server the driver is on another host, and this is the memory of the gateway itself for its
-    batches.
+    With a Spark Connect server, the driver is on another host; the gateway then needs this memory for its batches.
     """
     if settings.master.startswith("sc://"):
         return _MEMORY_LEAST
@@ -64,16 +63,16 @@ def driver_bytes(settings: SparkSettings) -> int:
 
 
 def driver_memory(container_bytes: int) -> str:
-    """Return the driver's memory in Spark's notation, for a container with this memory: an eighth of it, 1 to 4 GB.
+    """Return the driver's memory in Spark's notation: an eighth of the container's memory, 1 to 4 GB.
 
-    In a container with less than 2 GB, the driver gets half of it, but at least the minimum for a start of Spark.
+    In a container with less than 2 GB, the driver gets half of the memory, but at least Spark's minimum.
     """
     share = max(int(container_bytes * MEMORY_SHARE), min(_MEMORY_MIN, container_bytes // 2))
     return f"{min(_MEMORY_MAX, max(_MEMORY_LEAST, share)) // MB}m"
 
 
 def part_rows(rows: int, size_bytes: int, cores: int, least: int) -> int:
-    """Return the number of rows of each part of a batch, for as many tasks as there are cores.
+    """Return the number of rows in each part of a batch, so that there are as many tasks as cores.
 
     `least`: Spark's own number of rows per part, which is the minimum, because each part becomes a task.
     """

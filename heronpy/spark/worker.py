@@ -1,7 +1,7 @@
-"""The threads that process batches, each one at a time: load rows, call the user's function, commit.
+"""The threads that process batches, one batch per thread: load rows, call the user's function, commit.
 
-The worker has the Spark driver. It takes tickets and returns one result for each. It decides only about a single
-attempt; lanes.py chooses the next batch and its time. A lost driver ends the gateway: its successor starts a new
+The worker owns the Spark driver, takes tickets, and returns one result for each. It decides only about a single
+attempt; lanes.py chooses the next batch and its time. A lost driver ends the gateway; the next gateway starts a new
 driver.
 """
 
@@ -64,10 +64,10 @@ class Lost(Struct):
 
 
 class Worker:
-    """Works on `parallel` tickets at once, each in its own thread; each submitted ticket gives one result.
+    """Processes `parallel` tickets concurrently, each in a thread; each submitted ticket gives one result.
 
-    With several threads each sink task has a separate session, so names that one batch defines, such as a temporary
-    view, are invisible to batches that run in parallel.
+    With several threads, each sink task has a separate session, so names that one batch defines, such as a temporary
+    view, are invisible to parallel batches.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Worker:
         self.results: queue.SimpleQueue[Result | Lost] = queue.SimpleQueue()
         self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], bytes]] = {}
         self._sessions: dict[tuple[str, int], Any] = {}
-        #: Number of attempts ended by an outage, by batch, for batches whose record still counts the last such attempt.
+        #: Number of counted attempts, for batches whose record still counts an attempt that an outage has ended.
         self._uncounted: dict[Ticket, int] = {}
         self._lock = threading.Lock()
-        #: Whether the driver is about to be killed: from then on, no failure is the fault of a batch.
+        #: Whether the driver is about to be killed, so that no failure is a batch's fault.
         self._ending = False
         self._threads = [
             threading.Thread(target=self._serve if number else self._run, name=f"spark-worker-{number}", daemon=True)
@@ -99,14 +99,14 @@ class Worker:
         ]
 
     def start(self) -> None:
-        """Start the driver, then the work."""
+        """Start the driver, and then the processing of tickets."""
         self._threads[0].start()
 
     def submit(self, ticket: Ticket) -> None:
         self._tickets.put(ticket)
 
     def stop(self) -> None:
-        """Ask the threads to end after their current batches; do not wait. The driver may be killed before they end."""
+        """Make the threads end after their current batches, without waiting; the driver may be killed before."""
         self._ending = True
         for _ in self._threads:
             self._tickets.put(None)
@@ -181,7 +181,7 @@ class Worker:
             return self._raised(ticket, manifest, error)
 
     def _attempt(self, ticket: Ticket, manifest: Manifest) -> Result | Lost | None:
-        """Aggregate and prepare a batch; None if done. Then `manifest.prepared` is this attempt, if it counts."""
+        """Aggregate and prepare a batch. On success, return None and set `manifest.prepared` if the attempt counts."""
         manifest.started = self._uncounted.pop(ticket, manifest.started)
         if manifest.started - manifest.raised > DEATHS_MAX:
             death = StateError(
@@ -219,7 +219,7 @@ class Worker:
         return None
 
     def _uncount(self, ticket: Ticket, manifest: Manifest) -> None:
-        """Undo the count of an attempt that an outage ended."""
+        """Do not count an attempt that an outage has ended."""
         manifest.started -= 1
         try:
             self._of(ticket).save(ticket, manifest)
@@ -227,7 +227,7 @@ class Worker:
             self._uncounted[ticket] = manifest.started
 
     def _frame(self, ticket: Ticket, manifest: Manifest, session: Any) -> Any:
-        """The rows as a DataFrame. Only Spark reads the rows of work units, and a batch run has several sinks."""
+        """Return the rows as a DataFrame; None for a batch run. Spark itself reads the rows of work units."""
         if manifest.of_run:
             return None
         if manifest.inputs:
@@ -251,7 +251,7 @@ class Worker:
         return Result(ticket, outcome, error=error, component=manifest.component)
 
     def _function(self, ticket: Ticket, manifest: Manifest) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """Return the user's function and options of a sink; load them again if the sink was changed."""
+        """Return a sink's function and options; load them again if the sink has changed."""
         data = self._of(ticket).sink_record(ticket.component)
         record = json.loads(data)
         known = self._functions.get(ticket.component)
@@ -271,7 +271,7 @@ class Worker:
 
 
 def _with_text(error: Exception) -> BaseException:
-    """Return the error with its text read now: py4j asks the JVM for the text, and the JVM may end."""
+    """Return the error with its text, read before the JVM ends, because py4j requests the text from the JVM."""
     if isinstance(error, HeronError | OSError):
         return error
     kept: BaseException = type(type(error).__name__, (Exception,), {})(text_of(error))
@@ -280,7 +280,7 @@ def _with_text(error: Exception) -> BaseException:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an exception's message in one line; Spark's messages are pages long."""
+    """Return the first line of an exception's message; Spark's messages are pages long."""
     text = text_of(error).strip()
     return text.splitlines()[0][:500] if text else type(error).__name__
 

@@ -17,13 +17,13 @@ LOOKS = 8
 #: Maximum number of modules of a package that are checked.
 MODULES_MAX = 50
 _HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: Identifies the line of Spark's output with the cause.
+#: Pattern of the line with the cause in Spark's output.
 _TELLING = re.compile(r"\[[A-Z][A-Z_.]+\]|Cannot run program|ModuleNotFoundError|No module named")
 _TEXT_MAX = 250
 
 
 def pack(package_dir: str, target: Path) -> None:
-    """Write the modules of a package, and the dependencies of a pex, to a zip file from which Python imports."""
+    """Write the modules of a package, and the dependencies of a pex, to a zip file that Python can import from."""
     root = Path(package_dir)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for base in (root, *sorted(path for path in (root / ".deps").glob("*") if path.is_dir())):
@@ -50,9 +50,9 @@ def modules_in(package_dir: str) -> list[str]:
 
 
 def check(session: Any, master: str, modules: list[str], fix: str) -> None:
-    """Run a task that checks the workers' Python. Raises SparkStartError if it is not suitable.
+    """Run a task that checks the workers' Python. Raises SparkStartError if this Python is not suitable.
 
-    `fix`: how to set another Python.
+    `fix`: the instruction for setting another Python.
     """
     from pyspark.sql.functions import udf
 
@@ -78,7 +78,7 @@ def check(session: Any, master: str, modules: list[str], fix: str) -> None:
 
 
 def _look(modules: list[str]) -> Callable[[int], str]:
-    """Return a function that runs on workers. It is sent by value, because heronpy need not be installed there."""
+    """Return a function that runs on workers. The function is sent by value, because workers may lack heronpy."""
 
     def look(number: int) -> str:
         import importlib.util

@@ -1,7 +1,7 @@
-"""The content of a checkpoint's files: encodes it, and reads it with all checks; see checkpoints.py for the layout.
+"""Encodes the content of a checkpoint's files, and reads it with all checks; see checkpoints.py for the layout.
 
-Metadata is framed: magic, format, length and sha256 of the protobuf message `Metadata` after this header.
-Invariant: any damage of a file raises a DamagedFileError that names it (F23).
+Metadata has a header (magic, format, length and sha256 of the body) and a body, the protobuf message `Metadata`.
+Invariant: any damage of a file raises a DamagedFileError that names the file (F23).
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class StoreError(RetryableError):
 
 
 class DamagedFileError(HeronError):
-    """A file of a checkpoint is missing or differs from its written content."""
+    """A file of a checkpoint is missing, or differs from the content that was written."""
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
-        super().__init__(f"Checkpoint file {os.fspath(path)} {what}.")
+        super().__init__(f"checkpoint file {os.fspath(path)} {what}")
         self.path = os.fspath(path)
         self.what = what
 
 
 def chunks_of(path: Path, ref: FileRef) -> Iterator[bytes]:
-    """Yield the content of a file in pieces; the last step raises if the content does not match the reference."""
+    """Yield a file's content in pieces. The last step raises DamagedFileError if the content does not match `ref`."""
     return verified(path, ref, _chunks(path, ref.bytes))
 
 
 def verified(path: str | os.PathLike[str], ref: FileRef, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the chunks; the last step raises if together they do not match the reference."""
+    """Yield the chunks. The last step raises DamagedFileError if all chunks together do not match `ref`."""
     digest, size = hashlib.sha256(), 0
     for chunk in chunks:
         digest.update(chunk)
@@ -98,9 +98,9 @@ def _next(descriptor: int, path: Path) -> bytes:
 def open_metadata(path: Path) -> Iterator[int]:
     """Open metadata that only this user or root has written or can replace.
 
-    Saved values may be pickles, and metadata contains the hash of every other file, so it is the only file that has to
-    belong to the restoring user. Each folder on the way from the store is opened from its parent and checked by its
-    descriptor: even if another user links or renames files during the check, the checked file is the file that is read.
+    Saved values may be pickles. Metadata contains the hash of every other file, so only metadata must belong to the
+    restoring user. Each folder on the path from the store is opened from its parent and checked by descriptor: even if
+    another user links or renames files during the check, the checked file is the file that is read.
     """
     held: list[int] = []
     try:
@@ -139,20 +139,20 @@ def _check(descriptor: int, path: Path, sticky: bool = False) -> None:
 
 
 def encode_metadata(metadata: Metadata) -> tuple[bytes, bytes]:
-    """Return the content of a metadata file, in two parts."""
+    """Return the content of a metadata file: header and body."""
     body = metadata.SerializeToString(deterministic=True)
     return _HEAD.pack(_MAGIC, FORMAT, len(body), hashlib.sha256(body).digest()), body
 
 
 def read_metadata(path: Path, checkpoint: int) -> Metadata:
-    """Return the metadata of a checkpoint, after checking owner and checksum."""
+    """Return a checkpoint's metadata, after checking owner and checksum."""
     with open_metadata(path) as descriptor:
         data = b"".join(iter(lambda: _next(descriptor, path), b""))
     return parse_metadata(data, path, checkpoint)
 
 
 def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -> Metadata:
-    """Return the metadata of a checkpoint from the content of its file; errors name `path`."""
+    """Return a checkpoint's metadata from the content of the file; errors name `path`."""
     if len(data) < _HEAD.size:
         raise DamagedFileError(path, f"has {len(data)} bytes, too few for metadata")
     magic, version, length, digest = _HEAD.unpack_from(data)
@@ -162,7 +162,7 @@ def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -
     if version != FORMAT:
         raise DamagedFileError(path, f"has format {version}, and this release of heronpy reads format {FORMAT}")
     if len(body) != length:
-        raise DamagedFileError(path, f"holds {len(body)} bytes of metadata instead of {length}")
+        raise DamagedFileError(path, f"contains {len(body)} bytes of metadata instead of {length}")
     if hashlib.sha256(body).digest() != digest:
         raise DamagedFileError(path, _CHANGED)
     try:
@@ -170,7 +170,7 @@ def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -
     except DecodeError:
         raise DamagedFileError(path, "cannot be parsed") from None
     if metadata.checkpoint != checkpoint:
-        raise DamagedFileError(path, f"holds the metadata of checkpoint {metadata.checkpoint}")
+        raise DamagedFileError(path, f"has the metadata of checkpoint {metadata.checkpoint}")
     return metadata
 
 

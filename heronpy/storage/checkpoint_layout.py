@@ -1,4 +1,4 @@
-"""The names of the folders and files of checkpoints, below the folder of a topology instance. Pure."""
+"""Names of checkpoint folders and files below the folder of a topology instance. Pure."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def path_in(checkpoint: int, name: str = METADATA) -> str:
 
 
 def number_of(folder: str) -> int | None:
-    """Return the number of the checkpoint whose folder has this name; None for another name."""
+    """Return the number of the checkpoint whose folder has this name; None for other names."""
     match = _FOLDER.fullmatch(folder)
     return int(match[1]) if match else None
 
 
 def number_in(location: str) -> int:
-    """Return the number of the checkpoint at a location, as in plans and commands; 0 if the location has no number."""
+    """Return the number of the checkpoint at a location, as in plans and commands; 0 without a number."""
     match = _IN_LOCATION.search(location)
     return int(match[1]) if match else 0
 
 
 def is_path(path: str) -> bool:
-    """Whether a path in metadata has the form of a checkpoint's file."""
+    """Whether a path in metadata is a valid path of a checkpoint file."""
     return _PATH.fullmatch(path) is not None
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a file of one checkpoint may have this name."""
+    """Whether this is a valid name for a file that belongs to one checkpoint."""
     return _NAME.fullmatch(name) is not None

@@ -1,16 +1,18 @@
-"""The checkpoints of one topology instance, in a folder or in an object store; only their owner reads them.
+"""The checkpoints of one topology instance, in a folder or an object store; only the owner reads them.
 
-    chk-<id>/metadata                names every file of the checkpoint; written last, by put-if-absent
+    chk-<id>/metadata                names every file of the checkpoint; written last, with put-if-absent
     chk-<id>/<name>                  files of this checkpoint alone
     chk-<id>/abandoned               empty; its topology was restored from an older checkpoint
     shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share; the name includes the writer
     taskowned/                       never touched here
 
-There are no locks, and no decision depends on a time. Invariants: a file is complete or absent; a checkpoint exists
-when its metadata does, and metadata is written after a listing has shown every file that it names; a path outside the
-topology's folder is refused. Each checkpoint that makes a piece writes it under its own name, so no removal can affect
-a writer. A checkpoint reuses only pieces that the last complete checkpoint names, and the last complete checkpoint is
-kept. Only the topology master removes files of a running topology.
+There are no locks, and no decision depends on a time.
+
+Invariants: a file is complete or absent; a checkpoint exists if its metadata exists, and metadata is written after a
+listing has shown every file that it names; a path outside the topology's folder is refused. Each checkpoint writes its
+pieces under its own name, so no removal can affect a writer. A checkpoint reuses only pieces that the last complete
+checkpoint names, and the last complete checkpoint is kept. Only the topology master removes files of a running
+topology.
 """
 
 from __future__ import annotations
@@ -73,8 +75,8 @@ class CheckpointStore:
     """The checkpoints in `folder`. Safe for threads, and for several processes.
 
     `objects` stores the files; a folder of this host needs no `objects`, and syncs its files to disk. With a
-    `spool`, files of a task wait there until `upload`. `patience_s` is the number of seconds that a read waits for an
-    object store that is unreachable or refuses requests, in addition to the timeout of its client.
+    `spool`, files of a task wait there until `upload`. A read waits for `patience_s` seconds for an object store that
+    is unreachable or refuses requests, in addition to the client's timeout.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class CheckpointStore:
 
     @property
     def is_remote(self) -> bool:
-        """Whether writing needs the network. In that case, neither the thread of a task nor a forked child writes."""
+        """Whether writing needs the network; then neither the thread of a task nor a forked child may write."""
         return isinstance(self.folder, Url)
 
     # ---- writing ----------------------------------------------------------------------------
@@ -119,7 +121,7 @@ class CheckpointStore:
     ) -> FileRef:
         """Store an immutable piece under the hash of its content and the checkpoint that writes it.
 
-        A piece of the last `complete` checkpoint with the same content is reused; `complete` has these pieces by hash.
+        `complete` has the pieces of the last complete checkpoint by hash; a piece with the same content is reused.
         """
         digest = hashlib.sha256(data)
         ref = (complete or {}).get(digest.digest())
@@ -175,12 +177,12 @@ class CheckpointStore:
             raise StoreError(f"{file} cannot be uploaded ({error.strerror or error})") from error
 
     def drop(self, checkpoint: int) -> None:
-        """Stop all uploads for a checkpoint."""
+        """Drop the spooled files of a checkpoint, so that they are not uploaded."""
         if self._spool is not None:
             self._spool.drop(checkpoint)
 
     def copy(self, checkpoint: int, ref: FileRef, source: CheckpointStore) -> None:
-        """Copy the file with the same reference from another store, verified."""
+        """Copy the file with this reference from another store, and verify it."""
         path = self._path(ref)
         self.pin(checkpoint, [ref])
         file = source.local_path(ref)
@@ -193,13 +195,11 @@ class CheckpointStore:
         self.bytes_written += ref.bytes
 
     def pin(self, checkpoint: int, refs: Iterable[FileRef]) -> None:
-        """Protect shared files that a copy relies on from removals by this object, until the metadata of the copy is
-        written.
-        """
+        """Protect the shared files of a copy from removal by this object, until the copy's metadata is written."""
         self._pins.add(checkpoint, (ref.path for ref in refs if ref.path.startswith("shared/")))
 
     def write_metadata(self, metadata: Metadata) -> str:
-        """Make a checkpoint complete; return its location. Every file that the checkpoint names must exist."""
+        """Write a checkpoint's metadata, which makes it complete; return its location. All of its files must exist."""
         number = metadata.checkpoint
         refs = files_of(metadata)
         found = self._sizes(refs, number)
@@ -221,7 +221,7 @@ class CheckpointStore:
             self._complete.add(number)
         self._marks[number] = path_in(number, ABANDONED) in found
         self._pins.release(number)
-        # Files of lost attempts are no longer needed; a sweep removes the rest.
+        # Files of lost attempts are no longer needed; a sweep removes any remaining files.
         named = {ref.path for ref in refs} | {path, path_in(number, ABANDONED)}
         folder = folder_name(number)
         with contextlib.suppress(ObjectsError, OSError):
@@ -230,14 +230,14 @@ class CheckpointStore:
         return str(self.folder / folder)
 
     def _take_back(self, path: str, content: bytes) -> None:
-        """Delete metadata whose folder may not be on disk yet, because a failed checkpoint must not be found later."""
+        """Delete metadata that may not be synced to disk, because a failed checkpoint must not be found later."""
         if not self.is_remote:
             with contextlib.suppress(HeronError):
                 if self._objects.get(path) == content:
                     self._objects.delete([path])
 
     def _replace_damaged(self, number: int, content: bytes) -> None:
-        """Replace existing metadata if it cannot be read; leave it otherwise."""
+        """Replace existing metadata if it is damaged. Raises StoreError if it is intact."""
         try:
             self.load_metadata(number)
         except DamagedFileError:
@@ -246,7 +246,7 @@ class CheckpointStore:
         raise StoreError(f"checkpoint {number} in {self.folder} was written by another process; it is kept")
 
     def mark_abandoned(self, checkpoint: int, abandoned: bool) -> None:
-        """Record in the store whether the topology has abandoned a complete checkpoint for an older one."""
+        """Record in the store whether the topology has abandoned a complete checkpoint for an older checkpoint."""
         path = path_in(checkpoint, ABANDONED)
         with self._trouble(path, "written"):
             if checkpoint not in self._marks:
@@ -259,10 +259,10 @@ class CheckpointStore:
         self._marks[checkpoint] = abandoned
 
     def is_abandoned(self, checkpoint: int) -> bool:
-        """Whether the topology has abandoned the checkpoint for an older one."""
+        """Whether the topology has abandoned the checkpoint for an older checkpoint."""
         return self._objects.head(path_in(checkpoint, ABANDONED)) is not None
 
-    # ---- what is there ------------------------------------------------------------------------
+    # ---- queries ------------------------------------------------------------------------
 
     def _path(self, ref: FileRef) -> str:
         if not is_path(ref.path):
@@ -272,18 +272,18 @@ class CheckpointStore:
         return str(ref.path)
 
     def path_of(self, ref: FileRef) -> Place:
-        """Return the place of a file; refuse a path outside of the topology's folder."""
+        """Return the path or URL of a file. Raises DamagedFileError for a path outside the topology's folder."""
         return self.folder / self._path(ref)
 
     def local_path(self, ref: FileRef) -> Path | None:
-        """Return the path of the file if it is on this host, else None."""
+        """Return the path of the file if it is on this host; otherwise None."""
         path = self.path_of(ref)
         return path if isinstance(path, Path) else None
 
     def has(self, ref: FileRef) -> bool:
         """Whether a file exists; its content is not checked.
 
-        For an object, the answer only says whether `look_for` in this process has found it missing.
+        In an object store, a file counts as existing unless `look_for` in this process has found it missing.
         """
         if self.is_remote:
             return ref.path not in self._lost
@@ -293,7 +293,7 @@ class CheckpointStore:
             return False
 
     def look_for(self, refs: Iterable[FileRef]) -> None:
-        """Find out, in a thread, which of these objects are missing; a checkpoint that reuses them was given up."""
+        """Find, in a thread, which of these objects are missing, after a checkpoint that reuses them was given up."""
         wanted = [ref for ref in refs if ref.path]
         if wanted and self._looking.acquire(blocking=False):
             threading.Thread(target=self._look_for, args=(wanted,), name="checkpoint-look", daemon=True).start()
@@ -327,7 +327,7 @@ class CheckpointStore:
         return f"{self.folder / ref.path} {what}"
 
     def _sizes(self, refs: Iterable[FileRef], checkpoint: int | None = None) -> dict[str, int]:
-        """The sizes of all objects in these checkpoints' folders. A listing is cheaper than a request per object."""
+        """Return the sizes of all objects in these files' folders; a listing costs less than one request per file."""
         folders = {self._path(ref).split("/", 1)[0] for ref in refs}
         if checkpoint is not None:
             folders.add(folder_name(checkpoint))
@@ -345,11 +345,11 @@ class CheckpointStore:
         return unfinished(self.folder, folder) if isinstance(self.folder, Path) else []
 
     def read(self, ref: FileRef) -> bytes:
-        """Return the content of a file. Raises DamagedFileError if it differs from the written content."""
+        """Return the content of a file. Raises DamagedFileError if the content is not as written."""
         return b"".join(self.chunks(ref))
 
     def chunks(self, ref: FileRef) -> Iterator[bytes]:
-        """Yield the content of a file in pieces; the last step raises if it differs from the written content."""
+        """Yield a file's content in pieces. The last step raises DamagedFileError if the content is not as written."""
         path = self.path_of(ref)
         return chunks_of(path, ref) if isinstance(path, Path) else verified(str(path), ref, [self._get(ref.path)])
 
@@ -361,8 +361,7 @@ class CheckpointStore:
             except MissingObjectError:
                 raise DamagedFileError(str(self.folder / key), "is missing") from None
             except ObjectsError as error:
-                # Neither an outage nor expired credentials say anything about the checkpoint, so they do not count as
-                # damage.
+                # An outage or expired credentials do not mean that the checkpoint is damaged.
                 if time.monotonic() > deadline:
                     raise
                 log.warning("%s; trying again", error)
@@ -410,7 +409,7 @@ class CheckpointStore:
     # ---- removing -----------------------------------------------------------------------------
 
     def delete(self, checkpoint: int) -> None:
-        """Remove a checkpoint's objects, its metadata first; shared objects stay."""
+        """Remove a checkpoint's objects, metadata first; shared objects stay."""
         folder = folder_name(checkpoint)
         self._complete.discard(checkpoint)
         self._marks.pop(checkpoint, None)
@@ -419,7 +418,7 @@ class CheckpointStore:
             self._objects.delete([*self._objects.list(folder).objects, *self._unfinished(folder)])
 
     def discard(self, dropped: Iterable[Metadata], kept: Iterable[Metadata]) -> list[str]:
-        """Remove checkpoints and the shared objects that only they name; return the removed paths."""
+        """Remove checkpoints, and shared objects that no kept checkpoint names; return the removed shared paths."""
         dropped, kept = list(dropped), list(kept)
         for item in dropped:
             self.delete(item.checkpoint)
@@ -431,7 +430,7 @@ class CheckpointStore:
         """Remove everything that no kept checkpoint names; return the removed paths.
 
         Files that checkpoints with an id of `before` or above have written or name are kept, because these checkpoints
-        may be in progress. By default `before` is above the newest kept checkpoint.
+        may be in progress. The default of `before` is the id after the newest kept checkpoint.
         """
         keep = list(keep)
         if before is None:
@@ -454,7 +453,7 @@ class CheckpointStore:
         return removed
 
     def _clear_folder(self, number: int, needed: set[str]) -> list[str]:
-        """Remove unneeded files from the folder of a checkpoint, its metadata first."""
+        """Remove unneeded files from a checkpoint's folder, metadata first."""
         folder = folder_name(number)
         with self._trouble(folder, "removed"):
             doomed = sorted(key for key in self._objects.list(folder).objects if key not in needed)
@@ -465,7 +464,7 @@ class CheckpointStore:
         return doomed
 
     def _remove_shared(self, paths: set[str], kept: Iterable[Metadata], before: int) -> list[str]:
-        """Remove shared objects that are needed neither by kept checkpoints nor by checkpoints from `before` on."""
+        """Remove those shared objects that neither kept checkpoints nor checkpoints from `before` on need."""
         needed = {ref.path for item in kept for ref in files_of(item)}
         for number in self.checkpoints():
             if number >= before:  # it is complete and not yet recorded
@@ -499,6 +498,6 @@ class CheckpointStore:
 
 
 def _written_from(path: str, before: int) -> bool:
-    """Whether a shared or unfinished file was written by a checkpoint with an id of `before` or above."""
+    """Whether a checkpoint with an id of `before` or above has written this shared or unfinished file."""
     match = _WRITTEN_BY.fullmatch(path)
     return match is not None and int(match[1]) >= before

@@ -1,8 +1,8 @@
-"""Dead letters on disk: tuples that were given up, one JSON object per line.
+"""Dead letters on disk: given-up tuples, as one JSON object per line.
 
 Each task has one current file and one older file below `<working_dir>/dead-letters/`. Invariants: the two files
 together never exceed the allowed size; a line is written whole or, if the machine dies, is the
-last of its file and skipped by readers; values that JSON cannot represent are shown, not dropped silently.
+last of its file and skipped by readers; values that JSON cannot represent are written as text, not dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRACEBACK_MAX_CHARS = 64 * 1024
 
 
 class DeadLetterFile:
-    """The dead letters of one task. The file is opened for each letter, because letters are rare."""
+    """The dead letters of one task. The file is opened for each letter, because dead letters are rare."""
 
     def __init__(self, working_dir: str | os.PathLike[str], name: str, max_bytes: int) -> None:
         self.path = Path(working_dir) / FOLDER / (name + _SUFFIX)
@@ -48,7 +48,7 @@ class DeadLetterFile:
             os.close(descriptor)
 
     def last_number(self, topology_id: str) -> int:
-        """The `number` of the newest letter of this topology; 0 without a letter, or if the file cannot be read."""
+        """Return the `number` of this topology's newest letter; 0 without a letter, or if the file cannot be read."""
         try:
             lines = self.path.read_bytes().splitlines()
         except OSError:
@@ -62,14 +62,14 @@ class DeadLetterFile:
 
 
 def encode_payload(values: list[Any]) -> tuple[list[Any], bool]:
-    """Return the values of a tuple as JSON, and whether they were cut."""
+    """Return a tuple's values in types of JSON, and whether they were cut."""
     try:
         payload = [_encode(value, 0) for value in values]
         if len(json.dumps(payload)) <= PAYLOAD_MAX_BYTES:
             return payload, False
         return [str(payload)[: PAYLOAD_MAX_BYTES // 8]], True
     except Exception as error:
-        # Showing a value runs the value's own code, which may be defective.
+        # `repr` of a value runs user code, which may raise.
         return [f"not shown: {type(error).__name__}"], True
 
 
@@ -88,7 +88,7 @@ def _encode(value: Any, depth: int) -> Any:
 
 
 def files_of(working_dir: str | os.PathLike[str]) -> list[Path]:
-    """Return the files of all tasks; for each task, the older file comes first."""
+    """Return the files of all tasks; each task's older file comes first."""
     folder = Path(working_dir) / FOLDER
     current = sorted(folder.glob(f"*{_SUFFIX}"))
     older = {path: path.with_suffix(_SUFFIX + ".1") for path in current}

@@ -1,4 +1,4 @@
-"""Opens the store of checkpoints at a place, whether it is a folder or in an object store."""
+"""Opens the checkpoint store at a path or URL."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def open_store(
     patience_s: float = 0.0,
     spool: Spool | None = None,
 ) -> CheckpointStore:
-    """Open the checkpoints of the topology instance whose files are at a place.
+    """Open the checkpoints of the topology instance at a path or URL.
 
-    `timeout_s` is the number of seconds that the client of an object store tries; see also `CheckpointStore`.
+    `timeout_s`: the timeout of requests to an object store; see also `CheckpointStore`.
     """
     objects = open_objects(place, timeout_s) if isinstance(place, Url) else None
     return CheckpointStore(place, fsync, limits, objects=objects, spool=spool, patience_s=patience_s)
@@ -45,7 +45,7 @@ def location_of(place: Place, checkpoint: int) -> str:
 def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) -> tuple[CheckpointStore, Metadata]:
     """Return the store of a complete checkpoint, and its metadata.
 
-    `patience_s` is how many seconds to wait for an object store that cannot be reached.
+    `patience_s`: the seconds to wait for an unreachable object store.
     """
     place = place_of(location)
     if place.name == METADATA:
@@ -58,7 +58,7 @@ def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) ->
 
 
 def check_trusted(location: str) -> None:
-    """Raise DamagedFileError if another user of this host may have written a checkpoint; call it before a restore.
+    """Raise DamagedFileError if another user of this host may have written a checkpoint; call this before a restore.
 
     An object store does not record writers: everyone who may write to a prefix is trusted.
     """
@@ -70,7 +70,7 @@ def check_trusted(location: str) -> None:
 
 
 def same_place(one: Place, other: Place) -> bool:
-    """Whether two places are the same."""
+    """Whether two paths or URLs name the same place; links in paths are resolved."""
     if isinstance(one, Url) or isinstance(other, Url):
         return one == other
     return os.path.realpath(one) == os.path.realpath(other)

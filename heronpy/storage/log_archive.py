@@ -1,7 +1,6 @@
-"""Logs that outlive their hosts: one folder for each ended run of a container, in a shared folder or an object store.
+"""Archives logs of ended containers, so that they outlive their hosts, in a shared folder or an object store.
 
-An object is one file: `<topology id>/<container>.<submission>@<host>/log-files/<name>`. It is either complete or
-absent.
+An object is one log file: `<topology id>/<container>.<submission>@<host>/log-files/<name>`. It is complete or absent.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ FOLDER: Final = "log-files"
 #: Size in bytes above which files are not read as a whole.
 LOG_MAX_BYTES: Final = 1 << 30
 _RUN: Final = re.compile(r"(?P<container>\d{1,9})\.(?P<submission>\d{1,9})@(?P<host>[A-Za-z0-9._-]{1,100})")
-#: Matches the name of a log or a rotated log, but no name that leads to another folder.
+#: Pattern of the names of logs and rotated logs; excludes names that lead to another folder.
 _FILE: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*\.log(\.[0-9]{1,4})?")
 
 
@@ -33,12 +32,12 @@ class Run(Struct, frozen=True, order=True):
 
     @property
     def name(self) -> str:
-        """The name of the run in keys."""
+        """The run as a part of keys: `<container>.<submission>@<host>`."""
         return f"{self.container}.{self.submission}@{re.sub(r'[^A-Za-z0-9._-]', '_', self.host)[:100] or 'unknown'}"
 
 
 class LogArchive:
-    """The archive of one topology, below `place`: a folder or a URL. Raises ConfigError if it cannot be opened here.
+    """The archive of one topology below `place`, a folder or a URL. Raises ConfigError if this host cannot open it.
 
     Calls raise ObjectsError if the place does not answer or refuses the request.
     """
@@ -49,7 +48,7 @@ class LogArchive:
 
     @property
     def name(self) -> str:
-        """The name of the place in a sentence."""
+        """The name of the place, for messages."""
         return self._objects.name
 
     def put(self, run: Run, file: Path) -> None:
@@ -57,7 +56,7 @@ class LogArchive:
         self._objects.put(f"{self._prefix}/{run.name}/{FOLDER}/{file.name}", file)
 
     def runs(self) -> dict[Run, dict[str, int]]:
-        """Return the files of each run with their sizes; files with other names are left out."""
+        """Return the log files of each run with their sizes; other files are left out."""
         found: dict[Run, dict[str, int]] = {}
         for key, size in self._objects.list(self._prefix).objects.items():
             run, slash, name = key.removeprefix(f"{self._prefix}/").partition(f"/{FOLDER}/")
@@ -72,7 +71,7 @@ class LogArchive:
         return self._objects.get(f"{self._prefix}/{run.name}/{FOLDER}/{name}")
 
     def folder_of(self, run: Run) -> Path | None:
-        """Return the folder of a run's log files, if the files are on this host; else None."""
+        """Return the folder of a run's log files, if the files are on this host; otherwise None."""
         return self._objects.root / self._prefix / run.name if isinstance(self._objects, FolderObjects) else None
 
 

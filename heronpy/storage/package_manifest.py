@@ -1,9 +1,9 @@
-"""The manifest of a stored package, with which a later use can check that the package is unchanged.
+"""The manifest of a stored package, used to check that the package is unchanged.
 
-The manifest is written with its entry, next to the cache's entries, where only their owner may write. It names each
-file with the hash of its content, and with its stamp from the kernel: inode, size and times; only root can set the
-change time. A file with the same stamp is not read again. Only the bytecode that Python writes for its modules may be
-added to an entry, because any other new module could hide a module of the package or of Python.
+The manifest is written together with the entry of the package, next to the cache's entries, where only their owner may
+write. For each file, it has the hash of the content, and a stamp from the kernel: inode, size and times; only root can
+set the change time. A file with the same stamp is not read again. Only the bytecode that Python writes for the modules
+may be added to an entry, because any other new module could hide a module of the package or of Python.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Item(Struct, frozen=True):
 
 
 def check_entry(entry: str | os.PathLike[str]) -> None:
-    """Raise PackageError if a stored package, or any part of it, belongs to another user, or if others may enter it."""
+    """Raise PackageError if a stored package or any file in it belongs to another user, or if others may enter it."""
     try:
         status = os.lstat(entry)
         if not stat.S_ISDIR(status.st_mode):
@@ -69,7 +69,7 @@ def write(entry: Path, manifest: Path) -> None:
 
 
 def read(manifest: Path) -> dict[str, Item] | None:
-    """Return the manifest; None if it is missing, unreadable or not trusted."""
+    """Return the manifest; None if the file is missing, unreadable or not trusted."""
     try:
         descriptor = os.open(manifest, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -85,7 +85,7 @@ def read(manifest: Path) -> dict[str, Item] | None:
 
 
 def compare(entry: Path, expected: dict[str, Item]) -> None:
-    """Raise PackageError, naming the first file that was added, is missing or has changed."""
+    """Raise PackageError if a file was added, is missing or has changed; the error names the first such file."""
     for name, status in _walk(entry):
         if name not in expected and not stat.S_ISDIR(status.st_mode) and not _is_bytecode(name, status, expected):
             raise _refusal(entry, f"contains {name!r}, which was not submitted")

@@ -1,7 +1,7 @@
-"""The archive of a package in a place that all hosts reach, so that not every host fetches it from the scheduler.
+"""The archive of a package in a shared place, so that not every host fetches it from the scheduler.
 
-A piece is `<topology id>/<sha256 of the archive>/<number>`, so that no process has the whole archive in memory. Readers
-have its size and digest from the scheduler, so they detect an archive that another user has put there.
+The archive is stored in pieces `<topology id>/<sha256 of the archive>/<number>`, so that no process has the whole
+archive in memory. Readers get size and digest from the scheduler, so they detect an archive of another user.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PIECE_BYTES: Final = 8 << 20
 
 
 class PackagePieces:
-    """The package of one topology, below `place`: a folder or a URL. Raises ConfigError if it cannot be opened here.
+    """The package of one topology below `place`, a folder or a URL. Raises ConfigError if this host cannot open it.
 
     Calls raise ObjectsError if the place does not answer or refuses the request.
     """
@@ -28,14 +28,14 @@ class PackagePieces:
 
     @property
     def name(self) -> str:
-        """The name of the place in a sentence."""
+        """The name of the place, for messages."""
         return self._objects.name
 
     def _key(self, digest: bytes, number: int) -> str:
         return f"{self._prefix}/{digest.hex()}/{number:06d}"
 
     def put(self, archive: Path, digest: bytes) -> None:
-        """Store an archive unless it is complete already. Pieces are written in order, so the last piece shows that."""
+        """Store an archive, unless its last piece exists: pieces are written in order, so the archive is complete."""
         size = archive.stat().st_size
         last = max(0, size - 1) // PIECE_BYTES
         if self._objects.head(self._key(digest, last)) == size - last * PIECE_BYTES:
@@ -59,9 +59,9 @@ class PackagePieces:
 def either(
     first: Callable[[int], bytes], other: Callable[[int], bytes], failed: Callable[[HeronError], None]
 ) -> Callable[[int], bytes]:
-    """Return a reader that continues with `other` after `first` has failed, or if the beginning is read again.
+    """Return a reader that switches from `first` to `other` after an error, or if the beginning is read again.
 
-    A caller that begins again has found that the data of `first` does not match the announced digest.
+    A caller reads the beginning again if the data of `first` does not match the announced digest.
     """
     sources = [first, other]
     begun = False

@@ -1,9 +1,11 @@
 """The package cache: user code, stored once per host under the sha256 of its content.
 
-`<root>/<sha256>/` contains the unpacked package.  Invariants: an entry appears by one rename, so it is complete or
-absent, even after a crash; processes that add the same package concurrently unpack it once; an entry never changes; an
-entry that was changed nevertheless, or that another user owns, is refused (see `package_manifest`).  Unfinished
-entries are in `<root>/.tmp`; the next process that wants the package removes them.
+`<root>/<sha256>/` contains the unpacked package. Unfinished entries are in `<root>/.tmp`; the next process that stores
+the same package removes them.
+
+Invariants: an entry appears by one rename, so it is complete or absent, even after a crash; processes that add the same
+package concurrently unpack it once; an entry never changes; a changed entry, or another user's entry, is refused (see
+`package_manifest`).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ FILES_MAX: Final = 100_000
 BYTES_MAX: Final = 4 * 1024**3
 LOCK_TIMEOUT_S: Final = 600.0
 _FSYNC_EACH_MAX: Final = 500
-#: Number of times that an archive which does not match the announced digest is read.
+#: Maximum number of reads of an archive that does not match the announced digest.
 FETCHES: Final = 2
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -47,7 +49,7 @@ _REGULAR: Final = 0o100600 << 16
 
 
 def archive_in(entry: Path) -> Path:
-    """Return the path of the archive in an entry of the cache; the digest is part of its name."""
+    """Return the path of the archive in an entry of the cache."""
     return entry / _name(entry.name)
 
 
@@ -57,14 +59,12 @@ def _name(digest: str) -> str:
 
 
 class Archived:
-    """A package and an archive of it, for tasks that load classes from the archive themselves.
+    """A package with its archive, for tasks that load classes from the archive. Its digest is not the source's.
 
-    The digest differs from the digest of the source alone.
-
-    Apache Heron gives tasks the path of the submitted .pex, with its content unpacked next to it; user
-    code opens the file with `zipfile`, imports from it with `zipimport`, or reads data from its folder. Here the
-    archive is an additional file of the package's entry in the cache: the submitted zip or pex unchanged, otherwise
-    a zip of the files. Invariant: equal content gives equal bytes, so that an entry can be checked.
+    Apache Heron gives tasks the path of the submitted .pex, with the content unpacked next to it; user code opens the
+    file with `zipfile`, imports from it with `zipimport`, or reads data from its folder. Here the archive is an
+    additional file of the package's entry in the cache: the submitted zip or pex unchanged, otherwise a zip of the
+    files. Invariant: equal content gives equal bytes, so that an entry can be checked.
     """
 
     def __init__(self, source: Source, path: Path) -> None:
@@ -86,13 +86,13 @@ class Archived:
 
 
 def _from_begin(file: IO[bytes]) -> IO[bytes]:
-    """Return the same file, rewound; the caller reads and closes the file."""
+    """Return the rewound file, which the caller reads and closes."""
     file.seek(0)
     return os.fdopen(os.dup(file.fileno()), "rb")
 
 
 def _zip(source: Source, into: IO[bytes]) -> None:
-    """Write the files of a source; a link to a file becomes that file, a link to a folder is omitted."""
+    """Write a source's files to a zip archive; a link to a file becomes that file, a link to a folder is omitted."""
     links: dict[str, str] = {}
     with zipfile.ZipFile(into, "w") as archive:
         for entry in source.entries():
@@ -125,7 +125,7 @@ class Package(Struct, frozen=True):
 
 
 class WithoutBytecode:
-    """The entries of a source without Python's bytecode, which each host writes for itself."""
+    """A source without Python's bytecode, which each host generates."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -138,7 +138,7 @@ class WithoutBytecode:
 
 
 class PackageStore:
-    """The cache below `root`."""
+    """The package cache below `root`."""
 
     def __init__(
         self,
@@ -154,16 +154,16 @@ class PackageStore:
     def add(self, path: str | os.PathLike[str], archived: bool = False) -> Package:
         """Store the submitted code, unless it is already stored.
 
-        A plain .py file is stored alone: it can import installed modules but not the files next to it; to use
-        those, submit the directory. A directory with an `__init__.py` is stored under its own name, so that
-        `import directory` works; for any other directory the content is stored, as if Python had started in it.
-        Directories are stored without caches, version control and virtual environments (`sources.EXCLUDED`).
-        Archives (zip, pex, tar) are unpacked without caches; the dependencies inside a pex are placed next to the
-        user's code. Nothing of the package is executed. With `archived`, the entry also contains an archive
-        of the package, at `archives.archive_in(package.dir)`.
+        A plain .py file is stored alone: it can import installed modules but not adjacent files; to import these,
+        submit the directory. A directory with an `__init__.py` is stored under its own name, so that `import directory`
+        works; for any other directory the content is stored, as if Python had started in the directory. Directories are
+        stored without caches, version control and virtual environments (`sources.EXCLUDED`). Archives (zip, pex, tar)
+        are unpacked without caches; the dependencies inside a pex are placed next to the user's code. No code of the
+        package is executed. With `archived`, the entry also contains an archive of the package, at
+        `archive_in(package.dir)`.
         """
         submitted = absolute(path)
-        check_root(self._root, "The package cache")
+        check_root(self._root, "the package cache")
         with self._trouble(submitted):
             source: Source = source_of(submitted, self._caps)
             main_name = submitted.name if isinstance(source, PlainFile) else None
@@ -194,16 +194,15 @@ class PackageStore:
         sync_path(self._root)
 
     def fetch(self, sha256: str, read: Callable[[int], bytes], size: int, digest: bytes) -> Path:
-        """Fetch the entry `sha256` of another host and return it. Its archive is read once, unless the entry is already
-        stored.
+        """Fetch the entry `sha256` from another host, unless it is already stored; return the path of the entry.
 
-        `read(offset)` returns the next bytes of a tar file of `size` bytes with the sha256 `digest`, empty at its end.
-        A damaged archive is read again. Processes that want the same package at the same time wait for the first of
-        them. Raises PackageError if the stored entry has changed, or the archive does not match its size and digest.
+        `read(offset)` returns the next bytes of a tar file of `size` bytes with the sha256 `digest`, empty at the end.
+        A damaged archive is read again. If several processes fetch the same package, only the first one reads. Raises
+        PackageError if the stored entry has changed, or the archive does not match its size and digest.
         """
         if not _SHA256.fullmatch(sha256):
-            raise PackageError(f"package {sha256[:80]!r} does not have a digest as its name; submit the topology again")
-        check_root(self._root, "The package cache")
+            raise PackageError(f"package {sha256[:80]!r} is not named by its digest; submit the topology again")
+        check_root(self._root, "the package cache")
         entry = self._root / sha256
         with self._trouble(entry):
             with self._locked(sha256):
@@ -260,7 +259,7 @@ class PackageStore:
             raise PackageError(f"{submitted} changed while it was read; submit again")
 
     def _check(self, entry: Path, source: Source, submitted: Path, sha256: str) -> None:
-        """Refuse an entry that has changed; an entry without a manifest is compared with the source."""
+        """Raise PackageError if an entry has changed; an entry without a manifest is compared with the source."""
         package_manifest.check_entry(entry)
         manifest = self._manifest(sha256)
         expected = package_manifest.read(manifest)
@@ -282,7 +281,7 @@ class PackageStore:
         return self._root / package_manifest.FOLDER / f"{sha256}.json"
 
     def prune(self, in_use: Collection[str], unused_s: float) -> list[str]:
-        """Remove unused entries that were last added more than `unused_s` ago; return their names."""
+        """Remove entries not in use that were last added or fetched more than `unused_s` ago; return their names."""
         removed = []
         with self._trouble(self._root):
             names = os.listdir(self._root) if self._root.is_dir() else []
@@ -336,7 +335,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Sync everything below the directory, before a rename makes it count as complete."""
+    """Sync a directory with all its content, before a rename marks it as complete."""
     paths = [directory]
     for parent, directories, files in os.walk(directory):
         paths += [Path(parent) / name for name in directories + files]

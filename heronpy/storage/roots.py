@@ -1,4 +1,4 @@
-"""Checks that a process of a topology makes before it trusts the topology's files."""
+"""Checks a topology's files before its processes trust them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from heronpy.storage.stores import replica_of, store_roots
 def check_folders(launch: LaunchSpec) -> None:
     """Raise ConfigError or PackageError if another user could replace files that the topology's processes read.
 
-    Checks the working folder, its logs, the checkpoint stores, and the stored package, whose files
-    must be unchanged.
+    The working folder, its logs, the checkpoint stores, and the stored package are checked; the files of the
+    package must be unchanged.
     """
-    check_root(launch.working_dir, "The working folder")
-    check_root(launch.log_dir, "The log folder")
+    check_root(launch.working_dir, "the working folder")
+    check_root(launch.log_dir, "the log folder")
     settings = settings_for(launch, CheckpointSettings)
     for place in (*store_roots(settings), replica_of(settings)):
         if isinstance(place, Path):  # an object store has no owner that could be checked
-            check_root(place, "The checkpoint store", sticky=True)
+            check_root(place, "the checkpoint store", sticky=True)
     if launch.package_dir:
         check_entry(launch.package_dir)

@@ -1,9 +1,9 @@
 """The sources that a user may submit, as streams of entries: a file, a directory, a zip, pex or tar.
 
-Each source knows its digest and its entries; `unpack` writes entries below a directory. Invariants: nothing is written
-outside that directory, for any names and links in an archive, because every name is checked before use, and links are
-created last and only to unpacked entries; the limits on entries and bytes apply to the data that is read, not to the
-sizes in a header.
+Each source has a digest and entries; `unpack` writes entries below a directory. Invariants: no names or links in an
+archive can make `unpack` write outside that directory, because every name is checked before use, and links are created
+last and only to unpacked entries; the limits on entries and bytes apply to the data that is read, not to the sizes in a
+header.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class Entry(Struct, frozen=True):
     """The target of a link, relative to the root of the package."""
     hard: bool = False
     optional: bool = False
-    """Skipped if an entry with this name has been unpacked already."""
+    """Whether to skip the entry if one with the same name is already unpacked."""
 
 
 class Source(Protocol):
-    """Anything that a user may submit."""
+    """Code that a user submits."""
 
     def digest(self) -> str:
         """Return the sha256 of the content, in hexadecimal."""
 
     def entries(self) -> Iterator[Entry]:
-        """The entries of the source."""
+        """Yield the entries to unpack."""
 
 
 class _Readable(Protocol):
@@ -155,7 +155,7 @@ class Directory:
 
 
 class _Archive:
-    """The common part of zip and tar: the digest is that of the file."""
+    """The common part of zip and tar; the digest is the digest of the archive file."""
 
     def __init__(self, path: Path, caps: Caps) -> None:
         self._path = path
@@ -229,7 +229,7 @@ class Tar(_Archive):
 
 
 def _without_dependency(name: str) -> str:
-    """`.deps/<distribution>/<rest>` -> `<rest>`, which may be empty."""
+    """Return `<rest>` of `.deps/<distribution>/<rest>`; may be empty."""
     return name.removeprefix(_PEX_DEPENDENCIES).partition("/")[2]
 
 
@@ -292,7 +292,7 @@ def unpack(source: Source, destination: Path, caps: Caps) -> None:
 
 @contextmanager
 def _named(current: Callable[[], str]) -> Iterator[None]:
-    """Name the entry in errors of the archive libraries."""
+    """Turn errors of the archive libraries into PackageErrors that name the current entry."""
     try:
         yield
     except PackageError:
@@ -306,7 +306,7 @@ def _named(current: Callable[[], str]) -> Iterator[None]:
 
 
 def _check_name(name: str) -> str:
-    """Return the name of an entry. Raises PackageError if it is outside of the package."""
+    """Return the name of an entry. Raises PackageError if the name is unsafe or leads out of the package."""
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
         raise PackageError(f"{name!r} in the package leads out of the package; use only relative names")
@@ -376,7 +376,7 @@ def _write(opened: IO[bytes], path: Path, executable: bool, limit: int) -> int:
 
 
 def _feed(opened: _Readable, into: Callable[[bytes], object], limit: int) -> int:
-    """Yield the bytes of a file; read at most slightly more than `limit`."""
+    """Pass the bytes of a file to `into`, slightly more than `limit` at most; return their number."""
     count = 0
     while count <= limit and (chunk := opened.read(_CHUNK)):
         count += len(chunk)

@@ -1,10 +1,11 @@
-"""The folder in which the files of a checkpoint wait on this host until they are uploaded.
+"""The folder where a checkpoint's files wait on this host until they are uploaded.
 
     <folder>/<process>/<checkpoint>/<path of the file, with @ for />
 
-A task, or a forked copy of it, adds files; a thread of the task uploads and removes them. The copy never touches the
-network: clients do not survive a fork. The total size is bounded: a task at the limit uploads before it adds a file,
-and its forked copy waits for the thread. The successor of a killed process removes its files when it opens the spool.
+A task, or a forked copy of the task, adds files; a thread of the task uploads and removes them. The copy never uses the
+network, because clients do not survive a fork. The total size is bounded: a task at the limit uploads before it adds a
+file, and its forked copy waits for the thread. A process that opens the spool removes the files of its killed
+predecessor.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Spool:
     def add(
         self, checkpoint: int, path: str, data: bytes | bytearray | memoryview, upload: Callable[[int], None]
     ) -> None:
-        """Keep a file until it is uploaded; `upload` is called to make room. Raises StoreError if it cannot be kept."""
+        """Store a file until its upload; `upload` is called to make room. Raises StoreError if there is no space."""
         if len(data) > self._max_bytes:
             raise StoreError(
                 f"a file of {format_bytes(len(data))} is too large for the spool, which holds"

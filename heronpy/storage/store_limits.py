@@ -1,9 +1,9 @@
-"""Limits on what the checkpoints of all topologies together may write to one store.
+"""Limits for writing checkpoints of all topologies to one store.
 
-Both limits are kept in files of the store itself, so they hold for every process of a host that writes there: a writer
-holds the lock of one of N slot files while it writes, and charges its bytes to an account with the time at which the
-next byte may be written. The kernel releases the lock of a dead holder, and an account with a time in the far future,
-as after a reboot, is reset. So no writer waits for a dead process.
+Both limits are kept in files of the store, so they apply to all processes of a host: a writer holds the lock of one of
+N slot files while it writes, and charges its bytes to an account, which has the time at which the next byte may be
+written. The kernel releases the lock of a dead holder, and an account with a time in the far future, as after a reboot,
+is reset. So no writer waits for a dead process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronpy.common.flock import locked, open_lock, try_flock, unlock
 from heronpy.common.folders import make_folders
 
 _ACCOUNT: Final = struct.Struct("<d")
-#: Maximum number of seconds by which an account is overdrawn; a larger value means that the clock was reset.
+#: Maximum debt of an account in seconds; a larger value means that the clock was reset.
 DEBT_MAX_S: Final = 60.0
 #: Interval in seconds at which a waiting writer checks for a slot.
 SLOT_LOOK_S: Final = 0.02
@@ -37,7 +37,7 @@ class StoreLimits(Struct, frozen=True):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Become one of the store's writers; wait for a slot."""
+        """Wait for a writer's slot, and hold the slot within the block."""
         if not self.writers:
             yield
             return
@@ -71,7 +71,7 @@ class StoreLimits(Struct, frozen=True):
         with locked(self._folder() / "account") as descriptor:
             data = os.pread(descriptor, _ACCOUNT.size, 0)
             free_at = _ACCOUNT.unpack(data)[0] if len(data) == _ACCOUNT.size else now
-            # The time is invalid, in the past or too far off: start now.
+            # The time is invalid, in the past, or too far in the future: start now.
             if not now <= free_at <= now + DEBT_MAX_S:
                 free_at = now
             # A late writer still pays, up to the limit of the account.

@@ -1,13 +1,12 @@
 """Chooses the checkpoint store that a topology writes to.
 
-An object store is the only store of its topologies. There may be several folders: the policy chooses the folder of a
-new topology, which keeps this folder as long as it is writable. The choice is recorded in a file of the topology's
-working folder, the claim, so that all of its processes agree, even if they start concurrently. If a store is full or
-missing, the process that notices moves the claim to the next store, and every process follows with its next checkpoint,
-which is a full checkpoint. Checkpoints in the old store stay restorable, because locations are absolute.
-
-Several hosts do not share files or locks, so `choose_once` picks the store at submit, and the submitted record in the
-state manager names only that store.
+An object store is the only store of its topologies. With several folders, the policy chooses the folder of a new
+topology, which keeps this folder while it is writable. The choice is recorded in the claim, a file in the topology's
+working folder, so that all of its processes agree, even if they start concurrently. If a store is full or missing, the
+process that notices this moves the claim to the next store, and every process follows with its next checkpoint, which
+is a full checkpoint. Checkpoints in the old store stay restorable, because locations are absolute. Several hosts do not
+share files or locks, so `choose_once` chooses the store at submit, and the submitted record in the state manager names
+only that store.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ FREE_MIN_BYTES: Final = 16 << 20
 _CLAIM: Final = "checkpoint-store"
 #: Folder, in the working folder of a topology, in which files wait until they are uploaded.
 SPOOL: Final = "spool"
-#: Minimum number of checkpoints that an object store keeps: a task that has not heard of the newest one builds on the
-#: previous one.
+#: Minimum number of checkpoints that an object store keeps: a task may not know of the newest checkpoint yet, and
+#: build on the previous checkpoint.
 RETAINED_MIN: Final = 2
 _FIELDS: Final = frozenset(("folder", "weight", "writers", "rate_bytes"))
 
@@ -56,14 +55,14 @@ class StoreSpec(Struct, frozen=True):
 
 
 def specs_of(settings: CheckpointSettings) -> list[StoreSpec]:
-    """Return the folders of the settings. Raises ConfigError if a folder is invalid."""
+    """Return the stores that are folders in the settings. Raises ConfigError if a store is invalid."""
     if not settings.stores:
         return [_spec("", settings.root or str(heron_home() / "checkpoints"), settings)]
     return [_spec(str(name), given, settings) for name, given in settings.stores.items()]
 
 
 def object_store(settings: CheckpointSettings) -> Url | None:
-    """Return the object store with all checkpoints; None if checkpoints are in folders."""
+    """Return the URL of the object store for all checkpoints; None if checkpoints are in folders."""
     place = place_of(settings.root) if settings.root and not settings.stores else None
     return place if isinstance(place, Url) else None
 
@@ -76,7 +75,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
         raise ConfigError(f"{what} has {unknown[0]!r}, which is not one of {', '.join(sorted(_FIELDS))}")
     folder = fields.get("folder")
     if not folder or not isinstance(folder, str | os.PathLike):
-        raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'")
+        raise ConfigError(f"{what} does not name a folder; write its path, or a map with 'folder'")
     place = place_of(str(folder))
     if isinstance(place, Url):
         raise ConfigError(f"{what} is {place}, but several stores must be folders; set heron.checkpoint.root to it")
@@ -108,11 +107,11 @@ def check_stores(settings: CheckpointSettings) -> None:
             raise ConfigError(
                 f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}"
             )
-        check_root(spec.root, f"Checkpoint store {spec.name!r}".replace(" ''", ""), sticky=True)
+        check_root(spec.root, f"checkpoint store {spec.name!r}".replace(" ''", ""), sticky=True)
         roots[spec.root] = spec.name
     if replica in roots:
         raise ConfigError(f"heron.checkpoint.replica is the store {replica} itself; give another folder")
-    for place, what in ((remote, "Checkpoint store"), (replica, "The replica")):
+    for place, what in ((remote, "checkpoint store"), (replica, "the replica")):
         if isinstance(place, Url):
             from heronpy.storage.objects.opening import check_objects, open_objects
 
@@ -120,19 +119,20 @@ def check_stores(settings: CheckpointSettings) -> None:
 
 
 def store_roots(settings: CheckpointSettings) -> list[Place]:
-    """Return the places of all stores, each with one folder per topology instance."""
+    """Return the paths or the URL of all stores; a store has one folder per topology instance."""
     remote = object_store(settings)
     return [remote] if remote is not None else [spec.root for spec in specs_of(settings)]
 
 
 def replica_of(settings: CheckpointSettings) -> Place | None:
-    """Return the second store for complete checkpoints; None if it is not set."""
+    """Return the second store, to which complete checkpoints are copied; None if it is not set."""
     return place_of(settings.replica) if settings.replica else None
 
 
 def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | None:
-    """The folder for all hosts of a new topology, chosen by policy among writable ones; None with only one store.
-    Raises StoreError if no store can be written.
+    """Choose the store for all hosts of a new topology by policy; None if there is only one store.
+
+    Raises StoreError if no store is writable.
     """
     if len(settings.stores) < 2:
         return None
@@ -147,7 +147,7 @@ def choose_once(topology_id: str, settings: CheckpointSettings) -> StoreSpec | N
 
 
 def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | None:
-    """Return the limits of this host's writes to a store; those of an object store are kept in HERON_HOME."""
+    """Return the limits for this host's writes to a store. The limits of an object store are kept in HERON_HOME."""
     if not isinstance(place, Url):
         return StoreLimits(place, writers, bytes_per_s)
     if not writers and not bytes_per_s:
@@ -156,8 +156,9 @@ def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | N
 
 
 def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointStore:
-    """Open the store to which complete checkpoints of a topology are copied, with separate limits. Raises ConfigError
-    without a replica.
+    """Open a topology's replica, to which complete checkpoints are copied, with separate limits.
+
+    Raises ConfigError if no replica is set.
     """
     place = replica_of(settings)
     if place is None:
@@ -169,7 +170,7 @@ def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointSt
 
 
 def open_stores(launch: LaunchSpec, settings: CheckpointSettings, task_id: int | None = None) -> Stores:
-    """Open the checkpoint stores of a process of a topology; a task passes its id, for its spool."""
+    """Open the checkpoint stores of a topology for one process; a task passes its id, for its spool."""
     remote = object_store(settings)
     if remote is None:
         return StoreChoice(launch, settings)
@@ -196,15 +197,15 @@ class Stores:
         return self._store
 
     def homes(self) -> Sequence[CheckpointStore]:
-        """Every store that holds files of the topology."""
+        """Return every store that has files of the topology."""
         return [self.store]
 
     def failed(self) -> None:
-        """Record that writing to the store has failed."""
+        """Called after a failed write to the store."""
 
 
 class StoreChoice(Stores):
-    """The store of one topology, as seen by one of its processes."""
+    """The store of one topology in one of its processes, if stores are folders."""
 
     def __init__(self, launch: LaunchSpec, settings: CheckpointSettings) -> None:
         self._launch = launch
@@ -223,13 +224,13 @@ class StoreChoice(Stores):
         return self._store
 
     def homes(self) -> list[CheckpointStore]:
-        """The stores that hold files of the topology, the current one first."""
+        """Return the stores that have files of the topology, the current store first."""
         present = self.store
         others = [self._at(spec.root) for spec in self._specs if spec.root != self._root]
         return [present, *(store for store in others if store.exists())]
 
     def failed(self) -> None:
-        """React to a failed write: switch stores if this store is full or missing and another store is not."""
+        """After a failed write, switch to another store if this store is full or missing."""
         if len(self._specs) > 1 and self.store and not _takes_files(self._root):
             self._go(self._choose())
 
@@ -270,7 +271,7 @@ def _preferred(topology_id: str, specs: list[StoreSpec], policy: str) -> list[Pa
 
 
 def by_hash(topology_id: str, specs: list[StoreSpec]) -> list[Path]:
-    """Sort stores by rendezvous hashing, with shares by weight: if a store is lost, only its topologies move. Pure."""
+    """Sort stores by weighted rendezvous hashing: if a store is lost, only its topologies move. Pure."""
 
     def score(spec: StoreSpec) -> float:
         digest = hashlib.sha256(f"{spec.name}\0{topology_id}".encode()).digest()
@@ -291,7 +292,7 @@ def _used(spec: StoreSpec) -> float:
 
 
 def free_bytes(root: Path) -> int:
-    """Return the free bytes of the file system of a folder; 0 if it is unreachable."""
+    """Return the free bytes of a folder's file system; 0 if the folder is unreachable."""
     try:
         make_folders(root)
         status = os.statvfs(root)
@@ -313,7 +314,7 @@ def _takes_files(root: Path) -> bool:
 
 
 def _claimed(claim: Path, topology_id: str) -> Path | None:
-    """Return the root that a process of this topology instance chose earlier."""
+    """Return the root that a process of this topology instance has chosen, or None."""
     try:
         root, _, owner = claim.read_text(encoding="utf-8").rpartition("\n")
     except (OSError, UnicodeDecodeError):
@@ -322,13 +323,13 @@ def _claimed(claim: Path, topology_id: str) -> Path | None:
 
 
 def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -> Path:
-    """Make all processes agree on the root that the first of them chose; return that root."""
+    """Return the root that the first process has chosen, so that all processes agree."""
     make_folders(claim.parent)
     with locked(claim.with_name(f".{_CLAIM}.lock")):
         current = _claimed(claim, launch.topology_id)
         if current is not None and current != replaced:
             return current
-        # Immediately, so that the policy least_used counts this topology for the next topology.
+        # Create the folder now, so that the policy least_used counts this topology.
         make_folders(root / launch.topology_id)
         temporary = claim.with_name(f".{_CLAIM}.tmp")
         write_private_text(temporary, f"{root}\n{launch.topology_id}")

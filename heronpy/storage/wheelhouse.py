@@ -1,8 +1,8 @@
 """A wheelhouse: the wheels of a topology's dependencies in one zip file, from which each host builds its environment.
 
-`pack` resolves the requirements once, on the submitting host; other hosts use no package index. It takes only wheels,
-so no host needs a compiler and no code of a dependency runs during packing. Equal wheels give a file with equal bytes.
-Its name contains its digest, which is also the name of the environment on every host.
+`pack` resolves the requirements once, on the submitting host; other hosts use no package index. Only wheels are
+accepted, so no host needs a compiler, and no code of a dependency runs during packing. Equal wheels give equal files.
+The file's name contains its digest, which is also the name of the environment on every host.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
-    """Download the wheels that a requirements file names, and write them into a file; returns `<into>-<digest>.zip`.
+    """Download the wheels that a requirements file names, and write them to `<into>-<digest>.zip`; return this path.
 
-    The wheels are for this Python and platform. Raises PackageError with pip's reason, or DeadlineError if pip takes
-    too long.
+    The wheels are for this Python and platform. Raises PackageError with pip's reason, or DeadlineError after
+    `timeout_s`.
     """
     if not requirements.is_file():
         raise ConfigError(f"there is no requirements file {requirements}")
@@ -42,7 +42,7 @@ def pack(requirements: Path, into: Path, timeout_s: float) -> Path:
         raise ConfigError(f"there is no folder {into.parent} for the wheelhouse; create it first")
     stem = into.name.removesuffix(".zip")
     if not stem:
-        raise ConfigError(f"{into} names no file for the wheelhouse, such as env.zip")
+        raise ConfigError(f"{into} does not name a file for the wheelhouse, such as env.zip")
     with tempfile.TemporaryDirectory(prefix=f".{stem}-", dir=into.parent) as scratch:
         wheels = Path(scratch) / "wheels"
         wheels.mkdir()
@@ -93,7 +93,7 @@ def wheels_of(archive: Path) -> list[str]:
     names = [entry.filename for entry in entries]
     strange = next((name for name in names if not _WHEEL.fullmatch(name)), "")
     if strange or not names or len(set(names)) != len(names):
-        what = f"holds {strange[:100]!r}, which is not a wheel" if strange else "contains no wheel, or one wheel twice"
+        what = f"contains {strange[:100]!r}, which is not a wheel" if strange else "contains no wheel, or a wheel twice"
         raise PackageError(f"{archive} {what}; create a wheelhouse with 'heron env pack'")
     if len(names) > WHEELS_MAX or sum(entry.file_size for entry in entries) > BYTES_MAX:
         raise PackageError(f"{archive} has more than {WHEELS_MAX} wheels or {BYTES_MAX} bytes; use fewer dependencies")
@@ -135,7 +135,7 @@ def run_pip(arguments: Sequence[str], timeout_s: float, trouble: str) -> None:
 
 
 def _reason(text: str) -> str:
-    """Return pip's first error in one line; it names the requirement, and later errors repeat it."""
+    """Return pip's first error in one line. This error names the requirement; later errors only repeat it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     found = next(iter(errors), lines[-1] if lines else "pip gave no reason")

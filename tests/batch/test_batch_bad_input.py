@@ -390,7 +390,7 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_waited_for(
     run.start(workers=1)
     with monkeypatch.context() as patch:
         patch.setattr("heronpy.batch.run.full_folder", lambda folder: folder)
-        assert run.run.waits_for == f"the disk of {run.run.folder} is full; free space on it, and the run goes on"
+        assert run.run.waits_for == f"the disk of {run.run.folder} is full; free space on it, and the run continues"
     assert not run.run.waits_for
     run.to_the_end()
     outages = [said for task in run.tasks for said in task.delegate.outages]

@@ -179,7 +179,7 @@ def test_buckets_grow_with_the_input_and_not_beyond_the_key_groups() -> None:
 @pytest.mark.parametrize(
     ("bolt", "spout", "words"),
     [
-        (Windows, Ended, ["bolt 'b0'", "windows of processing time", "--mode stream"]),
+        (Windows, Ended, ["bolt 'b0'", "processing-time windows", "--mode stream"]),
         (Commits, Ended, ["bolt 'b0'", "commits with checkpoints", "unit_output"]),
     ],
 )

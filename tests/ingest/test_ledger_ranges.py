@@ -123,7 +123,7 @@ _SOUND: tuple[Row, ...] = (_PIPELINE, _FILE, _DONE, _SPAN, _UNIT)
         ((_FILE, _DONE, _SPAN, _UNIT, Copy(2, "", "b", 1, "i", "", 0.0)), "a copy of file 2"),
         ((_DONE, _SPAN, _UNIT), "spans of file 1"),
         ((replace(_PIPELINE, next_unit=7), *_SOUND[1:]), "was not assigned yet"),
-        ((*_SOUND, replace(_FILE, id=2, size=0, cut=0)), "is there twice"),
+        ((*_SOUND, replace(_FILE, id=2, size=0, cut=0)), "occurs twice"),
     ],
 )
 def test_rows_that_cannot_be_true_are_named(rows: tuple[Row, ...], why: str) -> None:

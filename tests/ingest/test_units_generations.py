@@ -153,7 +153,7 @@ def test_units_of_two_files_under_one_name_are_named_and_not_rebuilt(tmp_path: P
     with pytest.raises(LedgerError) as raised:
         rebuild(url, "p", str(table))
     said = str(raised.value)
-    assert "a.log: unit=1-1, unit=1-2 give it another beginning than unit=1-3, unit=1-4, so these are" in said
+    assert "a.log: unit=1-1, unit=1-2 record a different beginning than unit=1-3, unit=1-4, so these are" in said
     assert not (table / "_units" / "g2").exists(), "nothing has begun"
     for unit in (3, 4):
         shutil.rmtree(table / f"unit=1-{unit}")
@@ -175,7 +175,7 @@ def test_a_beginning_that_has_grown_contradicts_nothing() -> None:
 
     assert of("x:4:y", "x:9:w", "x:9:w", "x:1024:v") == []
     assert of("x:4:y", "x:9:w", "x:9:u") == [
-        "a.log: unit=1-1 gives it another beginning than unit=1-2, so these are different files"
+        "a.log: unit=1-1 records a different beginning than unit=1-2, so these are different files"
     ]
     assert of("x:4:y", "") == [], "of that nothing is known"
 

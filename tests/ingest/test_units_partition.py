@@ -146,7 +146,7 @@ def test_a_change_that_one_of_the_ledgers_refuses_is_in_none_of_them(
     taken = f"sqlite:{tmp_path}/ledger/taken.db"
     run("west", **options | {"ledger": taken, "output": LineFiles(str(tmp_path / "other"))}).drive()
     for given, since, why in (
-        (urls[:1], SINCE, "already, which would belong to another"),
+        (urls[:1], SINCE, "which would belong to another"),
         ([taken], f"{LATER + timedelta(days=2):%Y-%m-%d}", "; use another ledger"),
     ):
         with pytest.raises((Failure, LedgerError), match=why):

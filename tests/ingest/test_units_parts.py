@@ -408,7 +408,7 @@ def test_table_and_ledger_agree_or_each_difference_is_named(tmp_path: Path) -> N
     twice = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 4, 8, "x:4:y"),))]
     assert any("is in the table twice: in unit=1-1 and unit=1-99" in one for one in disagreements(rows, table, twice))
     other = disagreements(rows, table, twice)
-    assert any("a.log: unit=1-1, the ledger give it another beginning than unit=1-99" in one for one in other), other
+    assert any("a.log: unit=1-1, the ledger record a different beginning than unit=1-99" in one for one in other), other
     more = [*table, Lineage("p", 1, 99, 1, 1, (Range("a.log", 1, 8, 12, table[0].chunks[0].head),))]
     assert disagreements(rows, more, more) == ["a.log 8-12 is in the table, but unknown to the ledger"]
 

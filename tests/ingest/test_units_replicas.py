@@ -273,7 +273,7 @@ def test_options_have_the_site_of_the_submit_and_its_folders() -> None:
         ({"replicas": ["/r", "/r/"]}, "named twice"),
         ({"after": ["p"]}, "would wait for itself"),
         ({"after": ["a b"]}, "not a valid name of a pipeline"),
-        ({"after": ["q"], "ledger": [{"urls": ["sqlite:/a", "sqlite:/b"]}]}, "cannot wait for others"),
+        ({"after": ["q"], "ledger": [{"urls": ["sqlite:/a", "sqlite:/b"]}]}, "cannot wait for other pipelines"),
     ],
 )
 def test_sites_replicas_and_dependencies_that_cannot_be_are_refused(given_options: dict[str, Any], words: str) -> None:

@@ -187,7 +187,7 @@ def test_a_missing_library_is_named_at_submit(bucket: str, heron: Heron, out: Pa
     ("settings", "words"),
     [
         ({"root": "s4://b/x"}, "unknown scheme s4://"),
-        ({"root": "s3://no-such-bucket-here/x"}, "Checkpoint store s3://no-such-bucket-here/x does not exist"),
+        ({"root": "s3://no-such-bucket-here/x"}, "checkpoint store s3://no-such-bucket-here/x does not exist"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_refused_at_submit(

@@ -327,7 +327,7 @@ def test_a_package_that_a_stranger_swapped_is_not_taken(tmp_path: Path, program:
     with pytest.raises(AssertionError, match="PermissionError"):
         run_as_nobody(swap, entry)
     entry.parent.chmod(0o777)
-    with pytest.raises(ConfigError, match=r"The package cache .* is writable by other users"):
+    with pytest.raises(ConfigError, match=r"the package cache .* is writable by other users"):
         store.add(program)
     run_as_nobody(swap, entry)
     entry.parent.chmod(0o755)

@@ -165,7 +165,7 @@ def test_swapped_metadata_is_found(store: CheckpointStore) -> None:
     one.write_bytes(second)
     two.write_bytes(first)
     for number, other in ((1, 2), (2, 1)):
-        with pytest.raises(DamagedFileError, match=f"chk-{number}/metadata holds the metadata of checkpoint {other}"):
+        with pytest.raises(DamagedFileError, match=f"chk-{number}/metadata has the metadata of checkpoint {other}"):
             store.load_metadata(number)
 
 

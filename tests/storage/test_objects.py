@@ -249,8 +249,8 @@ def test_places() -> None:
     ("text", "words"),
     [
         ("s4://bucket/x", "unknown scheme s4://; use one of s3://, gs://, az://, file://"),
-        ("s3://", "names no bucket"),
-        ("az:///x", "names no container"),
+        ("s3://", "does not name a bucket"),
+        ("az:///x", "does not name a container"),
         ("file://host/x", "names a host"),
         ("s3://key:secret@bucket/x", "credentials and options in the environment"),
         ("s3://bucket/x?endpoint=y", "credentials and options in the environment"),

@@ -86,8 +86,8 @@ def test_most_free(tmp_path: Path, disks: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("stores", "reason"),
     [
-        ({"a": ""}, "store 'a' names no folder"),
-        ({"a": {"weight": 1}}, "store 'a' names no folder"),
+        ({"a": ""}, "store 'a' does not name a folder"),
+        ({"a": {"weight": 1}}, "store 'a' does not name a folder"),
         ({"a": {"folder": "/a", "wieght": 1}}, "store 'a' has 'wieght', which is not one of folder,"),
         ({"a": {"folder": "/a", "weight": 0}}, "store 'a' needs a weight above 0"),
         ({"a": {"folder": "/a", "weight": "much"}}, "store 'a' has a value that is not a number"),

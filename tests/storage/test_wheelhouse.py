@@ -88,7 +88,7 @@ def test_a_file_that_is_no_wheelhouse(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match=r"env\.zip is not a wheelhouse; create one with 'heron env pack'"):
         wheelhouse.digest_of(tmp_path / "env.zip")
     house(tmp_path / "empty.zip")
-    with pytest.raises(PackageError, match="contains no wheel, or one wheel twice"):
+    with pytest.raises(PackageError, match="contains no wheel, or a wheel twice"):
         wheelhouse.digest_of(tmp_path / "empty.zip")
     with pytest.raises(PackageError, match="cannot be read"):
         wheelhouse.digest_of(tmp_path / "missing.zip")

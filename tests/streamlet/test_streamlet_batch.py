@@ -75,7 +75,7 @@ def test_windows_are_refused_by_name(kind: str) -> None:
     more = (builder.new_source(Items(("a", 2)), bounded=True),) if "join" in kind else ()
     getattr(pairs, kind)(*more, TEN_S, operator.add).set_name("windows")
     topology = Runner().build("test", Config(), builder).build()
-    with pytest.raises(BatchRefusedError, match=r"bolt 'windows' has windows of processing time.*TransformOperator"):
+    with pytest.raises(BatchRefusedError, match=r"bolt 'windows' uses processing-time windows.*TransformOperator"):
         divide(topology)
     assert choose(topology).mode == "stream"
 

@@ -1,4 +1,4 @@
-"""The first rows of a ledger: from a pipeline's configuration, or from its output and its bad records. Pure."""
+"""Creates the first rows of a ledger from a pipeline's configuration, or from its output and bad records. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCANNED_S = 3_600.0
 
 
 def other_files(known: str, given: str) -> str:
-    """Return why a pipeline cannot continue with the files of another pattern."""
+    """Return the error for a pipeline whose ledger has the files of another pattern."""
     return (
         f"the ledger contains this pipeline with the files {known!r}, not {given!r}; give the pipeline another"
         " name, or use another ledger"
@@ -55,7 +55,6 @@ def open_pipeline(draft: Draft, request: Open, who: Who) -> Opened:
 
 
 def keys_of(view: View) -> Iterator[str]:
-    """Return the keys of all files."""
     last, page = 0, policy.LOOKED_AT_MAX
     while files := view.files(last, page):
         yield from (file.key for file in files)
@@ -118,7 +117,7 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
     if busy:
         raise LedgerError(
             f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild; if the"
-            " topology is gone, wait that long, because the processes did not end gracefully"
+            " topology was killed without a graceful end, wait for this time"
         )
     generation = max(found.generation + 1 if found is not None else 1, request.at_least)
     names = {(one.key, one.generation) for one in request.files}
@@ -162,7 +161,7 @@ def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[in
     holes.extend((number, begin, end) for begin, end in ranges.subtract([(0, cut)], covered))
     for span in spans:
         draft.put(span)
-    # Until a scan has seen the file, it is on no site, and all sites get time to report it.
+    # Until a scan finds the file, it is on no site, and all sites get time to report it.
     gone = now + SCANNED_S
     draft.put(File(number, found.key, found.generation, now, found.head, cut, cut, FileState.LIVE, None, gone))
     sizes = {state: sum(one.end - one.begin for one in spans if one.state is state) for state in SpanState}
@@ -180,6 +179,6 @@ def _refuse_overlaps(files: Iterable[FoundFile]) -> None:
 
 
 def joined(problems: Sequence[str]) -> str:
-    """Return the problems as one clause, cut to the first ones."""
+    """Return the first problems as one clause."""
     more = f"; and {len(problems) - PROBLEMS_MAX} more" if len(problems) > PROBLEMS_MAX else ""
     return f"{'; '.join(problems[:PROBLEMS_MAX])}{more}"

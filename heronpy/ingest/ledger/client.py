@@ -1,4 +1,4 @@
-"""The client of a ledger: requests are numbered, so that a request whose answer was lost can be repeated."""
+"""The client of a ledger. Requests are numbered, so that a request can be repeated after its answer was lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A = TypeVar("A")
 class Ledger:
     """One process's connection to a pipeline's ledger; threads take turns.
 
-    A request that ended in LedgerAwayError keeps its number, so it is not carried out twice if it is repeated next.
+    A request that ended in LedgerAwayError keeps its number, so an immediate repetition is not carried out twice.
     """
 
     def __init__(self, store: Store, pipeline: str, who: Who) -> None:

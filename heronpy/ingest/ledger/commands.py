@@ -1,4 +1,4 @@
-"""Requests of commands to a ledger: reads and changes. Pure."""
+"""Requests that commands send to a ledger: reads and changes. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from heronpy.ingest.ledger.types import Config, DispatchState, Span, UnitState
 
 
 class SiteView(Struct, frozen=True):
-    """A site, with its files and safe bytes, its recently seen processes, and its leased units."""
+    """A site: its files and safe bytes, recently seen processes, and leased units."""
 
     name: str
-    #: "up"; "down" if a user has taken it down; "silent" if none of its workers was seen for 30 s.
+    #: "up"; "down" if a user has taken the site down; "silent" if none of its workers was seen for 30 s.
     state: str
     files: int
     bytes: int
     workers: int
     keepers: int
     leased: int
-    #: Seconds since one of its processes was seen; None: never.
+    #: Seconds since one of its processes was seen; None if never.
     seen_s: float | None
 
 
 class AfterView(Struct, frozen=True):
-    """A pipeline for which units wait: for older bytes or, if `whole`, all that existed when both pipelines had begun.
-
-    `waits`: why units wait now, as a clause; "" if they do not wait.
+    """A pipeline for which units wait: for its older bytes or, if `whole`, for all bytes that existed when both
+    pipelines had begun. `waits`: a clause with the current reason; "" if no unit waits.
     """
 
     pipeline: str
@@ -66,7 +65,7 @@ class Figures(Struct, frozen=True):
     #: See `Config`.
     rows_to: str = "table"
     place: str = ""
-    #: Number of published units since the ledger was made or rebuilt, and number of units that a backup won.
+    #: Number of published units since the ledger was created or rebuilt, and number of units that a backup won.
     published_units: int = 0
     backups_won: int = 0
     #: See `Tally`.
@@ -78,16 +77,16 @@ class Figures(Struct, frozen=True):
     in_vain: int = 0
     #: Slow containers, and the factor by which each is slower than usual.
     slow: dict[str, float] = {}
-    #: Duration of recent attempts, by units; None if no unit was committed yet.
+    #: Quantiles of the duration of recent attempts, in seconds; None until a unit is committed.
     p50_s: float | None = None
     p99_s: float | None = None
     #: Number of bytes in unfinished last lines, as seen by keepers.
     unfinished_bytes: int = 0
-    #: Number of files that are not read because they are considered copies of others.
+    #: Number of files that are not read because they are considered copies.
     copies: int = 0
     #: The pattern of the files.
     logs: str = ""
-    #: The keeper that was seen last, and the seconds since then; None if no keeper is known.
+    #: The most recently seen keeper, and the seconds since then; None if no keeper is known.
     looked_by: str = ""
     looked_s: float | None = None
 
@@ -143,8 +142,8 @@ class ListDispatches(Request[Dispatches], frozen=True):
 
 
 class BadRange(Struct, frozen=True):
-    """`key`: the name of the file when it was first seen. `head`: the file's beginning. `places`: the sites and paths,
-    below the root of the pattern, where it was last seen; empty if the file is gone."""
+    """`key`: the name of the file when it was first seen. `head`: the file's beginning. `places`: the sites and
+    paths (below the root of the pattern) where the file was last seen; empty if the file is gone."""
 
     key: str
     generation: int
@@ -154,21 +153,21 @@ class BadRange(Struct, frozen=True):
 
 
 class BadRanges(Struct, frozen=True):
-    """A page of bad ranges; `more`: request the next page after the last range."""
+    """A page of bad ranges; `more`: whether there is a next page, after the last range."""
 
     ranges: tuple[BadRange, ...]
     more: bool
 
 
 class ListBad(Request[BadRanges], frozen=True):
-    """Request the bad ranges after this one, ordered by file and offset."""
+    """Request the bad ranges after this position, ordered by file and offset."""
 
     after_file: int = 0
     after_begin: int = -1
     limit: int = 1_000
 
 
-# ---- acting ----------------------------------------------------------------------------------
+# ---- changes ----------------------------------------------------------------------------------
 class Retried(Struct, frozen=True):
     """`more`: whether to repeat the request. `dispatches`: the new dispatches with the units of failed ones."""
 
@@ -178,7 +177,7 @@ class Retried(Struct, frozen=True):
 
 
 class RetryBad(Request[Retried], frozen=True):
-    """Requeue bad ranges as units: all, or those below one root unit; at most `limit` ranges."""
+    """Requeue at most `limit` bad ranges as units: all ranges, or the ranges of one root unit."""
 
     root: int | None = None
     limit: int = 1_000
@@ -187,8 +186,8 @@ class RetryBad(Request[Retried], frozen=True):
 class RetryFailed(Request[Retried], frozen=True):
     """Retry all failed units, or one of them, from the start.
 
-    Without `unit`, units of failed dispatches go to Spark again in a dispatch with a new id, because the failed one can
-    no longer be published.
+    Without `unit`, units of failed dispatches go to Spark again in a dispatch with a new id, because a failed dispatch
+    cannot be published.
     """
 
     unit: int | None = None
@@ -202,7 +201,7 @@ class SiteSet(Struct, frozen=True):
 
 
 class SetSite(Request[SiteSet], frozen=True):
-    """Bring a site up, or take it down: it then gets no leases, and its units are ready immediately."""
+    """Bring a site up or take it down. A site that is down gets no leases, and its units are ready immediately."""
 
     site: str
     up: bool
@@ -216,7 +215,7 @@ class SiteForgotten(Struct, frozen=True):
 
 
 class ForgetSite(Request[SiteForgotten], frozen=True):
-    """Forget the copies of at most `limit` files of a site that will not come back.
+    """Forget the copies of at most `limit` files of a removed site.
 
     Raises LedgerError while processes of the site are active.
     """
@@ -226,7 +225,7 @@ class ForgetSite(Request[SiteForgotten], frozen=True):
 
 
 class Pause(Request[Alive], frozen=True):
-    """Stop or resume cuts and leases; units that are already leased are still committed and published."""
+    """Stop or resume cuts and leases. Leased units are still committed and published."""
 
     paused: bool
 
@@ -253,7 +252,7 @@ class FoundFile(Struct, frozen=True):
 
 
 class Rebuilt(Struct, frozen=True):
-    """`units`: number of units made from the holes. New output names begin with this generation."""
+    """`units`: number of units made from missing ranges. New output names begin with this generation."""
 
     generation: int
     files: int
@@ -263,10 +262,10 @@ class Rebuilt(Struct, frozen=True):
 
 
 class Rebuild(Request[Rebuilt], frozen=True):
-    """Replace the content of the ledger by the found ranges; the only transaction as large as the ledger.
+    """Replace the content of the ledger by the found ranges, in the only transaction that is as large as the ledger.
 
-    `at_least`: above the highest found generation. Raises LedgerError while workers are active, or if two published
-    ranges overlap (it names both units). `trial`: only check and return the new generation.
+    `at_least`: the lowest new generation, above all found generations. `trial`: only check, and return the new
+    generation. Raises LedgerError while workers are active, or if two published ranges overlap (naming both units).
     """
 
     config: Config

@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Row)
 
 
 class Draft:
-    """Pending changes: `get` sees them, but the lists of the view do not."""
+    """Pending changes: `get` includes them, but the lists of the view do not."""
 
     def __init__(self, view: View, now: float) -> None:
         self.view = view
@@ -39,7 +39,7 @@ class Draft:
 
     # ---- rows -------------------------------------------------------------------------------
     def get(self, kind: type[R], *key: int | str) -> R | None:
-        """Return the row with this primary key, with pending changes."""
+        """Return the row with this primary key, including pending changes."""
         if (kind, key) in self._rows:
             return cast("R | None", self._rows[kind, key])
         return None if self._wipe and kind not in KEPT else self.view.get(kind, *key)
@@ -88,7 +88,7 @@ class Draft:
             ) from None
 
     def count(self, **by: int) -> None:
-        """Add to the tally of the pipeline."""
+        """Add to the counts in the pipeline's tally."""
         known = self.get(Tally) or Tally()
         self.put(replace(known, **{name: getattr(known, name) + more for name, more in by.items()}))
 
@@ -101,7 +101,7 @@ class Draft:
     def make_unit(
         self, pieces: Iterable[Piece], since: float, like: Unit | None = None, tries: int = 0, weight: int = 0
     ) -> int:
-        """Create a ready unit from these ranges; `like`: the unit that it was split from."""
+        """Create a ready unit from these ranges; `like`: the unit that was split."""
         pieces = list(pieces)
         number, size = self.next_unit(), total(pieces)
         root, made, error = number, self.now, ""
@@ -115,7 +115,7 @@ class Draft:
         return number
 
     def pieces_of(self, unit: int) -> list[Piece]:
-        """Return the chunks of a unit that this transaction has not changed."""
+        """Return the chunks of a unit as pieces; the unit must not have changed in this transaction."""
         return [(span.file, span.begin, span.end) for span in self.view.spans_of_unit(unit)]
 
     def make_bad(self, pieces: Iterable[Piece], root: int, tries: int, error: str) -> None:
@@ -169,5 +169,5 @@ class Draft:
 
 
 def shortened(text: str) -> str:
-    """Return the text, cut so that every store can keep it."""
+    """Return the text, cut to a length that every store can keep."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()[:TEXT_MAX]

@@ -1,4 +1,4 @@
-"""Decides what follows a failed attempt: another try, a bad line, halves, or the end of the unit. Pure."""
+"""Decides the outcome of a failed attempt: another try, a bad line, halves, or the end of the unit. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def try_failed(draft: Draft, request: requests.TryFailed, who: requests.Who) -> 
 
 
 def died(draft: Draft, unit: Unit, error: str, line: requests.Line | None, memory: bool) -> requests.Judged:
-    """Handle the crash, hang or memory exhaustion of a unit's holder; on a first try, the line is unknown."""
+    """Handle a holder that crashed, hung or ran out of memory; on a unit's first try, the line is unknown."""
     told = line is not None or unit.tries > 0
     tries_max = min(policy.MEMORY_TRIES, draft.config.tries_max) if memory else draft.config.tries_max
     return _judge(draft, unit, error, line, unit.attempt, told, tries_max=tries_max, died=True)
@@ -44,8 +44,10 @@ def _judge(
     tries_max: int = 0,
     died: bool = False,
 ) -> requests.Judged:
-    """Decide about a unit. `told`: whether the attempt could name its line; `proven`: whether lines before it became
-    rows; `tries_max`: 0 means that of the pipeline; `died`: whether the unit may be too big for one process."""
+    """Decide the outcome of a failed try.
+
+    `told`: whether the attempt could name its line. `proven`: whether earlier lines became rows. `tries_max`: 0 means
+    the pipeline's value. `died`: whether the process died, so that the unit may be too big."""
     config = draft.config
     draft.count(tries_failed=1)
     named = _text_of(line) if told else ""
@@ -60,8 +62,8 @@ def _judge(
             draft.put(unit)  # a backup is still working on it
             return requests.Again(unit.tries)
         rested = draft.now + policy.try_again_s(unit.tries)
-        # Without any row, something that the function needs may be unavailable. Then bytes before the line prove
-        # nothing, because a unit may begin inside a line, and a function may read many lines before its first row.
+        # Without any row, a resource that the function needs may be unavailable. Earlier bytes then prove nothing,
+        # because a unit may begin inside a line, and a function may read many lines before its first row.
         if line is not None and proven and _has_room(draft, unit):
             cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
             if cut is not None and cut[0]:
@@ -72,7 +74,7 @@ def _judge(
     if config.on_bad == "fail" and (at_fault or not died):
         return _fail(draft, unit, f"{_place(draft, unit, line)}: {unit.error}")
     if not proven and draft.view.bad_count(unit.root) >= config.bad_max:
-        # No row was made, so the rest fails as a whole; line by line, each line would need separate tries.
+        # There are no rows, so the other lines fail together, because each separate line would need its own tries.
         return _too_many(draft, unit)
     if line is not None and at_fault:
         cut = ranges.cut_out(draft.pieces_of(unit.id), line.file, line.begin, line.end)
@@ -108,7 +110,7 @@ def split_at(draft: Draft, request: requests.SplitAt, who: requests.Who) -> requ
 
 
 def _has_room(draft: Draft, unit: Unit) -> bool:
-    """Whether a line of the unit may be tried separately; a root may have as many such lines as bad ranges."""
+    """Whether a line of the unit may be tried separately; the limit of a root's bad ranges also bounds these lines."""
     config = draft.config
     if config.on_bad == "fail":
         return False
@@ -126,10 +128,10 @@ def _alone(
     tries: int,
     rested: float = 0.0,
 ) -> requests.Taken:
-    """Make a separate unit, with the remaining tries, of the line at which tries have failed: if it fails alone, it is
-    bad. The other lines do not wait for it.
+    """Turn the line at which tries have failed into a separate unit with the remaining tries.
 
-    If a function holds several lines, such as a batch, it fails at the last line even if another line is at fault.
+    If this line also fails alone, it is bad; the other lines do not wait for it. A function that holds several lines,
+    such as a batch, fails at the last line even if another line is at fault.
     """
     draft.drop(unit)
     alone = draft.make_unit([suspect], unit.since, unit, tries)
@@ -162,7 +164,7 @@ def _fail(draft: Draft, unit: Unit, error: str) -> requests.Failed:
 
 
 def _place(draft: Draft, unit: Unit, line: requests.Line | None) -> str:
-    """Return the place of a failure: the line if it is known, otherwise the unit."""
+    """Return the file and bytes of a failure: of the line if it is known, otherwise of the unit."""
     pieces = [(line.file, line.begin, line.end)] if line is not None else draft.pieces_of(unit.id)
     number, begin, end = pieces[0]
     file = draft.get(File, number)

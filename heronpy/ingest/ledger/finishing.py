@@ -16,7 +16,7 @@ DISPATCH_UNITS_MAX = 256
 
 
 def in_vain(draft: Draft, number: int, attempt: int, generation: int) -> requests.Lost | Unit:
-    """Return the unit of an attempt, or why the attempt no longer counts."""
+    """Return the unit of an attempt, or the reason why the attempt no longer counts."""
     if generation != draft.pipeline.generation:
         return requests.Lost.GENERATION
     unit = draft.get(Unit, number)
@@ -122,7 +122,7 @@ def dispatch_failed(draft: Draft, request: requests.DispatchFailed, who: request
 
 
 def dispatch_again(draft: Draft, failed: Dispatch) -> int:
-    """Put the units of a failed dispatch into a new one; the old dispatch remains invalid outside the ledger."""
+    """Put the units of a failed dispatch into a new dispatch; the old one remains invalid outside the ledger."""
     pipeline = draft.pipeline
     new = Dispatch(pipeline.next_dispatch, failed.units, DispatchState.OPEN)
     draft.put(replace(pipeline, next_dispatch=pipeline.next_dispatch + 1))

@@ -1,4 +1,4 @@
-"""Files and units that a keeper gives to a ledger, in place of the results of a scan. Pure."""
+"""Adds files and units that a keeper gives to a ledger instead of scan results. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ SHARES_MAX = 100_000
 
 
 def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> requests.Entered:
-    """Answer an `EnterList`."""
     if draft.view.files(0, 1) or draft.get(Seal, who.site) is not None:
         return requests.Entered(0)
     draft.put(Seal(who.site, request.run, draft.now))
@@ -37,7 +36,6 @@ def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> 
 
 
 def take_files(draft: Draft, request: requests.TakeFiles, who: requests.Who) -> requests.Entered:
-    """Answer a `TakeFiles`."""
     if len(request.files) > REPORT_MAX:
         raise LedgerError(f"more than {REPORT_MAX} files at once are refused; send several requests")
     new = 0
@@ -56,7 +54,6 @@ def take_files(draft: Draft, request: requests.TakeFiles, who: requests.Who) -> 
 
 
 def _new_file(draft: Draft, given: File) -> File:
-    """Add the row of a file under the next id."""
     pipeline = draft.pipeline
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))
     file = replace(given, id=pipeline.next_file)
@@ -65,7 +62,6 @@ def _new_file(draft: Draft, given: File) -> File:
 
 
 def redo(draft: Draft, request: requests.Redo, who: requests.Who) -> requests.Returned:
-    """Answer a `Redo`."""
     again: list[tuple[list[ranges.Piece], int]] = []
     by_file: dict[tuple[str, int], list[requests.FileRange]] = {}
     for wanted in request.ranges:

@@ -1,4 +1,4 @@
-"""Decides which process gets which unit: leases, backups, and the leases of ended processes. Pure."""
+"""Assigns units to processes: leases, backups, and the leases of ended processes. Pure."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ def _open(draft: Draft, totals: Totals) -> int:
 
 
 def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests.Who) -> bool:
-    """Whether a worker in a slow container gets no unit, because other workers will process the ready units sooner."""
+    """Whether a slow container's worker gets no unit, because other workers will process the ready units sooner."""
     view, since = draft.view, draft.now - draft.config.silent_s
     ready, _ = totals.get(UnitState.READY, (0, 0))
     if ready >= slow.factor * view.seen(Kind.WORKER, since) or not view.has_other(who.site, who.container, since):
         return False
     if draft.now - slow.at < policy.PROBE_S:
         return True
-    # One unit at a time shows whether the container is still slow.
+    # Lease one unit at a time, to find out whether the container is still slow.
     leased = view.expired(math.inf, policy.LOOKED_AT_MAX)
     return any((unit.site, unit.container) == (who.site, who.container) for unit in leased)
 
 
 def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], with_backups: bool) -> Iterator[Unit]:
-    """Units whose state permits a lease, bounded: first units without a worker, oldest first, and then late units."""
+    """Yield some units whose state permits a lease: first units without a worker, oldest first, then late units."""
     yield from merge(sorted(orphans.values(), key=_age), _ready(draft), key=_age)
     if draft.config.rows_to == "table" and with_backups:
         for unit in draft.view.expired(draft.now, policy.LOOKED_AT_MAX):
@@ -80,9 +80,9 @@ def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], w
 
 
 def _late_at(unit: Unit, paces: Sequence[Pace]) -> float:
-    """Return when a leased unit may have a backup, judged by current durations.
+    """Return the time from which a leased unit may have a backup, estimated from recent durations.
 
-    A unit has one backup, unless the backup is late too.
+    A unit has only one backup, unless the backup is late too.
     """
     holds_s = policy.lease_s(paces, unit.size, unit.attempt)
     return unit.until + policy.BACKUP_LEASES * holds_s if unit.backup else unit.leased + holds_s
@@ -105,7 +105,7 @@ def _age(unit: Unit) -> tuple[int, int]:
 def _obstacle(
     draft: Draft, unit: Unit, orphan: bool, who: requests.Who, others: waits.Others, paces: Sequence[Pace]
 ) -> Brake | None:
-    """Return why this worker does not get the unit; None if the worker gets the unit."""
+    """Return the reason why this worker does not get the unit; None if the worker gets the unit."""
     now, view = draft.now, draft.view
     if unit.state is UnitState.READY and now < unit.until:
         return Brake.LATER
@@ -169,7 +169,7 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
                 buried.append(requests.Buried(judged, chunks))
         else:
             error = shortened(request.error) or unit.error
-            # A file that was only renamed is found at once, so the first time there is no pause.
+            # A renamed file is found immediately, so there is no pause the first time.
             again = request.own and request.error and error == unit.error
             until = draft.now + policy.UNREAD_S * bool(again)
             draft.put(replace(unit, state=UnitState.READY, holder="", container="", until=until, error=error))
@@ -185,7 +185,7 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
 
 
 def leave(draft: Draft, request: requests.Leave, who: requests.Who) -> requests.Alive:
-    """Answer a `Leave`. Keep the client's row, so that its site keeps its units for a while."""
+    """Answer a `Leave`. The client's row stays, so that the site keeps its units for a while."""
     give_back(draft, requests.GiveBack(counts=False, error="", own=True), who)
     known = draft.get(Client, who.name)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Records the time up to which a pipeline's files were scanned, because other pipelines may wait for it. Pure."""
+"""Records the time up to which a pipeline's files were scanned, for pipelines that wait for this pipeline. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from heronpy.ingest.ledger.types import Config, Scanned, Unfinished
 
 #: A scan is recorded if the last recorded scan is older by this number of seconds.
 WRITTEN_S = 0.4
-#: Interval in seconds at which changing numbers of bytes without a line end are recorded.
+#: Interval in seconds at which changes in the number of bytes without a line end are recorded.
 UNFINISHED_S = 5.0
 
 
 def note(draft: Draft, request: Cut, who: Who) -> None:
-    """Record a keeper's scan if a pipeline waits for this one."""
+    """Record a keeper's scan if another pipeline waits for this pipeline."""
     found = draft.get(Scanned, who.site)
     if request.looked is None:
         return
@@ -30,8 +30,9 @@ def note(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
-    """Record the number of files considered copies, and the bytes without a line end: immediately when they appear or
-    vanish, otherwise from time to time."""
+    """Record the number of files that are considered copies, and the bytes without a line end.
+
+    A number is recorded immediately when bytes appear or vanish, otherwise at most every `UNFINISHED_S` seconds."""
     if request.unfinished is None:
         return
     found = draft.get(Unfinished, who.site)
@@ -44,7 +45,7 @@ def note_unfinished(draft: Draft, request: Cut, who: Who) -> None:
 
 
 def arrived(draft: Draft, site: str) -> float:
-    """Return the time of a site's previous scan: bytes that the site reports now may have arrived since then.
+    """Return the time of a site's previous scan; bytes that the site reports now may have arrived since then.
 
     So these bytes may be older than a unit that a waiting pipeline has cut before this scan.
     """
@@ -53,14 +54,14 @@ def arrived(draft: Draft, site: str) -> float:
 
 
 def begin_again(draft: Draft, who: Who) -> None:
-    """Note that a keeper has begun: more bytes may come, even if its predecessor said that no more would come."""
+    """Record that a keeper has started: more bytes may come, even if its predecessor has reported the end."""
     found = draft.get(Scanned, who.site)
     if found is not None and found.closed:
         draft.put(replace(found, closed=False))
 
 
 def is_awaited(draft: Draft) -> bool:
-    """Whether another pipeline of this ledger waits for this one."""
+    """Whether another pipeline of this ledger waits for this pipeline."""
     name = draft.view.name
     return any(name in waited_for(text) for other, text in draft.view.configs().items() if other != name)
 

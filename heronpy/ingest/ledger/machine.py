@@ -1,4 +1,4 @@
-"""The single entry to a ledger's decisions: `(view, request, now) -> (changes, answer)`. Pure.
+"""The single entry point of a ledger's decisions: `(view, request, now) -> (changes, answer)`. Pure.
 
 Invariants, which `validate` checks: the spans of a file partition `[0, cut)`, and `cut <= size`; a byte is in at most
 one live unit, whose chunks are its spans; one attempt of a unit wins; published bytes are done, and done bytes are
@@ -72,7 +72,7 @@ READS: Final[tuple[type[Request[Any]], ...]] = (
     *(requests.ListFiles, requests.ListFinished, requests.WhichLive),
     *(commands.Show, commands.ListUnits, commands.ListBad, commands.ListDispatches),
 )
-#: Idempotent requests. A repetition gets a true answer, so they need no number.
+#: Idempotent requests. They need no number, because the answer to a repetition is also true.
 UNNUMBERED: Final[tuple[type[Request[Any]], ...]] = (
     *READS,
     *(requests.Open, requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Published),
@@ -80,9 +80,9 @@ UNNUMBERED: Final[tuple[type[Request[Any]], ...]] = (
     *(requests.EnterList, requests.TakeFiles, requests.Redo),
 )
 #: Requests that a power failure may undo, together with all processes of the host. A later process repeats them, and
-#: nothing outside the ledger depends on them before a later request, which is on disk with all earlier ones. A lease
-#: stages rows, which count only after `Commit`; a cut and a report are repeated from the files; published units are
-#: found in their place.
+#: nothing outside the ledger depends on them before a later request, which is on disk with all earlier requests. Rows
+#: of a lease count only after `Commit`; cuts and reports are repeated from the files; published units are found in the
+#: table.
 UNDONE: Final[tuple[type[Request[Any]], ...]] = (
     *(requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Lease, requests.Published),
 )
@@ -98,9 +98,9 @@ _KEPT = {
 
 
 def handle(view: View, request: Request[A], who: Who, number: int, now: float) -> tuple[Changes, A]:
-    """Carry out a request of a process; `number` is 0 for an idempotent request.
+    """Carry out a process's request; `number` is 0 for an idempotent request.
 
-    Raises LedgerError for an invalid request, and then changes nothing.
+    Raises LedgerError for an invalid request, which changes nothing.
     """
     if len(who.name) > TEXT_MAX or "#" in who.task:
         raise LedgerError(f"the name of a task must have no # and at most {TEXT_MAX} characters: {who.task[:100]!a}")

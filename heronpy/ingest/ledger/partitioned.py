@@ -1,8 +1,8 @@
-"""One pipeline in several ledgers, which may change for later files while it runs (Ubiq's time-ranged partitions).
+"""One pipeline in several ledgers; files born later may get other ledgers (Ubiq's time-ranged partitions).
 
-A file's birth picks the entry, and a stable hash of its key the ledger of the entry. So a file keeps its ledger when
-entries are added, and units never span ledgers. An entry is needed until its ledgers are drained. Ledgers have disjoint
-ids, so that names in an output never collide.
+A file's birth selects the entry, and a stable hash of the file's key selects the ledger of the entry. So a file keeps
+its ledger when entries are added, and units never span ledgers. An entry is needed until its ledgers are drained.
+Ledgers have disjoint ids, so that names in an output never collide.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from heronpy.ingest.ledger.types import PART
 A = TypeVar("A")
 S = TypeVar("S", bound=Struct)
 
-#: How many newer partition maps are followed in one request before this is an error.
+#: Maximum number of newer partition maps that one request follows.
 FOLLOWS_MAX: Final = 10
 
 
 class PartitionedLedger:
-    """A pipeline's ledgers, used like one `Ledger`; the first request must be `Open` or `Rebuild`."""
+    """All ledgers of a pipeline, with the interface of one `Ledger`; the first request must be `Open` or `Rebuild`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class PartitionedLedger:
                 self._all[url] = self._made(url)
         return {url: self._all[url] for url in urls}
 
-    # ---- where ------------------------------------------------------------------------------
+    # ---- ledgers ------------------------------------------------------------------------------
     def _of(self, number: int) -> Ledger:
         found = self._parts.get(number // PART)
         if found is None:
@@ -90,9 +90,9 @@ class PartitionedLedger:
     def _in_order(self) -> list[Ledger]:
         return [ledger for _, ledger in sorted(self._parts.items(), key=lambda one: one[0])]
 
-    # ---- beginnings -------------------------------------------------------------------------
+    # ---- opening -------------------------------------------------------------------------
     def join(self) -> None:
-        """Learn the ids of each ledger without `Open`, for commands."""
+        """Read the ids of each ledger without `Open`, for commands."""
         self._parts = {ledger.ask(requests.ShowAlive()).part: ledger for ledger in self._ledgers.values()}
 
     def _open(self, request: requests.Open) -> requests.Opened:
@@ -106,7 +106,7 @@ class PartitionedLedger:
     def _open_all(self, request: requests.Open) -> requests.Opened | None:
         """Open all ledgers. Return None if a ledger has a newer partition map, which this process then uses."""
         if (request.config.after or request.config.after_all) and len(self._ledgers) > 1:
-            raise LedgerError("a pipeline in several ledgers cannot wait for others (`after`); use one ledger for all")
+            raise LedgerError("a pipeline in several ledgers cannot wait for other pipelines (`after`); use one ledger")
         generation, name = 1, request.ledger
         parts: dict[int, Ledger] = {}
         made: list[int] = []
@@ -162,7 +162,7 @@ class PartitionedLedger:
     # ---- files ------------------------------------------------------------------------------
     def _report(self, request: requests.ReportScan) -> requests.Reported:
         if not self._parts:
-            # The map is not in all ledgers yet, so another site may still give files to other ledgers.
+            # The map is not in all ledgers yet, so another site may assign files to other ledgers.
             raise MovedLedgerError("the ledgers of the pipeline are not all open; the task reopens them")
         seen: dict[Ledger, list[int]] = {}
         for index, one in enumerate(request.seen):
@@ -185,7 +185,7 @@ class PartitionedLedger:
         return requests.Reported(tuple(known), tuple(sorted(stale)), tuple(sorted(late)))
 
     def _page(self, request: requests.ListFiles | commands.ListBad) -> requests.KnownFiles | commands.BadRanges:
-        """Return one page over all ledgers, in the order of their ids."""
+        """Return one page of the rows of all ledgers, in the order of their ids."""
         found: list[Any] = []
         more = False
         for ledger in self._in_order():
@@ -198,8 +198,8 @@ class PartitionedLedger:
         return kind(tuple(found), more)
 
     def _cut(self, request: requests.Cut) -> requests.CutUnits:
-        # Each ledger has a separate clock, and no pipeline waits for one in several ledgers. Bytes without a line end
-        # may be in the files of all ledgers: the first ledger records them.
+        # Each ledger has a separate clock, and no pipeline waits for a pipeline in several ledgers. Only the first
+        # ledger records bytes without a line end, which may be in the files of all ledgers.
         several = len(self._ledgers) > 1
         first, *others = self._ledgers.values()
         part = requests.Cut(run=request.run, complete=request.complete)
@@ -210,7 +210,7 @@ class PartitionedLedger:
 
     # ---- units ------------------------------------------------------------------------------
     def _lease(self, request: requests.Lease) -> requests.Work | requests.Halve | requests.Idle:
-        """Lease from the ledgers in turn, so that none is starved; an unreachable ledger does not affect the others."""
+        """Lease from the ledgers in turn, so that each ledger's units progress; an unreachable ledger is skipped."""
         ledgers = self._in_order()
         self._turn += 1
         idle: list[requests.Idle] = []
@@ -287,13 +287,12 @@ class PartitionedLedger:
 
 
 def _part(url: str) -> int:
-    """Return the part number of a ledger, from 1 on; a single ledger has 0."""
+    """Return the part number of a ledger: from 1 on, or 0 for a single ledger."""
     return 1 + stable_hash(url) % (PARTS_MAX - 1)
 
 
 def _joined(answers: Iterable[S], **how: Callable[[list[Any]], Any]) -> S:
-    """Combine the answers of several ledgers: numbers are added, lists are concatenated, and so on; `how` describes
-    exceptions."""
+    """Combine the answers of several ledgers: add numbers and concatenate lists; `how` describes the exceptions."""
     answers = list(answers)
     if len(answers) == 1:
         return answers[0]
@@ -347,7 +346,7 @@ def _sites(values: list[tuple[commands.SiteView, ...]]) -> tuple[commands.SiteVi
 
 
 _STATES: Final = ("up", "silent", "down")
-#: Fields that are not added up, because every ledger sees every process, and every keeper asks every ledger.
+#: Fields that are not added up, because every process sends requests to every ledger.
 _FIGURES: Final[dict[str, Callable[[list[Any]], Any]]] = {
     **dict.fromkeys(("generation", "workers", "keepers", "pace", "unfinished_bytes", "copies"), max),
     **dict.fromkeys(("oldest_s", "p50_s", "p99_s"), _largest),

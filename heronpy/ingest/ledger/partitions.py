@@ -1,8 +1,8 @@
 """The partition map of a pipeline, which determines the ledger of each file. Pure.
 
-Each ledger of a pipeline stores the map, with a version. A process uses a version only after writing it into all
-ledgers of the map, and a ledger refuses processes that use another version. So two sites never give one file to two
-ledgers. A ledger accepts a newer map only if all files that it knows stay in that ledger.
+Each ledger of a pipeline stores the map, with a version. A process uses a version only after writing the version into
+all ledgers of the map, and a ledger refuses processes with another version. So two sites never assign one file to two
+ledgers. A ledger accepts a newer map only if all of the ledger's files stay in that ledger.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class Entry(Struct, frozen=True):
 
 
 def entries_of(setting: object) -> tuple[Entry, ...]:
-    """Return the entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`; times without
-    a zone are UTC. Raises LedgerError if a file could belong to no entry or to two."""
+    """Return the entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`.
+
+    Times without a zone are UTC. Raises LedgerError if a file could belong to no entry or to two."""
     entries = []
     for one in setting if isinstance(setting, list | tuple) else (setting,):
         if not isinstance(one, Mapping):
@@ -65,7 +66,7 @@ def _seconds(text: object) -> float:
 def birth_of(key: str) -> float:
     """Return the time in a file's key, in seconds since 1970 (UTC); 0 without a time, which selects the first entry.
 
-    It depends only on the key, so all keepers on all sites always give a file the same ledger.
+    The time depends only on the key, so all keepers on all sites assign a file to the same ledger.
     """
     for year, month, day, hour, minute in reversed(_TIME.findall(key)):
         for at in ((int(hour or 0), int(minute or 0)), (0, 0)):
@@ -77,13 +78,12 @@ def birth_of(key: str) -> float:
 
 
 def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
-    """Return the URL of the ledger of a file."""
     entry = next(one for one in entries if one.until is None or birth < one.until)
     return entry.urls[stable_hash(key) % len(entry.urls)]
 
 
 class Partitions(Struct, frozen=True):
-    """The map. `version` grows by one with each change; 0 is the proposal of a site to a pipeline without a map."""
+    """The partition map. `version` grows by one with each change; 0 is a site's proposal if there is no map yet."""
 
     entries: tuple[Entry, ...]
     version: int = 0
@@ -94,7 +94,7 @@ class Partitions(Struct, frozen=True):
         return tuple(dict.fromkeys(url for entry in self.entries for url in entry.urls))
 
     def to_json(self) -> str:
-        """Return the map in the format of a ledger."""
+        """Return the map as JSON, the format in a ledger."""
         return msgspec.json.encode(self).decode()
 
     def setting(self) -> list[dict[str, Any]]:
@@ -103,9 +103,9 @@ class Partitions(Struct, frozen=True):
         return [{**time, "urls": list(one.urls)} for time, one in zip(times, self.entries, strict=True)]
 
     def with_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """The next version, in which other ledgers hold the files born at or after a time.
+        """Return the next version of the map, with other ledgers for the files born at or after a time.
 
-        Raises LedgerError if that time is before `now` (seconds since 1970), because a ledger may have such files.
+        Raises LedgerError if that time is not after `now` (seconds since 1970), because a ledger may have such files.
         """
         begin = _seconds(since)
         if begin <= now:
@@ -125,7 +125,7 @@ def _text(at: float) -> str:
 
 
 def partitions_of(text: str) -> Partitions:
-    """Return the map of a ledger. Raises LedgerError if the map is damaged."""
+    """Return the map from its text in a ledger. Raises LedgerError if the map is damaged."""
     try:
         return msgspec.json.decode(text, type=Partitions)
     except msgspec.MsgspecError as error:
@@ -135,7 +135,7 @@ def partitions_of(text: str) -> Partitions:
 
 
 def newest(known: str, given: str, keys: Iterable[str]) -> str:
-    """Return the new map of a ledger with the files `keys`; "" for no map.
+    """Return the new map for a ledger that has the files `keys`; "" without a map.
 
     Raises LedgerError if one of the files would belong to another ledger.
     """
@@ -148,7 +148,7 @@ def newest(known: str, given: str, keys: Iterable[str]) -> str:
     for key in keys:
         if url_of(new.entries, key, birth_of(key)) != url_of(old.entries, key, birth_of(key)):
             raise LedgerError(
-                f"the ledger knows {key!a} already, which would belong to another ledger in version {new.version} of"
+                f"the ledger already has {key!a}, which would belong to another ledger in version {new.version} of"
                 " the partition map: give a later time; if other ledgers already have that version, kill the"
                 " topologies, and run: heron units rebuild"
             )

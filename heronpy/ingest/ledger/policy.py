@@ -1,4 +1,4 @@
-"""The rules and numbers for making, leasing and retrying units, after Google's Ubiq. Pure."""
+"""The rules and numbers for creating, leasing and retrying units, after Google's Ubiq. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from heronpy.ingest.ledger.types import Config, Pace, Unit
 
 #: A site loses its units if none of its workers was seen for this multiple of `silent_s`.
 SITE_SILENCES: Final = 2.0
-#: Seconds without a sign of life after which a process is forgotten.
+#: Seconds without a heartbeat after which a process is forgotten.
 FORGET_S: Final = 3_600.0
-#: Seconds after which a file that no site has counts as lost: its unprocessed bytes are bad.
+#: Seconds after which a file that is on no site counts as lost, so that its unprocessed bytes become bad.
 VANISHED_S: Final = 60.0
-#: Number of signs of life that a process sends per `silent_s`. Other requests record it as seen only slightly more
-#: often.
+#: Number of heartbeats that a process sends per `silent_s`, and maximum number of times that it is recorded as
+#: seen in this time.
 SHOWN_IN_SILENCE: Final = 3.0
 SEEN_IN_SILENCE: Final = 3.75
 #: Number of committed units from which the time per byte is computed, and the smallest number that suffices.
@@ -26,14 +26,14 @@ PACES: Final = 256
 PACES_MIN: Final = 5
 #: A backup is possible after this multiple of the expected time of a unit.
 LATE: Final = 1.5
-#: Bounds in seconds of the time until a backup at the first attempt; the second applies while no time is known.
+#: Seconds until a backup at the first attempt: lower bound, upper bound, and the value while no duration is known.
 LEASE_MIN_S: Final = 2.0
 LEASE_MAX_S: Final = 600.0
 LEASE_FIRST_S: Final = 30.0
-#: A container is slow if each of its last units, as many as `SLOW_UNITS`, took `SLOW_FACTOR` times the median per byte.
+#: A container is slow if each of its last `SLOW_UNITS` units took `SLOW_FACTOR` times the median per byte.
 SLOW_UNITS: Final = 3
 SLOW_FACTOR: Final = 3.0
-#: A slow container gets one unit after this number of seconds without a committed unit, to see if it is still slow.
+#: A slow container gets one unit after this number of seconds without a committed unit, as a test.
 PROBE_S: Final = 60.0
 #: A backup that takes this multiple of its lease is followed by another backup.
 BACKUP_LEASES: Final = 10.0
@@ -41,20 +41,20 @@ BACKUP_LEASES: Final = 10.0
 DOUBLINGS: Final = 10
 #: A unit stays on its site for this multiple of its lease.
 SITE_LEASES: Final = 10.0
-#: Seconds without a taker in another container after which an expired unit may be taken in its own container.
+#: Seconds for which only other containers may take a late unit; afterwards, the container of the attempt may take it.
 SAME_CONTAINER_S: Final = 5.0
-#: Number of tries whose workers run out of memory, before a unit is halved.
+#: Number of tries that run out of memory before a unit is halved.
 MEMORY_TRIES: Final = 2
 #: Pause in seconds before a worker gets a unit whose input could not be read twice, so that other units go first.
 UNREAD_S: Final = 3.0
 #: Pauses in seconds before the second and the third try.
 TRY_AGAIN_S: Final = (1.0, 5.0)
-#: Limits: ranges in one unit, files that one cut examines, units that it makes, and ready units that a lease examines.
+#: Limits: ranges in a unit, files that a cut examines, units that a cut creates, and ready units that a lease examines.
 CHUNKS_MAX: Final = 256
 CUT_FILES_MAX: Final = 2_000
 CUT_UNITS_MAX: Final = 64
 LOOKED_AT_MAX: Final = 1_024
-#: Seconds that a worker waits after it got no unit.
+#: Seconds for which a worker waits if it got no unit.
 IDLE_S: Final = 0.25
 #: Maximum number of rows in one transaction.
 COLLECT_MAX: Final = 500
@@ -71,17 +71,17 @@ class Waiting(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """A unit to make; `since`: the time of its oldest byte."""
+    """A unit to be created; `since`: the time of its oldest byte."""
 
     pieces: tuple[ranges.Piece, ...]
     since: float
 
 
 def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str, ...]] | None:
-    """Return the offset up to which a file may be cut, and the sites with these bytes, from the safe size on each site.
+    """Return the offset up to which a file may be cut, and the sites with these bytes, given each site's safe size.
 
-    Bytes that only a lost site has are not cut until that site is back or another site has them, because in a unit they
-    would delay other bytes. If no site works, all sites count.
+    Bytes that exist only on a lost site are not cut until that site is back or another site has them, because such
+    bytes would delay the other bytes of a unit. If no site works, all sites count.
     """
     there = {site: size for site, size in copies.items() if site in live} if live else copies
     if not there:
@@ -91,10 +91,10 @@ def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str,
 
 
 def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int) -> tuple[list[Planned], bool]:
-    """Return the units to make of the waiting bytes, oldest first, at most `room`; and whether some waiting bytes are
-    too young.
+    """Return at most `room` units to create from waiting bytes, oldest first, and whether some bytes are too young.
 
-    A unit is made when it is full, or its oldest byte has waited long enough. A site must have all of its bytes.
+    A unit is created when it is full, or when its oldest byte has waited for `unit_wait_s`. Some site must have all
+    bytes of the unit.
     """
     groups: dict[tuple[str, ...], list[Waiting]] = {}
     for one in sorted(waiting, key=lambda one: (one.since, one.file)):
@@ -120,7 +120,7 @@ def ready_max(config: Config, workers: int) -> int:
 
 
 def lease_s(paces: Sequence[Pace], size: int, attempt: int) -> float:
-    """Return the seconds of the `attempt`-th lease of `size` bytes, after which others may take a backup."""
+    """Return the seconds of the `attempt`-th lease of `size` bytes; afterwards, other workers may take a backup."""
     is_known = len(paces) >= PACES_MIN
     first = LATE * median(one.pace for one in paces) * size if is_known else LEASE_FIRST_S
     return min(max(first, LEASE_MIN_S), LEASE_MAX_S) * float(2 ** min(attempt - 1, DOUBLINGS))
@@ -134,7 +134,7 @@ class Slow(Struct, frozen=True):
 
 
 def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
-    """Return the slow containers, computed from recent units: one unit in usual time ends a container's slowness."""
+    """Return the slow containers according to recent units; a container with one unit in usual time is not slow."""
     latest = sorted(paces, key=lambda one: one.at)
     if len(latest) < PACES_MIN:
         return {}
@@ -150,7 +150,7 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
 def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
     """Return the containers whose current unit takes at least `SLOW_FACTOR` times as long as expected, with the factor.
 
-    A unit that has a backup is in the container of the backup.
+    A unit with a backup is left out, because the unit's container is then the backup's container.
     """
     if len(paces) < PACES_MIN:
         return {}
@@ -163,13 +163,12 @@ def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -
 
 
 def try_again_s(tries: int) -> float:
-    """Return the seconds that a unit rests after this number of tries."""
+    """Return the seconds that a unit waits after this number of tries."""
     return TRY_AGAIN_S[min(tries, len(TRY_AGAIN_S)) - 1]
 
 
 def rests_apart(unit: Unit, now: float) -> bool:
-    """Whether a unit that waits for its next try is a separate line, which had tries before its first
-    attempt."""
+    """Whether a unit is a separate line that waits for its next try. Such a unit has more tries than attempts."""
     return now < unit.until and unit.attempt < unit.tries
 
 

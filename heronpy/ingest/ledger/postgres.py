@@ -1,7 +1,7 @@
 """A ledger in PostgreSQL, for several hosts and sites; needs the extra `postgres` (psycopg 3).
 
 Each transaction locks the row of its pipeline, so that transactions of one pipeline are serialised, and different
-pipelines do not wait for each other. Time is the server's time. Compatible servers may work, but are not tested.
+pipelines do not wait for each other. Time is the server's time. Other servers with this protocol are not tested.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _SETTINGS: Final = (
     f"-c search_path={SCHEMA} -c statement_timeout={STATEMENT_S}s -c lock_timeout={STATEMENT_S}s"
     f" -c idle_in_transaction_session_timeout={STOPPED_S}s"
 )
-#: Whether the tables exist. The query reads the catalog as rows, because `to_regclass` does not see tables that another
-#: session has made since this transaction began.
+#: Whether the tables exist. The query reads the catalog as rows, because `to_regclass` does not find tables that
+#: another session has created since this transaction began.
 _MADE: Final = (
     "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = ? AND c.relname = 'version'"
@@ -74,7 +74,7 @@ _of_parents: list[Any] = []
 
 
 def checked(url: str) -> dict[str, Any]:
-    """Return the parameters of a connection. Raises LedgerError if they contain a password, or TLS is not verified."""
+    """Return a connection's parameters. Raises LedgerError if they contain a password, or if TLS is not verified."""
     try:
         given: dict[str, Any] = dict(conninfo.conninfo_to_dict(url))
     except psycopg.Error as error:
@@ -109,15 +109,15 @@ def checked(url: str) -> dict[str, Any]:
 
 
 def _default_folder(port: str) -> str:
-    """Return the folder of the socket if no host is given."""
+    """Return the default folder of the server's socket."""
     name = f".s.PGSQL.{port or os.environ.get('PGPORT') or 5432}"
     return next((folder for folder in SOCKET_FOLDERS if os.path.exists(f"{folder}/{name}")), SOCKET_FOLDERS[0])
 
 
 def _peer(folders: Sequence[str]) -> str:
-    """Return the only user who can create these sockets, and so must own the server; "" if no such folder exists.
+    """Return the only user who can create these sockets, and therefore owns the server; "" without such a folder.
 
-    Raises LedgerError if others can also create a socket.
+    Raises LedgerError if other users can also create a socket.
     """
     owners = set()
     for folder in folders:
@@ -150,7 +150,7 @@ def _is_here(host: str) -> bool:
 
 
 class PostgresStore:
-    """A `Store` in PostgreSQL. It connects at the first call."""
+    """A `Store` in PostgreSQL, which connects at the first call."""
 
     def __init__(self, url: str) -> None:
         self._parameters = checked(url)
@@ -160,7 +160,7 @@ class PostgresStore:
 
     # ---- the contract -----------------------------------------------------------------------
     def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
-        # `lasting` is ignored, because clients of a server survive its crash and remember its answers.
+        # `lasting` is ignored: clients survive a crash of the server, so its commits must survive as well.
         with self._turn:
             for _ in range(RETRIES):
                 with contextlib.suppress(psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
@@ -245,7 +245,7 @@ def _lock(execute: sql.Execute, pipeline: str) -> None:
 
 
 def _refuse_others(execute: sql.Execute) -> None:
-    """Raise LedgerError if others can change the ledger, or if its role can change more than the ledger."""
+    """Raise LedgerError if other roles can change the ledger, or if our role can change more than the ledger."""
     found = execute(_OWN, ())
     if found:
         raise LedgerError(f"the ledger in PostgreSQL was refused: {found[0][0]}")
@@ -263,7 +263,7 @@ def _make_tables(execute: sql.Execute) -> None:
     version = execute("SELECT version FROM version", ())[0][0]
     if version != VERSION:
         raise LedgerError(
-            f"the ledger in PostgreSQL was written by another release (its version is {version}, this release knows"
+            f"the ledger in PostgreSQL was written by another release (its version is {version}, this release supports"
             f" {VERSION}); use that release"
         )
 

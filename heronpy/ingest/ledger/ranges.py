@@ -1,4 +1,4 @@
-"""Ranges of bytes, `[begin, end)`, and lists of them in several files. Pure."""
+"""Functions for byte ranges `[begin, end)`, and for lists of ranges in several files. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Piece = tuple[int, int, int]
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:
-    """Return the fewest ranges that cover the same bytes, in order."""
+    """Return the smallest sorted list of ranges that cover the same bytes."""
     merged: list[Range] = []
     for begin, end in sorted(ranges):
         if begin >= end:
@@ -55,7 +55,7 @@ def total(pieces: Iterable[Piece]) -> int:
 
 
 def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], list[Piece]] | None:
-    """Return the pieces before a byte and from that byte on; None if it is not inside, or is the first byte."""
+    """Return the pieces before a byte, and from that byte on; None if the byte is outside, or is the first byte."""
     for index, (of, begin, end) in enumerate(pieces):
         if of == file and begin <= at < end:
             before = [*pieces[:index], *([(of, begin, at)] if begin < at else [])]
@@ -64,8 +64,10 @@ def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], lis
 
 
 def cut_out(pieces: Sequence[Piece], file: int, begin: int, end: int) -> tuple[list[Piece], Piece, list[Piece]] | None:
-    """Return the pieces before, inside and after a range, which is cut at the end of the piece with its first byte.
-    Returns None if no piece has the first byte."""
+    """Return the pieces before, inside and after a range; None if no piece contains the range's first byte.
+
+    The range is cut at the end of the piece with its first byte.
+    """
     for index, (of, first, last) in enumerate(pieces):
         if of == file and first <= begin < last and begin < end:
             stop = min(end, last)
@@ -76,7 +78,7 @@ def cut_out(pieces: Sequence[Piece], file: int, begin: int, end: int) -> tuple[l
 
 
 def fill(pieces: Iterable[Piece], most_bytes: int, most_pieces: int) -> list[list[Piece]]:
-    """Return lists of at most this number of bytes and of pieces, in order; all lists except the last are full."""
+    """Split the pieces into lists of at most this many bytes and pieces, in order; all lists but the last are full."""
     lists: list[list[Piece]] = [[]]
     room = most_bytes
     for file, begin, end in pieces:

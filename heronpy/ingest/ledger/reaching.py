@@ -37,7 +37,7 @@ Setting = str | Sequence[Mapping[str, Any]]
 def open_store(url: str, must_exist: bool = False) -> Store:
     """Return the store, which connects at its first call. Raises LedgerError for an invalid URL.
 
-    `must_exist`: raise LedgerError instead of making a new file, for readers.
+    `must_exist`: for readers, raise LedgerError instead of creating a file.
     """
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "sqlite":
@@ -59,7 +59,7 @@ def open_store(url: str, must_exist: bool = False) -> Store:
 
 
 def text_of(given: Setting) -> str:
-    """Return the setting as one text, checked without connecting. Raises LedgerError for an invalid setting."""
+    """Return the setting as one string, checked without connecting. Raises LedgerError for an invalid setting."""
     text = given if isinstance(given, str) else json.dumps(list(given), default=str)
     for url in urls_of(text):
         open_store(url).close()  # connects only at its first call
@@ -94,7 +94,7 @@ class Reached:
         """`text`: a result of `text_of`. The object connects at the first request, which is `Open` or `Rebuild`; from
         then on, `text` is the partition map of the ledgers.
 
-        `only`: the ledgers that have the pipeline, for a client without `Open`. `version`: the version of the map.
+        `only`: the ledgers that have the pipeline, for a client without an `Open`. `version`: the map's version.
         """
         self.text = text
         self._pipeline, self._who, self._version = pipeline, who, version
@@ -110,8 +110,9 @@ class Reached:
 
     @classmethod
     def existing(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """Return access for reads and repairs. Raises NoPipelineError if no ledger has the pipeline, and LedgerError if
-        there is no ledger. Unused entries are ignored.
+        """Return an object for reads and repairs. Unused entries are ignored.
+
+        Raises NoPipelineError if no ledger has the pipeline, and LedgerError if there is no ledger.
         """
         with ExitStack() as opened:
             names, having, partitions = _having(text, pipeline, opened)
@@ -124,7 +125,7 @@ class Reached:
 
     @classmethod
     def to_rebuild(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """Return access to all ledgers of a pipeline, as known to any named ledger that still exists."""
+        """Return an object for all ledgers of a pipeline, according to any named ledger that still exists."""
         with ExitStack() as opened, suppress(LedgerError):
             _, _, partitions = _having(text, pipeline, opened)
             return cls(_text(partitions) or text, pipeline, who, version=partitions.version)
@@ -132,7 +133,7 @@ class Reached:
 
     @property
     def partitions(self) -> Partitions:
-        """The partition map; version 0 if it is unknown before `Open`."""
+        """The partition map; version 0 if the map is still unknown, before `Open`."""
         if isinstance(self._ledger, PartitionedLedger):
             return self._ledger.partitions
         return Partitions((Entry((self.text,)),), self._version)
@@ -156,8 +157,9 @@ class Reached:
         return answer
 
     def add_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """Set the ledgers for files born at or after a time; see `Partitions.with_entry`. Every process of the pipeline
-        uses the new map at its next request."""
+        """Set the ledgers for files born at or after a time; see `Partitions.with_entry`.
+
+        Every process of the pipeline uses the new map at its next request."""
         config = next(
             msgspec.json.decode(found.config, type=Config)
             for store in self._stores.values()
@@ -199,7 +201,7 @@ class Reached:
 
 
 def not_used(text: str, partitions: str) -> str:
-    """Return a sentence which says that a setting is not used; "" if it is used."""
+    """Return a sentence that reports an ignored setting; "" if the setting is used."""
     given, found = _entries(text) or (Entry((text,)),), partitions_of(partitions)
     if given == found.entries:
         return ""
@@ -218,7 +220,7 @@ def _text(partitions: Partitions) -> str:
 def _having(text: str, pipeline: str, opened: ExitStack) -> tuple[set[str], dict[str, Store], Partitions]:
     """Return the pipelines of the existing ledgers, the ledgers that have this pipeline, and its newest map.
 
-    `opened` closes the ledgers. A map may lead to more ledgers than the setting names.
+    `opened` closes the ledgers. A map may name ledgers that are not in the setting.
     """
     names: set[str] = set()
     having: dict[str, Store] = {}
@@ -257,7 +259,7 @@ def _pipeline_in(store: Store, pipeline: str) -> Pipeline | None:
 
 
 def pipelines_of(text: str) -> tuple[str, ...]:
-    """Return the pipelines of an existing ledger, by name."""
+    """Return the names of the pipelines in an existing ledger, sorted."""
     names: set[str] = set()
     for _, store in _existing(text):
         with closing(store):
@@ -266,7 +268,7 @@ def pipelines_of(text: str) -> tuple[str, ...]:
 
 
 def forget_pipelines(url: str, token: str) -> None:
-    """Remove the pipelines whose names end with a token from an existing ledger."""
+    """Remove from an existing ledger all pipelines whose names end with a token."""
     with closing(open_store(url, must_exist=True)) as store:
         for name in store.pipelines():
             if name.endswith(token):
@@ -279,7 +281,7 @@ def _everything(view: View, now: float) -> tuple[Changes, None]:
 
 
 def afters_of(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the pipelines for which each pipeline of an existing ledger waits."""
+    """Return, for each pipeline of an existing ledger, the pipelines for which it waits."""
     found: dict[str, tuple[str, ...]] = {}
     for _, store in _existing(text):
         with closing(store):
@@ -293,8 +295,8 @@ def afters_of(text: str) -> dict[str, tuple[str, ...]]:
 def refuse(text: str, pipeline: str, pattern: str) -> str:
     """Raise LedgerError if this pipeline cannot use a ledger on this host; change nothing.
 
-    A ledger on another host reports errors to workers and keepers. Returns the name of the ledger, see
-    `Pipeline.ledger`: `NEW` for a new ledger, "" if unknown here.
+    Errors of a ledger on another host appear in workers and keepers. Returns the name of the ledger (see
+    `Pipeline.ledger`): `NEW` for a new ledger, "" if the name is unknown here.
     """
     names = set()
     for url in urls_of(text):

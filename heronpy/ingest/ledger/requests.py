@@ -1,4 +1,4 @@
-"""Requests of workers, keepers and users to a ledger, and the answers. Pure.
+"""Requests that workers, keepers and users send to a ledger, and the answers. Pure.
 
 A request names the type of its answer: `Lease` is a `Request[Work | Halve | Idle]`. Every request may be repeated: if a
 process repeats its last numbered request, the ledger repeats the answer without acting twice. Fields are plain, so that
@@ -30,7 +30,7 @@ class Who(Struct, frozen=True):
     kind: Kind
     site: str = ""
     container: str = ""
-    #: The version of the partition map that the client uses; -1 if the client gives no files to a ledger.
+    #: The version of the partition map that the client uses; -1 if the client adds no files to a ledger.
     partitions: int = -1
 
     @property
@@ -66,12 +66,12 @@ class Opened(Struct, frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether no ledger has seen a file yet."""
+        """Whether no ledger has a file yet."""
         return all(one % PART == 1 for one in self.made)
 
 
 class Open(Request[Opened], frozen=True):
-    """Create the pipeline, or give it a new configuration. This is the first request of a process.
+    """Create the pipeline, or change its configuration: the first request of a process.
 
     Raises LedgerError if the pipeline has another pattern, or if `after` forms a cycle.
     """
@@ -80,7 +80,7 @@ class Open(Request[Opened], frozen=True):
     #: The part number of a new partitioned ledger, for disjoint ids, and the generation of the other ledgers.
     part: int = 0
     generation: int = 1
-    #: A random name for a ledger that has no name yet: see `Pipeline.ledger`.
+    #: A random name for a ledger without a name; see `Pipeline.ledger`.
     ledger: str = ""
     #: The client's partition map; the ledger adopts it if it is newer than its own.
     partitions: str = ""
@@ -96,8 +96,9 @@ class Alive(Struct, frozen=True):
 
 
 class ShowAlive(Request[Alive], frozen=True):
-    """A sign of life, sent every 5 s: a process that was not seen for 15 s loses its leases. A worker names its
-    attempt, if it has one, and sends a sign each second."""
+    """A heartbeat, sent every 5 s: a process that was not seen for 15 s loses its leases.
+
+    A worker with an attempt sends a heartbeat each second, which names the attempt."""
 
     unit: int = 0
     attempt: int = 0
@@ -105,8 +106,7 @@ class ShowAlive(Request[Alive], frozen=True):
 
 
 class Leave(Request[Alive], frozen=True):
-    """The last request of a process that ends gracefully: its units are ready again, and it counts as not seen for a
-    long time."""
+    """The last request of a process that ends gracefully: its units are ready again, and it counts as silent."""
 
 
 # ---- files -----------------------------------------------------------------------------------
@@ -118,14 +118,14 @@ class KnownFile(Struct, frozen=True):
 
 
 class KnownFiles(Struct, frozen=True):
-    """A page of files; `after` of the next page is the last file's id, if there is `more`."""
+    """A page of files. If there is `more`, the `after` of the next request is the last file's id."""
 
     files: tuple[KnownFile, ...]
     more: bool
 
 
 class ListFiles(Request[KnownFiles], frozen=True):
-    """Request the known files by id; a keeper reads them when it starts."""
+    """Request the known files by id, when a keeper starts."""
 
     after: int = 0
     limit: int = 1_000
@@ -134,9 +134,9 @@ class ListFiles(Request[KnownFiles], frozen=True):
 class SeenFile(Struct, frozen=True):
     """A file that is new, or has grown, moved or changed on a site.
 
-    The scanner identifies the file, because it has the bytes. It names the `File` by key and generation. `compared` is
-    the head of the ledger's row that the scanner has compared with the bytes ("" for a new file), so that the ledger
-    refuses a decision based on an old row.
+    The scanner identifies the file, because only the scanner has the bytes. `key` and `generation` name the `File`.
+    `compared` is the head that the scanner has read from the ledger and compared with the bytes ("" for a new file), so
+    that the ledger refuses a decision based on an old row.
     """
 
     key: str
@@ -174,14 +174,12 @@ class Reported(Struct, frozen=True):
 
 
 class ReportScan(Request[Reported], frozen=True):
-    """The differences found by a scan of the client's site, at most `types.REPORT_MAX` files; duplicates change
-    nothing, and sizes never shrink.
+    """Report the differences that a scan of the client's site has found, for at most `types.REPORT_MAX` files.
 
-    `made`: the ids up to which the client knows all files, initially from `Opened`. A client that has missed a file may
-    take it for a new file after a rename, so new files of such a client are stale. A client without others may
-    send () and `generation` 0.
-    `run`: the bounded run of the client. Once it is sealed, files do not grow and new files are not accepted; the
-    answer lists no such files.
+    Duplicates change nothing, and sizes never shrink. `made`: the ids up to which the client knows all files,
+    initially from `Opened`. A client that has missed a file may take it for a new file after a rename, so new files of
+    such a client are stale. The only client of a ledger may send () and `generation` 0. `run`: the bounded run of the
+    client. Once the run is sealed, files do not grow and new files are not accepted; the answer lists no such files.
     """
 
     seen: tuple[SeenFile, ...] = ()
@@ -192,9 +190,9 @@ class ReportScan(Request[Reported], frozen=True):
 
 
 class Brake(StrEnum):
-    """The reason why nothing is cut or leased now."""
+    """The reason why no units are cut or leased now."""
 
-    #: There is nothing to do.
+    #: There is no work.
     NOTHING = "nothing"
     #: The waiting bytes are too few and too young.
     YOUNG = "young"
@@ -203,17 +201,17 @@ class Brake(StrEnum):
     RATE = "the pipeline's bytes per second"
     PAUSED = "the pipeline is paused"
     SITE_DOWN = "this site is down"
-    #: All ready units wait for other pipelines.
     FAILED = "a unit has failed, and on_bad is 'fail'"
     SLOW = "this container is slow, and other containers will be faster"
+    #: All ready units wait for other pipelines.
     AFTER = "the pipeline waits for other pipelines"
     #: The ready units wait for a later time or another site.
     LATER = "later, or on another site"
 
 
 class CutUnits(Struct, frozen=True):
-    """The answer to `Cut`. `brake`: why no more units were cut. `now`: the time of the ledger, for the next scan.
-    `over`: whether everything in the client's run is published, bad or failed."""
+    """The answer to `Cut`. `brake`: the reason why no more units were cut. `now`: the time of the ledger, for the next
+    scan. `over`: whether all bytes of the client's run are published, bad or failed."""
 
     units: tuple[int, ...]
     brake: Brake
@@ -222,13 +220,13 @@ class CutUnits(Struct, frozen=True):
 
 
 class Cut(Request[CutUnits], frozen=True):
-    """Make units of waiting bytes.
+    """Create units from waiting bytes.
 
     `looked`: the time of the ledger up to which all bytes of the client's site are reported; None if unknown.
     `closed`: whether these bytes are also published, and no more bytes will come. `unfinished`: bytes of unfinished
-    last lines in all files of the site; None if unknown. `copies`: files considered copies of others. `run`: the
-    bounded run of the client; "" for an endless run. `complete`: whether its last scan found and reported all files of
-    its site, so that the run is sealed.
+    last lines in all files of the site; None if unknown. `copies`: number of files that are considered copies.
+    `run`: the bounded run of the client; "" for an endless run. `complete`: whether the client's last scan found and
+    reported all files of the site, so that the run is sealed.
     """
 
     looked: float | None = None
@@ -272,14 +270,14 @@ class FinishedUnits(Struct, frozen=True):
 
 
 class ListFinished(Request[FinishedUnits], frozen=True):
-    """Request committed units without a dispatch, oldest first, except those of `besides`, whose stage is missing."""
+    """Request committed units without a dispatch, oldest first, except `besides`, whose stages are missing."""
 
     limit: int = 16
     besides: tuple[int, ...] = ()
 
 
 class Settled(Struct, frozen=True):
-    """The number of units that changed from committed to done, and their bytes and rows."""
+    """The units that changed from committed to done: their number, bytes and rows."""
 
     units: int
     bytes: int = 0
@@ -299,7 +297,7 @@ class OpenDispatch(Struct, frozen=True):
 
 
 class OpenDispatches(Struct, frozen=True):
-    """All dispatches that are neither dispatched nor failed; they are the same for every keeper."""
+    """All dispatches that are neither dispatched nor failed, the same for every keeper."""
 
     dispatches: tuple[OpenDispatch, ...]
 
@@ -316,7 +314,7 @@ class Dispatched(Request[Settled], frozen=True):
 
 
 class DispatchFailed(Request[Settled], frozen=True):
-    """The dispatch has finally failed: its units wait until a user retries them, in a dispatch with another id."""
+    """Report that a dispatch has failed permanently: its units wait until a user retries them in another dispatch."""
 
     id: int
     generation: int
@@ -328,7 +326,7 @@ class Live(Struct, frozen=True):
 
 
 class WhichLive(Request[Live], frozen=True):
-    """Ask which of these units still have a row; the stages of all other units may be removed."""
+    """Request the units that still have a row, of these units; the stages of all other units may be removed."""
 
     units: tuple[int, ...]
 
@@ -342,8 +340,7 @@ class Collected(Struct, frozen=True):
 
 
 class Collect(Request[Collected], frozen=True):
-    """Forget files that have been gone for `days`, and processes that were not seen for an hour; unreadable bytes
-    become bad."""
+    """Forget files that have been gone for `days`, and processes not seen for an hour; unreadable bytes become bad."""
 
 
 # ---- work ------------------------------------------------------------------------------------
@@ -356,7 +353,7 @@ class Line(Struct, frozen=True):
 
 
 class Bad(Struct, frozen=True):
-    """These ranges, the rest of their unit, are now bad: record and report them."""
+    """All ranges of a unit are now bad: record and report them."""
 
     root: int
     tries: int
@@ -372,7 +369,7 @@ class Buried(Struct, frozen=True):
 
 
 class Returned(Struct, frozen=True):
-    """`failed`: units that the request made fail. `buried`: bytes that it made bad."""
+    """`failed`: units that the request made fail. `buried`: bytes that the request made bad."""
 
     units: tuple[int, ...]
     failed: tuple[int, ...] = ()
@@ -382,9 +379,9 @@ class Returned(Struct, frozen=True):
 class GiveBack(Request[Returned], frozen=True):
     """End the leases of earlier incarnations of the client's task, or with `own` the client's leases.
 
-    `counts`: whether the process died by itself (crash, hang, memory), so that each lease counts as a try; preemption,
-    a lost host or a graceful stop do not count. `line`: the line of `unit` at which it died, if known.
-    `memory`: whether it ran out of memory, which a repetition rarely changes.
+    `counts`: whether the process died without outside cause (crash, hang, memory), so that each lease counts as a try;
+    preemption, a lost host or a graceful stop do not count. `line`: the line of `unit` at which the process died, if
+    known. `memory`: whether the process ran out of memory, which a repetition rarely changes.
     """
 
     counts: bool
@@ -419,7 +416,7 @@ class Work(Struct, frozen=True):
 
 class Halve(Struct, frozen=True):
     """Do not process these chunks, which killed their worker or failed without naming a line. Find the line start
-    nearest to the middle of their bytes, and send `SplitAt`.
+    nearest to the middle of the bytes, and send `SplitAt`.
     """
 
     unit: int
@@ -430,7 +427,8 @@ class Halve(Struct, frozen=True):
 
 
 class Idle(Struct, frozen=True):
-    """There is nothing to do; ask again after `wait_s`. `open`: number of unpublished units of this pipeline."""
+    """There is no unit for this worker; repeat the request after `wait_s` seconds. `open`: number of unpublished
+    units of this pipeline."""
 
     brake: Brake
     wait_s: float
@@ -466,7 +464,7 @@ class Commit(Request[Committed], frozen=True):
 
 
 class Again(Struct, frozen=True):
-    """The unit will be tried again. `tries`: number of tries so far."""
+    """The unit will be tried again. `tries`: number of previous tries."""
 
     tries: int
 
@@ -488,10 +486,8 @@ Judged = Again | Bad | Taken | Failed | Committed
 
 
 class TryFailed(Request[Judged], frozen=True):
-    """Report that user code has raised an exception. `line`: the line, or None if the code takes whole chunks. `rows`:
-    number of rows before the error.
-
-    The answer is `Committed` if the failure does not matter.
+    """Report that user code has raised an exception. `line`: the failed line, or None if the code processes whole
+    chunks. `rows`: number of rows before the error. The answer is `Committed` if the failure has no effect.
     """
 
     unit: int
@@ -503,9 +499,8 @@ class TryFailed(Request[Judged], frozen=True):
 
 
 class SplitAt(Request[Judged], frozen=True):
-    """The reaction to `Halve`: the unit ends before this line start, where another unit begins.
-
-    `begin` None: no line starts inside, so the unit's only line is bad.
+    """The response to `Halve`: the unit ends before this line start, where another unit begins. If `begin` is None, the
+    unit has only one line, which is bad.
     """
 
     unit: int
@@ -515,9 +510,9 @@ class SplitAt(Request[Judged], frozen=True):
     begin: int | None = None
 
 
-# ---- files and units that a keeper gives, instead of a scan ------------------------------------
+# ---- files and units from a keeper instead of a scan ------------------------------------
 class Share(Struct, frozen=True):
-    """A unit of a list: a range of whole lines, and the bytes of work that they represent."""
+    """A unit of a list: a range of whole lines, and the bytes of work that these lines represent."""
 
     begin: int
     end: int
@@ -525,15 +520,15 @@ class Share(Struct, frozen=True):
 
 
 class Entered(Struct, frozen=True):
-    """Number of files that are new to the ledger, and of units made from them."""
+    """Number of files that are new to the ledger, and of units created from these files."""
 
     files: int
     units: int = 0
 
 
 class EnterList(Request[Entered], frozen=True):
-    """Make units of a list, the only file of its pipeline, and seal the pipeline for this run. A list without lines has
-    no file. A repetition changes nothing."""
+    """Create units from a list, the only file of its pipeline, and seal the pipeline for this run. An empty list has no
+    file. A repetition changes nothing."""
 
     run: str
     seen: SeenFile | None = None
@@ -541,8 +536,8 @@ class EnterList(Request[Entered], frozen=True):
 
 
 class TakeFiles(Request[Entered], frozen=True):
-    """Process the same files up to the same ends as an earlier run. These are rows of that run, at most
-    `types.REPORT_MAX`. The last request is `complete`, and seals the pipeline for this run.
+    """Process the same files up to the same ends as an earlier run. `files`: at most `types.REPORT_MAX` rows of that
+    run. The last request is `complete`, and seals the pipeline for this run.
     """
 
     run: str
@@ -551,7 +546,7 @@ class TakeFiles(Request[Entered], frozen=True):
 
 
 class FileRange(Struct, frozen=True):
-    """Bytes of a file; in a list, `weight` is the bytes that its lines represent."""
+    """Bytes of a file. In a list, `weight` is the number of bytes that the lines represent."""
 
     key: str
     generation: int
@@ -561,6 +556,6 @@ class FileRange(Struct, frozen=True):
 
 
 class Redo(Request[Returned], frozen=True):
-    """Process these bytes again, because their output was damaged and is removed. The done ranges become one unit."""
+    """Process these bytes again, because their damaged output has been removed. The done ranges become one unit."""
 
     ranges: tuple[FileRange, ...]

@@ -1,4 +1,4 @@
-"""Decides which sites work, and which sites have lost their units to others. Pure."""
+"""Decides which sites are working, and which sites lose their units to others. Pure."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ def lose_copy(draft: Draft, file: File, copy: Copy) -> None:
 def ready_count(draft: Draft, counted: int, sites: frozenset[str]) -> int:
     """Return how many of the `counted` ready units a working site can take now or soon.
 
-    Lines that rest between their tries must not prevent cuts, because other bytes would wait for them.
-
-    Units that only a lost site can read wait for that site, and must not prevent cuts on other sites.
+    Separate lines between two tries, and units that only a lost site can read, are not counted: they must not
+    prevent cuts, because other bytes would wait for them.
     """
     ready = draft.view.units(UnitState.READY, (-1, -1), policy.LOOKED_AT_MAX)
     resting = {unit.id for unit in ready if policy.rests_apart(unit, draft.now)}

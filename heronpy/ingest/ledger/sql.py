@@ -1,6 +1,6 @@
-"""The tables of a ledger and its queries, the same for SQLite and PostgreSQL.
+"""A ledger's tables and queries, the same for SQLite and PostgreSQL.
 
-There is one table per type of row, with the pipeline's name before the row's key. Statements are built from field names
+Each type of row has one table, with the pipeline's name before the row's key. Statements are built from field names
 and pass all values as parameters; a dialect defines how types and parameters are written.
 """
 
@@ -62,7 +62,7 @@ _NAMES: Final[dict[type, str]] = {
 
 
 class _Table:
-    """How the rows of one type are written; each column is a field of the type."""
+    """The table of one type of row; each column is a field of the type."""
 
     def __init__(self, kind: type[Row]) -> None:
         hints = get_type_hints(kind)
@@ -74,7 +74,7 @@ class _Table:
         self.converted = [
             (index, convert) for index, one in enumerate(self.types) if (convert := _converter(one)) is not None
         ]
-        #: Value types of rows that were found valid; there are as many as kinds of rows.
+        #: Value types of rows that were found valid, to skip their checks; there are few.
         self._shapes: set[tuple[type, ...]] = set()
         self.keys = ["pipeline", *self.columns[: kind.KEY]]
         listed = ", ".join(f'"{name}"' for name in self.columns)
@@ -112,7 +112,7 @@ class _Table:
             raise _damaged(f"a row of its table {self.name}: {error}") from None
 
     def _check(self, values: Values) -> None:
-        """Raise TypeError for a value that does not fit its column, because SQLite stores any type in any column."""
+        """Raise TypeError if a value does not fit its column, because SQLite stores any type in any column."""
         converted = {index for index, _ in self.converted}
         for index, (value, kind) in enumerate(zip(values, self.types, strict=True)):
             if index not in converted and not isinstance(value, kind):
@@ -152,7 +152,7 @@ def _to_sql(value: Any) -> Any:
 
 
 def _converter(kind: Any) -> Callable[[Any], Any] | None:
-    """Return the conversion of a database value to a type; None if no conversion is needed."""
+    """Return a function that converts a database value to a type; None if no conversion is needed."""
     if isinstance(kind, type) and issubclass(kind, (StrEnum, bool)):
         return kind
     if kind == tuple[int, ...]:
@@ -180,7 +180,6 @@ def statements(dialect: Dialect) -> list[str]:
 
 
 def apply(changes: Changes, pipeline: str, execute: Execute, many: ExecuteMany) -> None:
-    """Write the changes."""
     if changes.wipe:
         for kind, table in _TABLES.items():
             if kind not in KEPT:
@@ -208,7 +207,7 @@ def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
 
 
 def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
-    """Return the condition that one of these sites has uncut bytes of a file, with parameters; empty without sites."""
+    """Return an SQL condition, with parameters: one of these sites has uncut bytes of a file. Empty without sites."""
     if not sites:
         return "", []
     marks = ", ".join("?" for _ in sites)
@@ -360,7 +359,7 @@ class SqlView:
             found.append(SiteScan(scan, not down, _number(float, seen) if seen is not None else float("-inf")))
         return found
 
-    # ---- the rest ---------------------------------------------------------------------------
+    # ---- other rows ---------------------------------------------------------------------------
     def dispatches(self) -> list[Dispatch]:
         return self._rows(Dispatch, " ORDER BY id")
 

@@ -1,8 +1,8 @@
 """A ledger in an SQLite file, for the processes of one host.
 
 When a lasting commit returns, it is on disk with all earlier commits. A power failure may undo other commits, but also
-ends all processes that know of them. Time is the host's time since boot, including sleep. After a reboot,
-time continues from the latest time in the rows, all leases are void, and all processes are forgotten.
+ends all processes that rely on them. Time is the host's time since boot, including sleep. After a reboot, time
+continues from the latest time in the rows, all leases are void, and all processes are forgotten.
 """
 
 from __future__ import annotations
@@ -42,48 +42,48 @@ _TIMES: Final = (
     *("SELECT max(born) FROM pipelines", "SELECT max(seen) FROM clients", "SELECT max(made) FROM units"),
     *("SELECT max(since) FROM files", "SELECT max(gone) FROM files", "SELECT max(seen) FROM copies"),
 )
-#: Connections of a process that has forked since. Closing one in the child would release the parent's locks.
+#: Connections from before a fork. Closing such a connection in the child would release the parent's locks.
 _of_parents: list[sqlite3.Connection] = []
 
 
-#: SQLite does not signal when the file is free, so waiting processes poll. The longer a process has waited, the more
-#: often it polls, and a new process pauses once before its first attempt, so that no process waits very long.
-#: The range in seconds of the initial pause between two attempts, and the waiting time that halves the pause.
+#: SQLite does not signal when the file is free, so waiting processes poll. A process polls more often the longer it has
+#: waited, and a new process pauses once before its first attempt, so that no process waits very long.
+#: Range of the initial pause between two attempts, and the waiting time that halves the pause, in seconds.
 TURN_S: Final = (0.0005, 0.003)
 HALVED_S: Final = 0.004
 
 
 def pause_s(waited_s: float, drawn_s: float) -> float:
-    """Return the next pause after this waiting time: `drawn_s`, which is in the range `TURN_S`, made shorter."""
+    """Return the next pause after a wait of `waited_s`: the random `drawn_s` from the range `TURN_S`, shortened."""
     return max(TURN_S[0], drawn_s / (1 + waited_s / HALVED_S))
 
 
 class Waiters:
-    """The processes that wait for a turn in a folder, by a shared lock that ends with its process.
+    """The processes that wait for their turn, each with a shared lock on the folder that ends with the process.
 
-    It only keeps the order of processes; SQLite ensures exclusion. One object per connection and process.
+    This lock only keeps the processes in order; SQLite ensures exclusion. One object per connection and process.
     """
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def is_empty(self) -> bool:
-        """Whether no process waits; a waiting process must not call it."""
+        """Whether no process is waiting; a waiting process must not call this."""
         if not self._lock(fcntl.LOCK_EX):
             return False
         self.leave()
         return True
 
     def join(self) -> None:
-        """Wait until `leave`; idempotent. A concurrent `is_empty` may prevent this, so join again at each attempt."""
+        """Register as waiting until `leave`; idempotent. A concurrent `is_empty` may prevent this: repeat the call."""
         self._lock(fcntl.LOCK_SH)
 
     def leave(self) -> None:
-        """Stop waiting, after the process got its turn or gave up."""
+        """End the wait, after the process got its turn or gave up."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the descriptor. In a child this does not release the lock of its parent."""
+        """Close the descriptor. In a child process, this does not release the parent's lock."""
         os.close(self._descriptor)
 
     def _lock(self, how: int) -> bool:
@@ -133,11 +133,10 @@ class SqliteStore:
             self._close()
 
     def look(self) -> dict[str, tuple[str, str]] | None:
-        """Return the pipelines of a ledger with configuration and name; None if it is unreachable or of an earlier
-        release. Nothing is created or changed.
+        """Return each pipeline's configuration and ledger name; None if the ledger is unreachable or being created.
 
-        Raises LedgerError for an unusable file: one that others may write, on a network file system, a link, of a later
-        release, or not a ledger.
+        Nothing is created or changed. Raises LedgerError for an unusable file: a link, a file that others may write, a
+        file on a network file system, a ledger of another release, or not a ledger.
         """
         try:
             self._check_place()
@@ -185,13 +184,13 @@ class SqliteStore:
             raise self._damaged(error) from None
 
     def _why(self, error: sqlite3.OperationalError) -> str:
-        """The reason of an error; without space SQLite may only say that there is an error of the disk."""
+        """Return the reason of an error; on a full disk, SQLite may report only a disk error."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         without_space = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and full_folder(self._path.parent)
         return "its disk is full: free space on it" if code == sqlite3.SQLITE_FULL or without_space else str(error)
 
     def _begin(self, connection: sqlite3.Connection, waiters: Waiters, begin: str) -> None:
-        """Wait for a turn in short pauses, because SQLite's own pauses grow to 100 ms and often favour the latest
+        """Wait for a turn with short pauses, because SQLite's own pauses grow to 100 ms and often favour the latest
         process.
         """
         began, waited_s = time.monotonic(), 0.0
@@ -206,8 +205,9 @@ class SqliteStore:
 
     @staticmethod
     def _has_begun(connection: sqlite3.Connection, begin: str, may_wait: bool) -> bool:
-        """Try to begin; return False if another process has the turn. Without `may_wait`, raise
-        sqlite3.OperationalError instead.
+        """Try to begin; return False if another process has the turn.
+
+        Without `may_wait`, raise sqlite3.OperationalError instead.
         """
         try:
             connection.execute(begin)
@@ -238,10 +238,10 @@ class SqliteStore:
             self._waiters = None
 
     def _refuse_removed(self) -> None:
-        """Raise RemovedLedgerError if the open file no longer has its name.
+        """Raise RemovedLedgerError if the open file was removed or replaced.
 
         SQLite would continue in a file that no other process finds. A process that has used a removed file does not
-        create it again, because it would be empty.
+        create a new file, which would be empty.
         """
         try:
             status = os.stat(self._path)
@@ -253,7 +253,7 @@ class SqliteStore:
             self._close()
             raise RemovedLedgerError(
                 f"the ledger {self._path} was replaced by another file while this task used it; the task checks"
-                " whether the new ledger knows everything in the table"
+                " whether the new ledger has all units of the table"
             )
 
     def _removed(self) -> RemovedLedgerError:
@@ -325,9 +325,9 @@ class SqliteStore:
         return LedgerError(f"the ledger {self._path} is damaged ({error}); move it away and run: heron units rebuild")
 
     def _make_file(self) -> None:
-        """Make a new file of mode 0600; SQLite gives its auxiliary files the same mode.
+        """Create a file with mode 0600; SQLite gives its auxiliary files the same mode.
 
-        An existing file is examined but never opened: closing it would release the locks of every connection of this
+        An existing file is examined but never opened: closing it would release the locks of all connections of this
         process, and another process would then remove the write-ahead log.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -344,14 +344,14 @@ class SqliteStore:
             raise LedgerError(f"other users can write the ledger {self._path}; run: chmod 600 {self._path}")
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file is a ledger of this release. Raises LedgerError if another release or program wrote it."""
+        """Whether the file is a ledger of this release; False if it is empty. Raises LedgerError for any other file."""
         version, application = _marks(connection)
         if application == APPLICATION and version == VERSION:
             return True
         if application == APPLICATION and version:
             raise LedgerError(
-                f"the ledger {self._path} was written by another release (its version is {version}, this release knows"
-                f" {VERSION}); use that release"
+                f"the ledger {self._path} was written by another release (its version is {version}, this release"
+                f" supports {VERSION}); use that release"
             )
         if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise LedgerError(f"{self._path} is a database but not a ledger; give another path")

@@ -1,8 +1,8 @@
-"""The contract of the stores of a ledger. Pure.
+"""The contract of a ledger's stores. Pure.
 
 A store locks the pipeline, passes a view of its rows and the time to `decide`, writes the returned changes, and
 commits atomically. `decide` is pure and may be called again if the database requires it. The view reads only the
-requested rows, in their state before the transaction.
+requested rows, as they were before the transaction.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class View(Protocol):
         """All generations of a key, ordered by generation."""
 
     def waiting(self, limit: int, sites: Set[str] = frozenset()) -> Sequence[File]:
-        """Files whose bytes wait to be cut, ordered by `since` and id; `sites` restricts them to files of which one of
-        these sites has such bytes.
+        """Files with bytes that wait to be cut, ordered by `since` and id. With `sites`, one of these sites must have
+        such bytes.
         """
 
     def gone(self, before: float, limit: int) -> Sequence[File]:
@@ -80,22 +80,22 @@ class View(Protocol):
         """Copies of the unit's files on a site, ordered by file."""
 
     def done_beside(self, unit: int) -> Sequence[Span]:
-        """Done spans that end where a chunk begins or begin where a chunk ends, ordered by file and begin."""
+        """Done spans that adjoin a chunk of the unit, ordered by file and begin."""
 
     def spans(self, file: int) -> Sequence[Span]:
         """All spans of a file, ordered by begin."""
 
     def bad(self, after: tuple[int, int], limit: int, root: int | None = None) -> Sequence[Span]:
-        """Bad spans after the position `(file, begin)`, in that order."""
+        """Bad spans after the position `(file, begin)`, ordered by file and begin."""
 
     def bad_count(self, root: int | None = None) -> int: ...
 
     # ---- units ------------------------------------------------------------------------------
     def units(self, state: UnitState, after: tuple[int, int], limit: int) -> Sequence[Unit]:
-        """Units of a state after the position `(root, id)`, in that order: oldest first."""
+        """Units of a state after the position `(root, id)`, ordered by root and id, so oldest first."""
 
     def expired(self, before: float, limit: int) -> Sequence[Unit]:
-        """Leased units whose `until` is not later, ordered by root and id."""
+        """Leased units with `until` at or before that time, ordered by root and id."""
 
     def orphans(self, before: float, limit: int) -> Sequence[Unit]:
         """Leased units whose holder was not seen since that time, ordered by root and id."""
@@ -110,14 +110,14 @@ class View(Protocol):
         """Return the number of units in each state, and their bytes."""
 
     def oldest_open(self, pipeline: str) -> float | None:
-        """When the oldest unpublished byte of a pipeline of this ledger began to wait; None if all are published; -inf
-        if this ledger has no such pipeline yet.
+        """Return when a pipeline's oldest unpublished byte began to wait; None if all bytes are published; -inf if this
+        ledger has no such pipeline yet.
         """
 
     def scans(self, pipeline: str) -> Sequence[SiteScan]:
-        """The last scans of the sites of a pipeline of this ledger, ordered by site."""
+        """The last scan on each site of a pipeline in this ledger, ordered by site."""
 
-    # ---- the rest ---------------------------------------------------------------------------
+    # ---- other rows ---------------------------------------------------------------------------
     def dispatches(self) -> Sequence[Dispatch]:
         """All dispatches, ordered by id."""
 
@@ -131,16 +131,16 @@ class View(Protocol):
         """The number of processes of that kind that were seen after that time."""
 
     def last(self, kind: Kind) -> Client | None:
-        """Return the process of that kind that was seen last; None if there is no such process."""
+        """Return the most recently seen process of that kind; None without such a process."""
 
     def site_seen(self, site: str) -> float:
-        """Return when a worker of a site was last seen; -inf: never."""
+        """Return when a worker of a site was last seen; -inf if never."""
 
     def worker_sites(self, after: float) -> Sequence[str]:
         """The sites whose workers were seen since that time, ordered by name."""
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
-        """The figures of each site that has files or processes. It reads all copies, so use it only for users."""
+        """The figures of each site that has files or processes; reads all copies, so only for commands of users."""
 
     def has_other(self, site: str, container: str, after: float) -> bool:
         """Whether a worker of that site in another container was seen since that time."""
@@ -155,10 +155,10 @@ class View(Protocol):
         """The unfinished lines of all sites, ordered by site."""
 
     def sums(self) -> Sums:
-        """Return counts over all rows. It reads all rows, so use it only for users."""
+        """Return counts over all rows; reads all rows, so only for commands of users."""
 
     def configs(self) -> dict[str, str]:
-        """The configuration of each pipeline of this ledger."""
+        """The configuration of each pipeline in this ledger, by name."""
 
 
 class Sums(Struct, frozen=True):
@@ -178,14 +178,14 @@ class SiteSums(Struct, frozen=True):
     bytes: int = 0
     workers: int = 0
     keepers: int = 0
-    #: When one of its processes was last seen; -inf: never.
+    #: When one of its processes was last seen; -inf if never.
     seen: float = float("-inf")
     #: Number of units that its workers hold.
     leased: int = 0
 
 
 class SiteScan(Struct, frozen=True):
-    """See `View.scans`. `up`: the site is not taken down by a user; `seen`: when one of its processes was last seen."""
+    """See `View.scans`. `up`: no user has taken the site down; `seen`: when one of its processes was last seen."""
 
     scan: Scanned
     up: bool
@@ -197,9 +197,7 @@ KEPT: Final = (Client, Answer, Site)
 
 
 class Changes(Struct, frozen=True):
-    """Rows to write, new or changed, and keys of rows to remove; `wipe`: first remove all rows except those of
-    `KEPT`.
-    """
+    """Rows to write, and keys of rows to remove; `wipe`: first remove all rows except those of `KEPT`."""
 
     puts: tuple[Row, ...] = ()
     drops: tuple[tuple[type, tuple[int | str, ...]], ...] = ()
@@ -214,18 +212,18 @@ class Store(Protocol):
     """The storage of the rows. Calls block and may come from several threads, one at a time."""
 
     def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
-        """Carry out one transaction. Raises LedgerAwayError if the database does not answer: then it is unknown whether
-        the transaction was carried out, and the same numbered request may be repeated.
+        """Carry out one transaction.
 
-        A `lasting` transaction survives an event that ends all clients at once, and so do all earlier
-        transactions. Such an event may undo other transactions, starting with the latest.
+        Raises LedgerAwayError if the database does not answer. The transaction may then have been carried out, and the
+        same numbered request may be repeated. A `lasting` transaction survives an event that ends all clients together,
+        and so do all earlier transactions. Such an event may undo other transactions, latest first.
         """
 
     def pipelines(self) -> tuple[str, ...]:
         """Return the pipelines of the store, ordered by name."""
 
     def snapshot(self, pipeline: str) -> tuple[Row, ...]:
-        """Return all rows at one time, for `validate` and `check`, ordered by type and key."""
+        """Return a consistent copy of all rows, ordered by type and key."""
 
     def close(self) -> None:
         """Close the store; idempotent. The next call opens it again."""

@@ -1,4 +1,4 @@
-"""Tracks files: reports of scans, cuts, seals of bounded runs, and forgetting. Pure."""
+"""Tracks files: handles scan reports, cuts units, seals bounded runs, and forgets old files. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MUTATED = "bytes of the file were changed after they had been read"
 
 
 class _Refused(Enum):
-    """Why a seen file gets no row: the scanner used an old row, or the run is sealed and the file is new."""
+    """The reason why a seen file gets no row: the scanner used an old row, or the run is sealed and the file is new."""
 
     STALE = auto()
     SEALED = auto()
@@ -89,7 +89,7 @@ def _is_text(text: str) -> bool:
 
 
 def _knows_all(draft: Draft, request: requests.ReportScan) -> bool:
-    """Whether the client knows all files, including those that it reports now."""
+    """Whether the client knows all files, including the files in this report."""
     if not request.made:
         return True
     following = draft.pipeline.next_file
@@ -109,7 +109,7 @@ def _knows_all(draft: Draft, request: requests.ReportScan) -> bool:
 def _file_of(
     draft: Draft, seen: requests.SeenFile, new: dict[tuple[str, int], int], knows_all: bool, sealed: bool
 ) -> File | _Refused:
-    """Return the row of a seen file, or why it has no row. `new`: ids that this report has created."""
+    """Return the row of a seen file, or the reason why it has no row. `new`: ids that this report has created."""
     others = {one.generation: draft.get(File, one.id) or one for one in draft.view.files_of(seen.key)}
     made = new.get((seen.key, seen.generation))
     found = draft.get(File, made) if made is not None else others.get(seen.generation)
@@ -194,7 +194,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
     room = min(most - ready, policy.CUT_UNITS_MAX)
     if room <= 0:
         return requests.CutUnits((), requests.Brake.READY)
-    # Files that only lost sites have must not use up the page.
+    # Files that only lost sites have must not fill the page.
     named = live if live - {""} else frozenset()
     files = {file.id: file for file in view.waiting(policy.CUT_FILES_MAX, named)}
     young = all(now - file.since < config.unit_wait_s for file in files.values() if file.since is not None)
@@ -227,7 +227,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
 
 # ---- unreadable bytes, and forgotten files ----------------------------------------------
 def give_up(draft: Draft, file: File, error: str) -> int:
-    """Mark bytes of a file in no unit or in an idle unit as bad; the rest of such a unit becomes a new unit.
+    """Mark a file's bytes as bad, except in active or committed units; other bytes of a changed unit become a new unit.
 
     Returns the number of bytes.
     """
@@ -279,7 +279,7 @@ def collect(draft: Draft, request: requests.Collect, who: requests.Who) -> reque
     return requests.Collected(forgotten, lost, forgotten == limit or lost > 0 or len(silent) == limit)
 
 
-# ---- the input of a bounded run (`until="now"`): everything that its site had at the first complete scan ----
+# ---- the input of a bounded run (`until="now"`): all bytes of its site at the first complete scan -----------
 def seal(draft: Draft, request: requests.Cut, who: requests.Who) -> None:
     """Seal the files of a site at the first complete scan of a run."""
     if request.run and request.complete and not is_sealed(draft, request.run, who):
@@ -293,14 +293,14 @@ def is_sealed(draft: Draft, run: str, who: requests.Who) -> bool:
 
 
 def is_over(draft: Draft, request: requests.Cut, who: requests.Who) -> bool:
-    """Whether everything in a run is published, bad or failed."""
+    """Whether all bytes of a run are published, bad or failed."""
     seal, view = draft.get(Seal, who.site), draft.view
     if seal is None or not is_sealed(draft, request.run, who):
         return False
     totals, waiting = view.totals(), view.waiting(1)
     live = {state: count for state, (count, _) in totals.items() if state is not UnitState.FAILED}
     if waiting or sum(live.values()) != units_held(draft):
-        # Later bytes of another site belong to that site, which may follow its files endlessly.
+        # Later bytes belong to another site, which may follow its files endlessly.
         since = [file.since or 0.0 for file in waiting]
         for state in live:
             since += [unit.since for unit in view.units(state, (-1, -1), policy.LOOKED_AT_MAX)]

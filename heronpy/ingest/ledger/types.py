@@ -1,6 +1,6 @@
-"""The rows of a ledger, and the numbers of a pipeline. Pure.
+"""The rows of a ledger, and the configuration of a pipeline. Pure.
 
-Every row belongs to one pipeline; the stores keep its name with the row. The first `KEY` fields of a row are its
+Every row belongs to one pipeline, whose name the stores keep with the row. The first `KEY` fields of a row are its
 primary key. Texts have at most `TEXT_MAX` characters. Times are seconds on the ledger's own clock, which never goes
 back. Ranges of bytes are half open: `[begin, end)`.
 """
@@ -18,7 +18,7 @@ VERSION: Final = 5
 PART: Final = 1 << 40
 #: Maximum number of characters of an error in a row, and of a name.
 TEXT_MAX: Final = 2_000
-#: Maximum number of files in one report of a scan; a scan that found more files makes several reports.
+#: Maximum number of files in one report; a scan that finds more files sends several reports.
 REPORT_MAX: Final = 1_000
 
 
@@ -35,9 +35,9 @@ class FileState(StrEnum):
     """Whether bytes of a file may be cut into units."""
 
     LIVE = "live"
-    #: Bytes that were already read have changed; the file is reported and not processed.
+    #: Bytes that were already read have changed, so the file is reported, but not processed.
     MUTATED = "mutated"
-    #: The file was older than the horizon when first seen, so it may have been processed and forgotten; it is refused.
+    #: When first seen, the file was older than the horizon, so it may have been processed and forgotten; it is refused.
     LATE = "late"
 
 
@@ -71,7 +71,7 @@ class DispatchState(StrEnum):
 
 
 class Config(Struct, frozen=True):
-    """The numbers of a pipeline, the same for all of its processes."""
+    """The configuration of a pipeline, the same for all of its processes."""
 
     #: The pattern of its files; it never changes.
     pattern: str = ""
@@ -84,7 +84,7 @@ class Config(Struct, frozen=True):
     #: No units are leased while this number of committed units, or of their bytes, is unpublished.
     unpublished_units: int = 64
     unpublished_bytes: int = 4 << 30
-    #: Bytes leased per second; 0: no limit.
+    #: Maximum number of bytes leased per second; 0 means no limit.
     bytes_per_s: float = 0.0
     #: Number of tries of a unit before it is split, and maximum number of bad ranges below one root unit.
     tries_max: int = 3
@@ -93,18 +93,18 @@ class Config(Struct, frozen=True):
     on_bad: str = "split"
     #: Number of days for which a file's row is kept after no site has the file.
     days: float = 7.0
-    #: Seconds without a sign of life after which a process loses its leases.
+    #: Seconds without a heartbeat after which a process loses its leases.
     silent_s: float = 15.0
-    #: A dispatch is made when this number of bytes is committed, or the oldest such unit has waited this many seconds.
+    #: A dispatch is made when this number of bytes is committed, or the oldest such unit has waited for this time in s.
     dispatch_bytes: int = 256 << 20
     dispatch_wait_s: float = 5.0
     #: The destination of rows: "table"; or "bolts", without backups because two attempts would emit the same rows.
     rows_to: str = "table"
-    #: Pipelines of this ledger that must have published everything older than a unit before it is handed out.
+    #: Pipelines of this ledger that must have published all bytes older than a unit before the unit is handed out.
     after: tuple[str, ...] = ()
-    #: Pipelines of this ledger that must first have published everything that existed when both pipelines had begun.
+    #: Pipelines of this ledger that must first have published all bytes that existed when both pipelines had begun.
     after_all: tuple[str, ...] = ()
-    #: The folder of the table, or its substitute, with the records of bad bytes.
+    #: The folder with the records of bad bytes: the table, or the `home` of a pipeline without a table.
     place: str = ""
 
 
@@ -119,7 +119,7 @@ class Pipeline(Struct, frozen=True):
     next_unit: int
     next_dispatch: int
     paused: bool
-    #: No leases before this time, because of `bytes_per_s`.
+    #: The time of the next lease that `bytes_per_s` allows.
     paid_until: float
     #: A `Config` as JSON.
     config: str
@@ -145,7 +145,7 @@ class File(Struct, frozen=True):
     size: int
     cut: int
     state: FileState
-    #: The time since which its oldest byte waits to be cut; None if no byte waits, or no site has the file.
+    #: The time since which its oldest uncut byte has waited; None if no byte waits, or no site has the file.
     since: float | None
     #: The time since which no site has the file; None if a site has it.
     gone: float | None
@@ -170,14 +170,14 @@ class Copy(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """A range of a file below its `cut`; adjacent ranges of equal state without a unit are one span."""
+    """A range of a file below its `cut`. Adjacent ranges that have the same state and no unit are one span."""
 
     KEY: ClassVar[int] = 2
     file: int
     begin: int
     end: int
     state: SpanState
-    #: UNIT: the unit that contains the range. BAD: the root unit in which it was found. DONE: 0.
+    #: UNIT: the unit that contains the range. BAD: the root unit of the bad range. DONE: 0.
     unit: int
     #: BAD: number of tries, and the reason.
     tries: int = 0
@@ -189,7 +189,7 @@ class Unit(Struct, frozen=True):
 
     KEY: ClassVar[int] = 1
     id: int
-    #: The unit that it was split from, or its own id.
+    #: The id of the first unit from which this unit was split, or its own id.
     root: int
     state: UnitState
     bytes: int
@@ -212,9 +212,9 @@ class Unit(Struct, frozen=True):
     winner: int = 0
     rows: int = 0
     committed: float = 0.0
-    #: The line at which every try so far has failed: "" before a first try, "-" if they differ, else "file:begin:end".
+    #: The line at which all tries have failed, as "file:begin:end"; "" before the first try, "-" if the lines differ.
     suspect: str = ""
-    #: READY: whether its next holder looks for the line start at which to halve it.
+    #: READY: whether the next holder finds the line start at which the unit is halved.
     halve: bool = False
     #: Its dispatch; 0 for no dispatch.
     dispatch: int = 0
@@ -222,9 +222,9 @@ class Unit(Struct, frozen=True):
     error: str = ""
     #: LEASED, COMMITTED: the first backup attempt among its last leases; 0 for no backup.
     backup: int = 0
-    #: LEASED: the time at which its last holder that is not a backup got it.
+    #: LEASED: the time of the last lease that is not a backup.
     leased: float = 0.0
-    #: For a part of a list, the bytes that its lines represent; 0 means the bytes of the unit itself.
+    #: For a unit of a list, the number of bytes that its lines represent; 0 means the bytes of the unit.
     weight: int = 0
 
     @property
@@ -276,20 +276,20 @@ class Site(Struct, frozen=True):
 
 
 class Scanned(Struct, frozen=True):
-    """The time up to which a site has reported its files; written while another pipeline waits for this one."""
+    """The time up to which a site has reported its files; written while another pipeline waits for this pipeline."""
 
     KEY: ClassVar[int] = 1
     site: str
-    #: When the ledger had everything that the first scan found.
+    #: When the ledger had all files and bytes that the first scan found.
     first: float
-    #: Everything that existed at this time is in the ledger.
+    #: All files and bytes that existed at this time are in the ledger.
     until: float
-    #: Whether nothing more will come, because the site has processed everything and ended.
+    #: Whether the site has processed all bytes and ended, so that no more bytes will come.
     closed: bool
 
 
 class Pace(Struct, frozen=True):
-    """How long a committed unit took, in seconds per byte; the last `policy.PACES` are kept."""
+    """The duration of a committed unit in seconds per byte; the last `policy.PACES` are kept."""
 
     KEY: ClassVar[int] = 1
     slot: int
@@ -302,7 +302,7 @@ class Pace(Struct, frozen=True):
 
 
 class Tally(Struct, frozen=True):
-    """Counts since the ledger was made or rebuilt, for facts that cannot be derived from other rows."""
+    """Counts since the ledger was created or rebuilt that cannot be derived from other rows."""
 
     KEY: ClassVar[int] = 0
     #: Number of published units, and number of units that a backup won.
@@ -321,24 +321,24 @@ class Tally(Struct, frozen=True):
 
 
 class Unfinished(Struct, frozen=True):
-    """Bytes of unfinished last lines on a site; written from time to time, and when they appear or vanish."""
+    """Bytes of unfinished last lines on a site, written periodically, and when such bytes appear or vanish."""
 
     KEY: ClassVar[int] = 1
     site: str
     bytes: int
     at: float
-    #: Files of the site that are not read because they are considered copies of others.
+    #: Number of the site's files that are not read because they are considered copies.
     copies: int = 0
 
 
 class Seal(Struct, frozen=True):
-    """A bounded run processes the files of its site at its first complete scan; later scans add nothing."""
+    """The seal of a bounded run, which processes the site's files as of the first complete scan, and no later bytes."""
 
     KEY: ClassVar[int] = 1
     site: str
     #: The id of the topology.
     run: str
-    #: When the ledger had everything that this scan found.
+    #: When the ledger had all files and bytes that this scan found.
     at: float
 
 

@@ -1,4 +1,4 @@
-"""Answers requests of commands: figures, lists, retries, sites and pauses. Pure."""
+"""Answers requests from commands: figures, lists, retries, sites and pauses. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from heronpy.ingest.ledger.types import (
 PAGE_MAX = 1_000
 
 
-# ---- looking --------------------------------------------------------------------------------
+# ---- reads --------------------------------------------------------------------------------
 def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Figures:
     view, now, pipeline = draft.view, draft.now, draft.pipeline
     sums, dispatches = view.sums(), [one.state for one in view.dispatches()]
@@ -148,14 +148,14 @@ def list_bad(draft: Draft, request: commands.ListBad, who: requests.Who) -> comm
 
 
 def show_alive(draft: Draft, request: requests.ShowAlive, who: requests.Who) -> requests.Alive:
-    """Answer a `ShowAlive`; the request itself is the sign of life."""
+    """Answer a `ShowAlive`; the request itself is the heartbeat."""
     pipeline = draft.pipeline
     lost = bool(request.unit) and in_vain(draft, request.unit, request.attempt, request.generation)
     is_lost = isinstance(lost, requests.Lost)
     return requests.Alive(pipeline.generation, pipeline.paused, pipeline.next_file // PART, is_lost)
 
 
-# ---- acting ---------------------------------------------------------------------------------
+# ---- changes ---------------------------------------------------------------------------------
 def retry_bad(draft: Draft, request: commands.RetryBad, who: requests.Who) -> commands.Retried:
     """Answer a `RetryBad`. A unit may have many ranges, but never mixes roots."""
     limit = max(1, min(request.limit, PAGE_MAX))

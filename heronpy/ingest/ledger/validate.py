@@ -22,7 +22,7 @@ from heronpy.ingest.ledger.types import (
 
 
 def validate(rows: Iterable[Row]) -> list[str]:
-    """Return one sentence for each invariant of `heronpy.ingest.ledger.machine` that the rows of a pipeline break."""
+    """Return one sentence for each invariant of `heronpy.ingest.ledger.machine` that a pipeline's rows violate."""
     kinds: dict[type, list[Any]] = defaultdict(list)
     for row in rows:
         kinds[type(row)].append(row)
@@ -38,7 +38,7 @@ def validate(rows: Iterable[Row]) -> list[str]:
     found += _of_units(units, [span for of_file in spans.values() for span in of_file])
     found += _of_dispatches(units, kinds[Dispatch])
     names = Counter((file.key, file.generation) for file in files.values())
-    found += [f"{name} is there twice" for name, count in names.items() if count > 1]
+    found += [f"{name} occurs twice" for name, count in names.items() if count > 1]
     for pipeline in kinds[Pipeline]:
         found += [
             f"file {number} has an id that was not assigned yet" for number in files if number >= pipeline.next_file

@@ -1,4 +1,4 @@
-"""Decides what a unit waits for, such as the pipelines of `after` and `after_all`, and describes it. Pure."""
+"""Finds and describes the reasons why a unit waits, such as the pipelines of `after` and `after_all`. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heronpy.ingest.ledger.types import Unit, UnitState
 
 
 class Others:
-    """The pipelines for which a pipeline waits, in this transaction. Each is read once, for any number of units."""
+    """The pipelines for which a pipeline waits. Each is read once per transaction, for any number of units."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
@@ -23,8 +23,8 @@ class Others:
         """Return the pipelines for which a unit waits, one clause each; empty if the unit may be leased.
 
         A pipeline is past a time if its sites have scanned their files since then, and its oldest unpublished byte is
-        younger. `after`: it must be past the time when the unit was cut. `after_all`: it must be past the time when
-        both pipelines had begun.
+        younger. `after`: the other pipeline must be past the time when the unit was cut. `after_all`: the other
+        pipeline must be past the time when both pipelines had begun.
         """
         for name in self._config.after:
             # Bytes that the first scan finds may have any age.
@@ -60,8 +60,8 @@ class Others:
         return [one for one in found if one.up and one.seen >= since] or list(found)
 
     def _not_past(self, name: str, when: float, since: float = 0.0, fresh: bool = False) -> Iterator[str]:
-        """Return why a pipeline is not past a time, with the number of bytes that have waited since then; `fresh`: do
-        not wait for its next scans."""
+        """Yield the reason if a pipeline is not past a time. `since`: bytes that have waited since then also count.
+        `fresh`: do not wait for the next scans of sites that have scanned recently."""
         oldest, _ = self._read(name)
         asked = self._asked(name)
         if oldest == float("-inf"):

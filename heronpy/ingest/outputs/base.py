@@ -1,6 +1,6 @@
 """The contract of an output, which stores the rows of a unit.
 
-A *writer* writes the rows of one attempt into a separate folder that is not read yet, the *stage*. Afterwards, `stages`
+A *writer* writes the rows of one attempt into the *stage*, a separate folder that readers skip. Afterwards, `stages`
 commits, publishes or removes the stage, in the same way for every output. `docs/howto/units-output.md` describes this
 for users; `tests/ingest/test_units_outputs.py` tests all outputs.
 """
@@ -23,14 +23,14 @@ class Writer(ABC):
         """Add an item of `rows(unit)`; return its number of rows. An error counts as a failed try."""
 
     def write_many(self, rows: list[Any]) -> int:
-        """Add several items, with the same effect as `write` for each. After an error, the attempt restarts with
-        `write` to identify the row. So a writer may postpone the check of rows until `prepare`."""
+        """Add several items, as if with `write` for each; return their number of rows. After an error, the attempt
+        restarts with `write` to identify the row, so a writer may check rows as late as in `prepare`."""
         return sum(map(self.write, rows))
 
     @abstractmethod
     def prepare(self) -> None:
-        """Finish the files after the last row, so that only their `fsync` is missing. The stage must then contain
-        only plain files, no subfolders, and no names that begin with `_`."""
+        """Finish the files after the last row; the caller syncs them. The stage must then contain only plain files, no
+        subfolders, and no names that begin with `_`."""
 
     @abstractmethod
     def discard(self) -> None:
@@ -54,20 +54,20 @@ class Output(ABC):
         return self
 
     def tuned(self, config: Config) -> Config:
-        """Return the configuration of the pipeline, adapted to this output."""
+        """Return the pipeline's configuration, adapted to this output."""
         return config
 
     def keeper_config(self) -> dict[str, str]:
-        """Return configuration keys of the keepers that a submit must see."""
+        """Return keys to add to the keepers' configuration, where the submit reads them."""
         return {}
 
     def load(self) -> None:
-        """Import the writers' modules. Each worker calls it at its start, so that the first unit does not wait."""
+        """Import the writers' modules. Each worker calls this at its start, so that the first unit need not wait."""
         return
 
     @abstractmethod
     def open(self, stage: Path, lineage: str) -> Writer:
         """Return a writer of files in `stage`, which exists and is empty.
 
-        `lineage` is JSON that lists the bytes of the rows, without the digests, which are known only at the end.
+        `lineage` is JSON that lists the source bytes of the rows, without digests, which are known only at the end.
         """

@@ -78,7 +78,7 @@ class BatchLineage(Struct, frozen=True):
 
 
 def batches(table: str) -> Iterator[BatchLineage]:
-    """Return the records of the dispatches in a table, by name. Raises LedgerError for a damaged record.
+    """Return the records of a table's dispatches, by name. Raises LedgerError for a damaged record.
 
     A folder `batch=...` without a record belongs to a SparkSink.
     """
@@ -97,18 +97,18 @@ def batches(table: str) -> Iterator[BatchLineage]:
 
 
 def units_of(batch: BatchLineage) -> list[Lineage]:
-    """Return the units of a dispatch, with its folder."""
+    """Return the units of a dispatch, each with the dispatch's folder."""
     name = f"{BATCH}{batch.pipeline}-{batch.generation}-{batch.dispatch}"
     return [replace(unit, batch=name) for unit in batch.units]
 
 
 def folder_name(generation: int, unit: int) -> str:
-    """Return the name of a published unit below its table."""
+    """Return the name of a published unit's folder."""
     return f"{PREFIX}{generation}-{unit}"
 
 
 def published(table: str) -> Iterator[tuple[Path, Lineage]]:
-    """All published units of a table with their folders, by name. Raises LedgerError for an unreadable record."""
+    """Yield a table's published units with their folders, by name. Raises LedgerError for an unreadable record."""
     for folder in _folders(table, PREFIX):
         yield folder, record_of(folder)
 

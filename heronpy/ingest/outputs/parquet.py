@@ -12,7 +12,7 @@ from heronpy.ingest.outputs.base import Output, Writer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Number of rows that are converted to columns at once, and written as one row group.
+#: Number of rows that are converted to columns together, and written as one row group.
 BATCH_ROWS = 20_000
 LINEAGE_KEY = "heronpy.unit"
 
@@ -63,7 +63,7 @@ class _ParquetWriter(Writer):
         else:
             raise TypeError(f"a ParquetTable row must be a list, tuple, dict or RecordBatch, not {type(row).__name__}")
         if len(values) != len(self._columns):
-            raise ValueError(f"a row has {len(values)} values, the table {len(self._columns)} columns: {row!r:.200}")
+            raise ValueError(f"a row has {len(values)} values for {len(self._columns)} columns: {row!r:.200}")
         for column, value, field in zip(self._columns, values, self._schema, strict=True):
             # Check each value now, so that the error belongs to this row and not to its group of rows.
             _check(value, field)

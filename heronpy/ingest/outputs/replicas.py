@@ -2,8 +2,8 @@
 
     <folder>/_units/g<generation>/<unit>-<attempt>/     as in the table, until the unit is published
 
-The copies protect a unit between its commit and its publication, when it would not be processed again: if the stage is
-lost, a keeper publishes a copy.
+A unit is not processed again between its commit and its publication. If the stage is lost then, a keeper publishes a
+copy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Replicas:
             sync_path(folder)
 
     def find(self, generation: str, name: str) -> Path | None:
-        """Return an existing copy of a stage; None without a copy."""
+        """Return a copy of a stage, or None."""
         return next((path for home in self.homes if (path := home / generation / name).is_dir()), None)
 
     def discard(self, generation: str, name: str) -> None:
@@ -52,7 +52,7 @@ class Replicas:
 
 
 def copied(stage: Path, folder: Path) -> Path:
-    """Copy a stage below a folder, durably, under a name that readers skip."""
+    """Copy a stage into a folder under a name that readers skip, and sync the copy."""
     made = folder / f"{NEW}{stage.name}-{os.urandom(4).hex()}"
     made.mkdir(mode=0o700)
     try:
@@ -71,7 +71,7 @@ def copied(stage: Path, folder: Path) -> Path:
 
 
 def stages_in(home: Path, generation: int) -> Iterable[tuple[int, Path]]:
-    """Yield the stages and copies in progress below a home, each with its unit."""
+    """Yield the stages and copies in progress below a home, each with its unit's id."""
     try:
         entries = list((home / f"g{generation}").iterdir())
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def stages_in(home: Path, generation: int) -> Iterable[tuple[int, Path]]:
 
 
 def drop_older(home: Path, generation: int) -> None:
-    """Remove the stages of all older generations; rename them first, so that no publication is incomplete."""
+    """Remove the stages of all older generations. They are renamed first, so that no incomplete unit is published."""
     try:
         folders = [path for path in home.iterdir() if path.name.startswith("g") and path.name[1:].isdecimal()]
     except FileNotFoundError:

@@ -6,13 +6,12 @@
     <table>/_units/pipeline.json                        the pipeline and the ledger of the table
 
 Stage and table are on one file system, so a unit appears as a whole. A rename finds either its source or its target, so
-it may be repeated by any process at any time.
+any process may repeat it at any time. A rebuild first creates the folder of its generation, and then removes the stages
+of older generations. A process that has missed the rebuild, such as a process with the file of a removed ledger,
+publishes nothing: the folder fences its later attempts, and a pending rename has lost its source. This needs no lock,
+so it also works across hosts.
 
-A rebuild first makes the folder of its generation, and then removes the stages of older ones. A process that does not
-know of the rebuild, such as a process with the file of a removed ledger, publishes nothing. The folder fences its later
-attempts, and a pending rename has lost its source. This needs no lock, so it also works across hosts.
-
-A table belongs to the first ledger that claims it: the record is made only if it is absent. Other ledgers stage and
+A table belongs to the first ledger that claims it: the record is created only if it is absent. Other ledgers stage and
 publish nothing there; a rebuild gives the table to its new ledger.
 """
 
@@ -63,7 +62,7 @@ class StageGoneError(LedgerError):
 
 
 class OtherLedgerError(LedgerError):
-    """The table belongs to another ledger than the stage or publication."""
+    """The table belongs to a different ledger than the stage or publication."""
 
     def __init__(self, table: Path, about: About) -> None:
         pipeline, urls = about.pipeline, about.partitions.urls if about.partitions is not None else ()
@@ -76,7 +75,7 @@ class OtherLedgerError(LedgerError):
 
 
 class OlderGenerationError(LedgerError):
-    """The table has begun a newer generation than that of the stage or publication."""
+    """The table has a newer generation than the stage or publication."""
 
 
 class Stages:
@@ -93,7 +92,7 @@ class Stages:
         return [self.home, *self._replicas.homes]
 
     def make(self, generation: int, unit: int, attempt: int) -> Path:
-        """Make an empty folder for an attempt, removing leftovers of an earlier process."""
+        """Create an empty folder for an attempt, and remove leftovers of an earlier process."""
         stage = self.stage_of(generation, unit, attempt)
         self.prepare()
         self.refuse_older(generation)
@@ -104,7 +103,6 @@ class Stages:
         return stage
 
     def stage_of(self, generation: int, unit: int, attempt: int) -> Path:
-        """Return the folder of an attempt."""
         return self.home / f"g{generation}" / f"{unit}-{attempt}"
 
     def finish(self, stage: Path, lineage: Lineage) -> None:
@@ -137,7 +135,7 @@ class Stages:
     def publish(self, generation: int, unit: int, winner: int) -> bool:
         """Make a committed unit visible; idempotent. Returns whether a copy was used because the stage is missing.
 
-        Raises StageGoneError if the stage is missing without a copy, and OlderGenerationError if a newer one began.
+        Raises StageGoneError if stage and copies are missing, and OlderGenerationError if a newer generation began.
         """
         self.refuse_older(generation)
         stage, target = self.stage_of(generation, unit, winner), self._table / folder_name(generation, unit)
@@ -146,7 +144,7 @@ class Stages:
             os.rename(stage, target)
         except OSError as error:
             if target.is_dir() and not stage.exists():
-                # The unit was published before, unless something else has this name.
+                # The unit was already published, unless another file has this name.
                 self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the place of unit {unit}"))
             else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
@@ -160,9 +158,9 @@ class Stages:
         return restored
 
     def trouble(self, generation: int, unit: int, winner: int) -> str:
-        """Why a committed unit cannot be published, judged by its stage and the table; "" if it can.
+        """Return the fix if a committed unit cannot be published, judged by its stage and the table; otherwise "".
 
-        Changes nothing. A unit that is being published may look like one with a missing stage.
+        Changes nothing. A unit that is being published may look like a unit with a missing stage.
         """
         stage, target = self.stage_of(generation, unit, winner), self._table / folder_name(generation, unit)
         if not stage.parent.is_dir():
@@ -208,17 +206,17 @@ class Stages:
         return found
 
     def drop_older(self, generation: int) -> None:
-        """Remove the stages of all older generations; copies first, because a stage could be restored from them."""
+        """Remove the stages of all older generations; copies first, because a copy could restore its stage."""
         for home in reversed(self.homes):
             drop_older(home, generation)
 
     def prepare(self) -> None:
-        """Create the table and its folder of stages. Raises LedgerError if one is a link or belongs to another user."""
+        """Create the table and its folder of stages. Raises LedgerError for a link, or a folder of another user."""
         make_output(self._table)
         _make_own(self.home)
 
     def own_folder(self, name: str) -> Path:
-        """Create a folder next to the stages. Raises LedgerError if it is a link or belongs to another user."""
+        """Create a folder next to the stages. Raises LedgerError for a link, or a folder of another user."""
         self.prepare()
         folder = self.home / name
         _make_own(folder)
@@ -234,8 +232,8 @@ class Stages:
             )
 
     def _refuse_other(self, target: Path, winner: int, no_unit: str = "") -> None:
-        """Raise StageGoneError if the published attempt is not the winner or, with `no_unit`, `target` is not a
-        unit."""
+        """Raise StageGoneError if the published attempt is not the winner or, given the message `no_unit`, if `target`
+        is not a unit."""
         try:
             found = record_of(target).attempt
         except LedgerError:
@@ -261,7 +259,7 @@ class Stages:
         return max((0, *staged, *(generation for generation, _ in self.published_units())))
 
     def published_units(self) -> list[tuple[int, int]]:
-        """Return generation and id of each published unit."""
+        """Return the generation and id of each published unit."""
         try:
             names = os.listdir(self._table)
         except FileNotFoundError:
@@ -271,12 +269,11 @@ class Stages:
 
     # ---- small records ----------------------------------------------------------------------
     def write_bad(self, name: str, text: str) -> None:
-        """Write the record of a bad range; an equal name replaces it."""
+        """Write the record of a bad range, replacing a record of the same name."""
         folder = self.own_folder(_BAD)
         write_record(folder / f"{name}.json", text.encode())
 
     def has_bad(self, name: str) -> bool:
-        """Whether there is a record with that name."""
         return (self.home / _BAD / f"{name}.json").exists()
 
     def bad_records(self) -> Iterable[Path]:
@@ -284,7 +281,7 @@ class Stages:
         return sorted((self.home / _BAD).glob("*.json"))
 
     def begin(self, generation: int) -> None:
-        """Begin a generation: nothing is staged or published for older generations from now on.
+        """Begin a generation, so that nothing more is staged or published for older generations.
 
         No other ledger gets this generation, even if this ledger is lost before anything is staged. Otherwise a process
         that was suspended would mistake units of the next ledger for its own.
@@ -294,7 +291,7 @@ class Stages:
         sync_path(folder.parent)
 
     def claim(self, about: About, rebuilt: bool = False) -> None:
-        """Claim the table for a pipeline and ledger. Raises LedgerError if it belongs to another pipeline or ledger.
+        """Claim the table for a pipeline and ledger. Raises LedgerError if another pipeline or ledger owns the table.
 
         `rebuilt`: the ledger was made from this table, and owns it from now on.
         """
@@ -306,7 +303,7 @@ class Stages:
         for home in self.homes:
             if self._about(home) is None and make_record(home / _ABOUT, record):
                 continue
-            # The same ledger has claimed it, unless the ledger of another home was faster.
+            # This ledger has already claimed the home, unless another ledger was faster.
             self.refuse(about.pipeline, "" if rebuilt else about.ledger)
             if self._about(home) != about:
                 write_record(home / _ABOUT, record)
@@ -331,7 +328,7 @@ class Stages:
                 raise OtherLedgerError(home.parent, found)
 
     def pipeline(self) -> About | None:
-        """Return the pipeline of the table; None if the table is unclaimed."""
+        """Return the pipeline and ledger that own the table; None if the table is unclaimed."""
         return self._about(self.home)
 
     @staticmethod
@@ -344,7 +341,7 @@ class Stages:
             raise LedgerError(f"{home / _ABOUT} cannot be read ({error}); remove the file") from None
 
     def mark_end(self, run: str) -> None:
-        """Record that a bounded run has published everything."""
+        """Record that a bounded run has published all its units."""
         make_folders(self.home)
         os.close(open_private(self.home / f"ended-{run}", os.O_WRONLY))
 
@@ -353,12 +350,11 @@ class Stages:
         return (self.home / f"ended-{run}").exists()
 
     def unmark_end(self, run: str) -> None:
-        """Undo `mark_end`."""
         with suppress(FileNotFoundError):
             (self.home / f"ended-{run}").unlink()
 
     def forget_ends(self, run: str) -> None:
-        """Remove old marks of other runs, but keep recent marks, which another site may have made."""
+        """Remove old end marks of other runs; recent marks stay, because another site may have made them."""
         for path in self.home.glob("ended-*"):
             with suppress(FileNotFoundError):
                 if path.name != f"ended-{run}" and time.time() - path.lstat().st_mtime > _ENDED_S:
@@ -372,7 +368,7 @@ def _make_own(folder: Path) -> None:
 
 
 def _way_out(stage: Path, target: Path, taken: str = "") -> str:
-    """Return the fix for a unit that cannot be published; `taken`: something else is in the place of the unit."""
+    """Return the fix for a unit that cannot be published; `taken`: the clause if another file has the unit's name."""
     if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
         taken = taken or f"{target} occupies its place"
         if os.path.lexists(target / FILE):

@@ -1,9 +1,9 @@
 """Objects as files of a folder, which several hosts may share.
 
 A file gets its name by one rename, after it is on disk. `put_if_absent` uses a link, which fails if the name is taken.
-Both operations work on a network file system, too, where locks may have no effect. The name of an unfinished file
-begins with a dot and ends in the same number as the name of its object. So a caller that numbers its objects knows
-which object left an unfinished file.
+Both operations also work on a network file system, where locks may have no effect. The name of an unfinished file
+begins with a dot and ends with the same number as the object's name. So a caller that numbers its objects can assign an
+unfinished file to an object.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NUMBER = re.compile(r"-[0-9]{1,19}$")
 class FolderObjects:
     """A `port.Objects` in a folder. The first write creates `root`, for its owner only.
 
-    With `own`, a prefix of all keys, each call raises ObjectsError if another user can change the folder of that
-    name. In that case, only regular files of at most `read_max_bytes` are read.
+    `own` is a prefix of all keys. If it is set, each call raises ObjectsError if another user can change the folder of
+    that name, and only regular files of at most `read_max_bytes` are read.
     """
 
     def __init__(self, root: Path, fsync: bool = True, own: str = "", read_max_bytes: int = 0) -> None:
@@ -61,8 +61,8 @@ class FolderObjects:
                     return path.read_bytes() == data
                 return False  # the object was another writer's and has been removed
             except OSError:
-                # Over NFS the answer to a link may get lost, and the repeated call fails. The number of names shows
-                # whether it succeeded.
+                # Over NFS, the answer to a link may get lost, and the repeated call fails. The number of links shows
+                # whether the first call succeeded.
                 if os.stat(draft).st_nlink != 2:
                     raise
             finally:
@@ -160,9 +160,7 @@ class FolderObjects:
             raise
 
     def _sync(self, folder: Path, above: bool = False) -> None:
-        """Force the names in a folder to disk; with `above` also the names of the folder and of the folders
-        above it.
-        """
+        """Sync a folder's entries to disk; with `above`, also the entries of all folders above it."""
         if not self._fsync:
             return
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -190,14 +188,14 @@ class FolderObjects:
 
 
 def unfinished(root: Path, prefix: str) -> list[str]:
-    """Return the keys of unfinished files below `prefix`, also of killed writers. Listings omit these files."""
+    """Return the keys of unfinished files below `prefix`, also of killed writers; listings omit such files."""
     cut = len(os.path.join(root, ""))
     below = _files_below(os.path.join(root, prefix))
     return [entry.path[cut:] for entry in below if entry.name.startswith(_UNFINISHED)]
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all data, with as many calls as necessary."""
+    """Write all data, in several calls if necessary."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

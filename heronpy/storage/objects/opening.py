@@ -26,18 +26,17 @@ _FIXES: Final = {
 
 
 def open_objects(place: Url, patience_s: float = COMMAND_S) -> Objects:
-    """Open a place for objects, without a request. Raises ConfigError if it cannot be opened here.
+    """Open an object store without a request. Raises ConfigError if this host cannot open it.
 
-    A later request that fails on the network, or because the store is overloaded, is repeated for `patience_s` seconds.
+    Later requests that fail because of the network or an overloaded store are repeated for `patience_s` seconds.
     """
     return RemoteObjects(place, patience_s)
 
 
 def open_own(place: str, own: str, read_max_bytes: int, patience_s: float) -> Objects:
-    """Open the objects below a folder, or a URL; in a folder, everything below the prefix `own` belongs to this user
-    (see `FolderObjects`).
+    """Open the objects below a folder or a URL. In a folder, all files below the prefix `own` must belong to this user.
 
-    The objects are not synced to disk. Raises ConfigError if the place cannot be opened here.
+    The objects are not synced to disk. Raises ConfigError if this host cannot open the place. See `FolderObjects`.
     """
     found = place_of(place)
     if isinstance(found, Url):
@@ -46,9 +45,8 @@ def open_own(place: str, own: str, read_max_bytes: int, patience_s: float) -> Ob
 
 
 def check_objects(objects: Objects, what: str) -> None:
-    """Raise ConfigError if a store cannot be used: it is unreachable, refuses, is read-only or lacks put-if-absent.
-
-    Writes, reads, lists and removes a test object. `what` names the store in the sentence.
+    """Write, read, list and remove a test object. Raises ConfigError if the store is unreachable, refuses requests, is
+    read-only or lacks put-if-absent. `what` names the store in the error.
     """
     key = f"{_PROBE}-{os.urandom(8).hex()}"
     mine, other = os.urandom(16), os.urandom(16)
@@ -83,7 +81,7 @@ def _remove(objects: Objects, key: str, what: str) -> None:
 
 
 def _why_not(objects: Objects, error: ObjectsError) -> str:
-    """Return why the first write failed: the store is read-only, or refuses all requests."""
+    """Return the reason why the first write failed: the store is read-only, or refuses all requests."""
     if error.trouble is Trouble.DENIED:
         try:
             objects.list(deep=False)

@@ -1,8 +1,8 @@
-"""The seven calls of a place for objects, and their errors.
+"""The calls of an object store, and their errors.
 
-An object is a key, such as `chk-7/metadata`, and bytes. It appears whole or not at all, and every read after a
-completed write sees it. There is no rename and no lock: an object that must be written only once is written by
-`put_if_absent`.
+An object is a key, such as `chk-7/metadata`, and bytes. It appears as a whole or does not appear, and every read after
+a completed write returns it. There is no rename and no lock: an object that must be written only once is written
+with `put_if_absent`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heronpy.common.errors import HeronError, RetryableError
 
 
 class Trouble(Enum):
-    """Why a store did not carry out a request; the value completes 'store X ...'."""
+    """The reason why a store did not carry out a request; the value completes the sentence 'store X ...'."""
 
     AWAY = "cannot be reached"
     BUSY = "answers that it is overloaded"
@@ -57,32 +57,32 @@ class Listing(Struct, frozen=True):
 
 
 class Objects(Protocol):
-    """A place for objects. Safe for threads; not to be used in a forked child.
+    """An object store or folder. Safe for threads, but not in a forked child.
 
     Every call raises ObjectsError if the store does not answer or refuses the request.
     """
 
     @property
     def name(self) -> str:
-        """The name of the place in sentences and locations."""
+        """The name of the place, for messages and locations."""
 
     def put(self, key: str, data: bytes | bytearray | memoryview | Path) -> None:
-        """Write an object, or replace it; a Path means the content of that file."""
+        """Write or replace an object; a Path means the content of that file."""
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write an object unless its key exists; return whether the object is now `data`.
 
-        If several callers create it with different data, exactly one gets True, even if answers are lost.
+        If several callers create the object with different data, exactly one gets True, even if answers are lost.
         """
 
     def get(self, key: str) -> bytes:
-        """Return the content. Raises MissingObjectError for an unknown key."""
+        """Return the content of an object. Raises MissingObjectError for an unknown key."""
 
     def head(self, key: str) -> int | None:
-        """Return the size in bytes; None if there is no such object."""
+        """Return the size of an object in bytes; None without such an object."""
 
     def list(self, prefix: str = "", deep: bool = True) -> Listing:
-        """Return the objects below `prefix/`; unless `deep`, only the first level, with its folders."""
+        """Return the objects below `prefix/`; without `deep`, only the first level, with its folders."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; an absent object is not an error."""
+        """Remove objects; missing objects are ignored."""

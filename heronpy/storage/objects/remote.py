@@ -1,9 +1,8 @@
-"""Objects in S3, Google Cloud Storage or Azure Blob Storage, by the library obstore (extra `objects`).
+"""Objects in S3, Google Cloud Storage or Azure Blob Storage, with the library obstore (extra `objects`).
 
-Credentials, region and endpoint come from the environment variables that this library reads; they are neither taken
-from settings nor shown in errors. The text of an error consists only of the kind of failure and its code. Requests
-that fail on the network, or because the store is overloaded, are repeated with growing pauses until `patience_s` has
-passed.
+Credentials, region and endpoint come from the environment variables that this library reads. They are not taken from
+settings, and not shown in errors, which contain only the kind of failure and its code. Requests that fail because of
+the network or an overloaded store are repeated with growing pauses until `patience_s` has passed.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ PARTS: Final = 4
 #: Number of the library's threads in a process.
 WORKERS: Final = "2"
 
-#: Without this option only https:// endpoints are used. The library reads it too, but not together with explicit
-#: options.
+#: Without this option, only https:// endpoints are used. The library also reads this variable, but not together with
+#: explicit options.
 _ALLOW_HTTP: Final = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 
-#: The options that most users need to set, by scheme: credentials, and the address of another server.
+#: The environment variables that most users set, by scheme: credentials, and the address of another server.
 CREDENTIALS: Final = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -56,8 +55,7 @@ ENDPOINTS: Final = {
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
-#: Cloud services that give credentials to the programs on their machines; used only if there are no other
-#: credentials.
+#: Addresses of cloud services that give credentials to programs on their hosts; used only without other credentials.
 _METADATA_SERVICES: Final = ("169.254.169.254", "metadata.google.internal", "169.254.170.2")
 _OF_CREDENTIALS: Final = frozenset(
     (
@@ -68,7 +66,7 @@ _OF_CREDENTIALS: Final = frozenset(
 
 
 class RemoteObjects:
-    """A `port.Objects` in an object store; keys are below `place`."""
+    """A `port.Objects` in an object store; keys are relative to `place`."""
 
     def __init__(self, place: Url, patience_s: float) -> None:
         self.name = str(place)
@@ -91,7 +89,7 @@ class RemoteObjects:
                 return True
             except (AlreadyExistsError, PreconditionError):
                 pass
-        # Perhaps this process wrote the object: the answer to a first attempt was lost, and the repetition was refused.
+        # This process may have written the object: the first answer was lost, and the repetition refused.
         try:
             return self.get(key) == data
         except MissingObjectError:
@@ -158,7 +156,7 @@ class RemoteObjects:
 
 @functools.lru_cache(maxsize=16)
 def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStore:
-    """Return the client of a bucket, with its connections. A forked process gets a new client."""
+    """Return the client of a bucket, with open connections. A forked process gets a new client."""
     # By default the library starts a thread for each processor of the host, in every task.
     os.environ.setdefault("TOKIO_WORKER_THREADS", WORKERS)
     place = f"{scheme}://{bucket}"
@@ -175,7 +173,7 @@ def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> Object
             "timeout": timedelta(seconds=REQUEST_S),
         },
         "retry_config": {
-            # The time is the limit; more attempts than this do not fit into that time.
+            # The time limits the attempts; the count is higher than can fit into that time.
             "max_retries": 1 + int(patience_s * 10),
             "retry_timeout": timedelta(seconds=patience_s),
             "backoff": {
@@ -192,7 +190,7 @@ def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> Object
             return GCSStore(bucket, **options)
         return AzureStore(bucket, **options)
     except (BaseError, OSError, ValueError):
-        # The text names options of the environment; their values may be secrets, so it is not repeated.
+        # The library's message is not repeated, because it may contain secret values of environment variables.
         raise ConfigError(
             f"{place} cannot be opened with the settings in the environment; check {CREDENTIALS[scheme]}, or see"
             " docs/howto/object-stores.md for other variables"
@@ -220,6 +218,6 @@ def _trouble_of(error: Exception, text: str, code: str) -> Trouble:
 
 
 def _detail(text: str) -> str:
-    """Return the status and code of an answer, which are safe to show."""
+    """Return an answer's status and code, which contain no secrets."""
     status, code = _STATUS.search(text), _CODE.search(text)
     return " ".join(found[1] for found in (status, code) if found)

@@ -1,6 +1,6 @@
-"""The names of places: folders as paths, object stores as URLs. Pure.
+"""Names of places: paths of folders, and URLs in object stores. Pure.
 
-A Url has the parts of Path that callers use: `name`, `parent`, `/` and `str`. Credentials are never part of it.
+A Url has the parts of Path that callers use: `name`, `parent`, `/` and `str`. A Url never contains credentials.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import absolute
 
-#: Schemes of object stores, and the name of the first part after them.
+#: Schemes of object stores, and the word for the first part of the URL.
 SCHEMES: Final = {"s3": "bucket", "gs": "bucket", "az": "container"}
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
@@ -41,7 +41,7 @@ class Url(Struct, frozen=True, order=True):
 
     @property
     def parent(self) -> Url:
-        """The place without its last part; a bucket is its own parent."""
+        """The URL without its last part; a bucket is its own parent."""
         return Url(self.scheme, self.bucket, self.parts[:-1])
 
     def __truediv__(self, path: str) -> Url:
@@ -52,16 +52,16 @@ class Url(Struct, frozen=True, order=True):
 
 
 Place: TypeAlias = Path | Url
-"""A folder, or the same in an object store."""
+"""The path of a folder, or a URL in an object store."""
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is meant as a URL, with any scheme."""
+    """Whether a text has the form of a URL, with any scheme."""
     return _SCHEME.fullmatch(text) is not None
 
 
 def place_of(text: str) -> Place:
-    """The place that a text names: a path, `file:///path`, or an object store's URL. Raises ConfigError otherwise."""
+    """Return the path or URL for a path, `file:///path`, or an object store's URL. Raises ConfigError otherwise."""
     match = _SCHEME.fullmatch(text)
     if match is None:
         return absolute(text)
@@ -81,7 +81,7 @@ def place_of(text: str) -> Place:
             " environment of the command, see docs/howto/object-stores.md"
         )
     if not _BUCKET.fullmatch(bucket):
-        raise ConfigError(f"{text!r} names no {what}; write {scheme}://{what.upper()}/PREFIX")
+        raise ConfigError(f"{text!r} does not name a {what}; write {scheme}://{what.upper()}/PREFIX")
     wrong = next((part for part in parts if part in (".", "..") or not _PART.fullmatch(part)), None)
     if wrong is not None:
         raise ConfigError(f"{text!r} has the part {wrong!r}, which cannot be part of a prefix")
