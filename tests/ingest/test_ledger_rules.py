@@ -359,6 +359,15 @@ def test_a_container_is_slow_by_its_last_units_and_leaves_the_list_by_one_in_usu
     assert policy.slow_containers([*usual, *slow, pace(1.0, "b", 4)]) == {}
 
 
+def test_neither_short_units_nor_a_slowdown_of_all_containers_make_a_container_slow() -> None:
+    usual = [pace(1.0, name, at) for name in "ab" for at in range(10)]
+    short = [Pace(0, 40.0, 0.03, "b", at) for at in (11, 12, 13)]
+    assert policy.slow_containers([*usual, *short]) == {}, "halves of a unit with a bad line"
+    slow = [pace(4.0, name, at) for name in "ab" for at in (11, 12, 13)]
+    assert policy.slow_containers([*usual, *slow[3:]]) == {"b": policy.Slow(4.0, 13)}
+    assert policy.slow_containers([*usual, *slow]) == {}
+
+
 def test_a_container_whose_unit_is_late_is_named_until_the_unit_has_a_backup() -> None:
     world = world_of(SMALL)
     paced(world, [0.02] * 5, worker=0, key="a")

@@ -30,9 +30,11 @@ LATE: Final = 1.5
 LEASE_MIN_S: Final = 2.0
 LEASE_MAX_S: Final = 600.0
 LEASE_FIRST_S: Final = 30.0
-#: A container is slow if each of its last `SLOW_UNITS` units took `SLOW_FACTOR` times the median per byte.
+#: A container is slow if each of its last `SLOW_UNITS` units took `SLOW_FACTOR` times the median per byte, of all
+#: units and of the other containers' last units, and at least `SHORT_S`.
 SLOW_UNITS: Final = 3
 SLOW_FACTOR: Final = 3.0
+SHORT_S: Final = LEASE_MIN_S / SLOW_FACTOR
 #: A slow container gets one unit after this number of seconds without a committed unit, as a test.
 PROBE_S: Final = 60.0
 #: A backup that takes this multiple of its lease is followed by another backup.
@@ -134,16 +136,26 @@ class Slow(Struct, frozen=True):
 
 
 def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
-    """Return the slow containers according to recent units; a container with one unit in usual time is not slow."""
-    latest = sorted(paces, key=lambda one: one.at)
+    """Return the containers whose last units were slow, compared with all recent units and with the other containers.
+
+    A container with one unit in usual time is not slow. Units shorter than `SHORT_S` are never slow, because small
+    units take more time per byte.
+    """
+    latest = sorted(paces, key=lambda one: one.at, reverse=True)
     if len(latest) < PACES_MIN:
         return {}
-    usual = median(one.pace for one in latest)
-    found = {}
-    for container in {one.container for one in latest} - {""}:
-        last = [one for one in latest if one.container == container][-SLOW_UNITS:]
-        if len(last) == SLOW_UNITS and all(one.pace >= SLOW_FACTOR * usual for one in last):
-            found[container] = Slow(median(one.pace for one in last) / usual, last[-1].at)
+    last: dict[str, list[Pace]] = {one.container: [] for one in latest if one.container}
+    for one in latest:
+        if one.container and len(last[one.container]) < SLOW_UNITS:
+            last[one.container].append(one)
+    found, usual = {}, median(one.pace for one in latest)
+    for container, units in last.items():
+        others = [one.pace for name, theirs in last.items() if name != container for one in theirs]
+        if len(units) < SLOW_UNITS or not others:
+            continue
+        least = SLOW_FACTOR * max(usual, median(others))
+        if all(one.pace >= least and one.seconds >= SHORT_S for one in units):
+            found[container] = Slow(median(one.pace for one in units) / usual, units[0].at)
     return found
 
 
@@ -156,7 +168,7 @@ def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -
         return {}
     usual, found = median(one.pace for one in paces), dict[str, float]()
     for unit in leased:
-        took, expected = now - unit.leased, max(usual * unit.size, LEASE_MIN_S / SLOW_FACTOR)
+        took, expected = now - unit.leased, max(usual * unit.size, SHORT_S)
         if unit.container and not unit.backup and took >= SLOW_FACTOR * expected:
             found[unit.container] = max(found.get(unit.container, 0.0), took / expected)
     return found
