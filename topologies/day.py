@@ -33,11 +33,7 @@ class Visits(Spout):
         self.then = time.time()
 
     def next_tuple(self) -> None:
-        now = time.time()
-        part = now % DAY_S / DAY_S
-        rate = NIGHT + (NOON - NIGHT) * (1 - math.cos(2 * math.pi * part)) / 2
-        self.owed += rate * min(60.0, now - self.then)
-        self.then = now
+        self.count()
         for _ in range(min(100, int(self.owed))):
             self.emit([self.number])
             self.number += 1
@@ -45,7 +41,16 @@ class Visits(Spout):
 
     def backlog(self) -> int:
         """Return the number of tuples that are due but not emitted yet."""
+        self.count()  # next_tuple is not called while a full queue holds the spout back
         return int(self.owed)
+
+    def count(self) -> None:
+        """Add the tuples that have become due since the last call."""
+        now = time.time()
+        part = now % DAY_S / DAY_S
+        rate = NIGHT + (NOON - NIGHT) * (1 - math.cos(2 * math.pi * part)) / 2
+        self.owed += rate * min(60.0, now - self.then)
+        self.then = now
 
 
 class Work(Bolt):

@@ -78,6 +78,7 @@ POLL_S: Final = 60.0
 AGAIN_S: Final = 1.0
 #: Pause before the files of a topology are made again after a failure.
 PREPARE_AGAIN_S: Final = 10.0
+MOVED_TEXT: Final = "moved from another slot"
 _GONE: Final = frozenset((ProcessState.STOPPED, ProcessState.FAILED, ProcessState.BACKOFF))
 
 
@@ -105,6 +106,8 @@ class Slot:
         self._failed: dict[str, float] = {}
         self._loads = TreeLoads()
         self._answered = b""
+        #: The number of the map from which this process resumed: it did not move containers of earlier maps here.
+        self._resumed = 0
         self._exit_code: int = exit_codes.OK
         self._jobs = Jobs()
 
@@ -157,6 +160,7 @@ class Slot:
         if kept is not None:
             log.info("slot %d resumes from map %d on its disk", self._number, kept[0].number)
             self._holding.take(*kept)
+            self._resumed = kept[0].number
             self._reconcile()
         while True:
             self._dirty.clear()
@@ -312,10 +316,12 @@ class Slot:
         launch, epoch = self._ready[run.spec.topology_id], run.epoch(number, self._life)
         self._epochs[spec.name] = epoch
         view = self._supervisor.view(spec.name)
-        after = view.exit_reason if view is not None else None
+        after, text = view.exit_reason if view is not None else None, ""
+        if after is None and run.moved and run.number > self._resumed:
+            after, text = ExitReason.MOVED, MOVED_TEXT
         file = str(Path(launch.working_dir) / arriving.LAUNCH)
         argv = ("--launch", file, "--container", str(run.container), "--epoch", str(epoch),
-                *((f"--after={after.value}",) if after is not None else ()),
+                *((f"--after={after.value}", f"--after-text={text}") if after is not None else ()),
                 *((f"--ram-bytes={limit}",) if (limit := self._limit_of(run)) else ()))  # fmt: skip
         log.info("lease: %s starts in epoch %d, according to map %d", spec.name, epoch, run.number)
         return Command(spec.name, "heronpy.executor", argv, cwd=launch.working_dir)

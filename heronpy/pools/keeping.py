@@ -169,7 +169,7 @@ class Keeper:
         slots: Mapping[int, SlotView], loads: Mapping[int, Size], pool: Pool, notes: list[str],
     ) -> None:  # fmt: skip
         """Assign shards that were dropped or have no owner to slots."""
-        free, lost = list[int](), dict[int, int]()
+        free, lost, dropped = list[int](), dict[int, int](), set[int]()
         for (slot, epoch), group in groups.items():
             view = slots.get(slot)
             if view is None or epoch <= view.over:
@@ -184,8 +184,9 @@ class Keeper:
                 owner = owners[shard]
                 if not view.has_carried_out(owner.number, epoch):
                     continue
+                dropped.add(shard)
                 if owner.to in live:
-                    owners[shard] = Owner(owner.to, slots[owner.to].epoch, number)
+                    owners[shard] = Owner(owner.to, slots[owner.to].epoch, number, moved=True)
                 else:
                     free.append(shard)
         if not free or not live:
@@ -195,7 +196,7 @@ class Keeper:
             free, key=lambda shard: (-loads[shard].share_of(pool.size) if shard in loads else 1, shard)
         ):
             slot = fill.place(shard, loads.get(shard))
-            owners[shard] = Owner(slot, slots[slot].epoch, number)
+            owners[shard] = Owner(slot, slots[slot].epoch, number, moved=shard in dropped)
         notes += [f"slot {slot} is lost; its {count} shards go to other slots" for slot, count in lost.items() if slot]
 
     def _leave(

@@ -92,6 +92,8 @@ class Owner(Struct, frozen=True, array_like=True):
     """Number of the map that assigned the shard to the slot, or asked the slot to drop it."""
     to: int = 0
     """The next slot of the shard, which the current slot must drop; 0 if the shard stays."""
+    moved: bool = False
+    """Whether the previous slot has dropped the shard on request, so that no container was lost."""
 
 
 class Map(Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,6 +126,8 @@ class Run(Struct, frozen=True):
     number: int
     """Number of the map that assigned the container."""
     restarts: int
+    moved: bool = False
+    """See `Owner.moved`."""
 
     @property
     def ram_bytes(self) -> int:
@@ -158,7 +162,7 @@ def runs_of(held: Map, specs: Iterable[Spec], slot: int, epoch: int) -> dict[Key
             key = spec.topology_id, container
             owner = held.owners[shard_of(key, len(held.owners))]
             if (owner.slot, owner.epoch, owner.to) == (slot, epoch, 0):
-                found[key] = Run(spec, container, owner.number, spec.restarts.get(container, 0))
+                found[key] = Run(spec, container, owner.number, spec.restarts.get(container, 0), owner.moved)
     return found
 
 

@@ -247,16 +247,32 @@ def tasks_for_memory(one: Figures, known: Known, keys: float, share: float) -> i
 
 
 def lag_of(look: Observation) -> float | None:
-    """Return the lag in seconds: the backlog divided by the processing rate, else the reported lag."""
+    """Return the lag in seconds: the reported lag, else the backlog divided by the processing rate.
+
+    If the spouts were held back, tuples also wait in the queues, so the lag is at least the end-to-end latency.
+    """
     found = []
     for one in look.components:
         if one.lag_s is not None:
             found.append(one.lag_s)
         elif one.is_spout and one.backlog is not None and one.processed is not None:
-            found.append(one.backlog / one.processed if one.processed else ENDLESS_S if one.backlog else 0.0)
+            rate = _drained(one, look)
+            found.append(one.backlog / rate if rate else ENDLESS_S if one.backlog else 0.0)
     if not found:
         return look.end_to_end_s
+    if look.held >= HELD and look.end_to_end_s is not None:
+        found.append(look.end_to_end_s)
     return min(ENDLESS_S, max(found))
+
+
+def _drained(spout: Figures, look: Observation) -> float:
+    """Return the rate at which the tuples of a spout are processed. A spout that is held back emits in bursts, so the
+    rate of its slowest direct consumer counts.
+    """
+    rates = [
+        one.processed for one in look.components if one.inputs.keys() == {spout.name} and one.processed is not None
+    ]
+    return min(rates) if rates and look.held >= HELD else spout.processed or 0.0
 
 
 def shown_lag(look: Observation, kept_up_at: float) -> float | None:
