@@ -28,7 +28,7 @@ class Choice(Struct, frozen=True):
 def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", percent: float = 100.0) -> Choice:
     """Return the mode of a topology, and the reason.
 
-    `allow` and `deny` are comma-separated patterns of names; an empty `allow` allows all.
+    `allow` and `deny` are comma-separated patterns for topology names; an empty `allow` allows all names.
     """
     name = topology.name
     if matched := _matching(name, deny):

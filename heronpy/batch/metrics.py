@@ -75,7 +75,7 @@ def close(user: UserCode) -> None:
 
 
 class _Gathered(ABC):
-    """The values of several objects, by component or by component and key."""
+    """The values of several objects, summed or replaced per component, or per component and key."""
 
     def __init__(self) -> None:
         super().__init__()

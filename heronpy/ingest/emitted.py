@@ -1,4 +1,4 @@
-"""One attempt at a unit whose rows go to bolts. Each row is emitted with an id, and again after each fail."""
+"""One attempt at a unit whose rows go to bolts. Each row is emitted with an id, and re-emitted each time it fails."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class EmittedAttempt:
         return self._count
 
     def go_on(self, until: float) -> Commit | None:
-        """Emit a row; return the commit request once all rows are acked. Raises RowError and MovedError."""
+        """Emit at most one row; return the commit request once all rows are acked. Raises RowError and MovedError."""
         self.rest_s = 0.0
         if self._refused:
             # The line of a row is unknown: `rows` may have read many lines before it returned the first row.

@@ -64,8 +64,8 @@ class LogUnits:
             output=ParquetTable("/data/clicks", schema={"user": "string", "ms": "int64"})))
 
     The bytes of the files are bundled into *work units*, which workers process one by one (as in Google's Ubiq). Only
-    the *ledger* records the state of each byte. So a unit counts as a whole or does not count, in every reliability
-    mode of the topology, even if processes are killed. Ledger and table outlive the topology; the next topology of the
+    the *ledger* records the state of each byte. So either all rows of a unit count or none, in every reliability mode
+    of the topology, even if processes are killed. Ledger and table outlive the topology; the next topology of the
     same pipeline continues where the previous topology ended.
     """
 
@@ -256,7 +256,7 @@ def _refuse_own(options: UnitOptions) -> None:
 
 
 def _check_stream(name: str, output: Output | None, fields: Sequence[str], home: str, replicas: Sequence[str]) -> None:
-    """Check the arguments that only pipelines with output, or only pipelines without output, may or must have."""
+    """Check the arguments that depend on whether the pipeline has an output."""
     if output is not None:
         for what, value in (("fields", fields), ("home", home)):
             if value:

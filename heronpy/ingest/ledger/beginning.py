@@ -24,7 +24,7 @@ SCANNED_S = 3_600.0
 
 
 def other_files(known: str, given: str) -> str:
-    """Return the error for a pipeline whose ledger has the files of another pattern."""
+    """Return the error for a pipeline that is in its ledger with a different file pattern."""
     return (
         f"the ledger contains this pipeline with the files {known!r}, not {given!r}; give the pipeline another"
         " name, or use another ledger"
@@ -144,7 +144,7 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
 
 
 def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[int, int]:
-    """Add the rows of one file and its holes; return the numbers of done and of bad bytes."""
+    """Add the rows of one file, and its missing ranges to `holes`; return the numbers of done and bad bytes."""
     done = found.done
     pipeline, now = draft.pipeline, draft.now
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))

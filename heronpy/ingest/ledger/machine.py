@@ -129,7 +129,7 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
 
 
 def _note(draft: Draft, request: Request[Any], who: Who, changed: bool) -> None:
-    """Record that the client was seen."""
+    """Record the time of the client's request."""
     known, now = draft.get(Client, who.name), draft.now
     if known is None:
         draft.put(Client(who.name, who.task, who.kind, who.site, who.container, now))

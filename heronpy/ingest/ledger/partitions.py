@@ -33,7 +33,7 @@ class Entry(Struct, frozen=True):
 def entries_of(setting: object) -> tuple[Entry, ...]:
     """Return the entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`.
 
-    Times without a zone are UTC. Raises LedgerError if a file could belong to no entry or to two."""
+    Times without a zone are UTC. Raises LedgerError if a file could belong to no entry or to two entries."""
     entries = []
     for one in setting if isinstance(setting, list | tuple) else (setting,):
         if not isinstance(one, Mapping):
@@ -103,9 +103,10 @@ class Partitions(Struct, frozen=True):
         return [{**time, "urls": list(one.urls)} for time, one in zip(times, self.entries, strict=True)]
 
     def with_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """Return the next version of the map, with other ledgers for the files born at or after a time.
+        """Return the next version of the map, with other ledgers for files born at or after a given time.
 
-        Raises LedgerError if that time is not after `now` (seconds since 1970), because a ledger may have such files.
+        Raises LedgerError unless that time is after `now` (seconds since 1970), because older files may already be in
+        other ledgers.
         """
         begin = _seconds(since)
         if begin <= now:
@@ -135,7 +136,7 @@ def partitions_of(text: str) -> Partitions:
 
 
 def newest(known: str, given: str, keys: Iterable[str]) -> str:
-    """Return the new map for a ledger that has the files `keys`; "" without a map.
+    """Return the new map for a ledger that has the files `keys`; "" if there is no map.
 
     Raises LedgerError if one of the files would belong to another ledger.
     """

@@ -124,7 +124,7 @@ def _damaged(what: str) -> LedgerError:
 
 
 def _text(value: Any) -> str:
-    """Return a name from a row. Raises LedgerError for another type, because SQLite stores any type in any column."""
+    """Return a name from a row. Raises LedgerError if it is not text, because SQLite stores any type in any column."""
     if not isinstance(value, str):
         raise _damaged(f"{value!r:.100} is not a name")
     return value
@@ -207,7 +207,7 @@ def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
 
 
 def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
-    """Return an SQL condition, with parameters: one of these sites has uncut bytes of a file. Empty without sites."""
+    """Return an SQL condition, with parameters: one of these sites has uncut bytes of a file. Empty if none is given."""
     if not sites:
         return "", []
     marks = ", ".join("?" for _ in sites)

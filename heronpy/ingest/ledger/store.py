@@ -104,7 +104,7 @@ class View(Protocol):
         """Leased units of all incarnations of a task, ordered by id."""
 
     def ready_on(self, site: str) -> Sequence[int]:
-        """Ready units of which a site has all bytes, ordered by id."""
+        """Ready units for which a site has all bytes, ordered by id."""
 
     def totals(self) -> dict[UnitState, tuple[int, int]]:
         """Return the number of units in each state, and their bytes."""
@@ -131,7 +131,7 @@ class View(Protocol):
         """The number of processes of that kind that were seen after that time."""
 
     def last(self, kind: Kind) -> Client | None:
-        """Return the most recently seen process of that kind; None without such a process."""
+        """Return the most recently seen process of that kind; None if there is no such process."""
 
     def site_seen(self, site: str) -> float:
         """Return when a worker of a site was last seen; -inf if never."""
