@@ -198,7 +198,7 @@ class LogUnit:
             yield block
 
     def process_together(self, first: int | None) -> None:
-        """Record that lines from number `first` on are processed together; None: they are processed one by one again."""
+        """Record that lines from number `first` on are processed together; None: they are processed one by one."""
         self.together = first
         if first is not None and self._page is not None:
             self._page.clear()

@@ -162,7 +162,7 @@ class Watch:
         return seen, gone
 
     def answered(self, answer: Reported) -> bool:
-        """Record the ledger's answer; return False if the ledger decided differently, so that a new `Watch` is needed."""
+        """Record the ledger's answer; return False if the ledger decided differently; a new `Watch` is then needed."""
         if answer.stale:
             return False
         ids = {(one.file.key, one.file.generation): one.file for one in answer.known}

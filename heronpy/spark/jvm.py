@@ -119,7 +119,7 @@ class Jvm:
         return cls(process, output)
 
     def listen(self, info: Path, deadline: float) -> None:
-        """Wait until the JVM has written its address to `info`. Raises JvmError, with the last lines, otherwise."""
+        """Wait until the JVM has written its address to `info`. On failure, raise JvmError with the JVM's last lines."""
         while not info.exists():
             end = self.ended()
             if end is not None:

@@ -1,6 +1,6 @@
 """Options of the driver's JVM (memory, class archive, compiler), and the number of parts of a batch. Pure.
 
-Most of the cost of Spark's start is loading and compiling about twelve thousand classes. A class archive (JDK class
+Most of the cost of starting Spark is loading and compiling about twelve thousand classes. A class archive (JDK class
 data sharing) contains loaded and verified classes; see archive.py.
 """
 

@@ -64,7 +64,7 @@ class Lost(Struct):
 
 
 class Worker:
-    """Processes `parallel` tickets concurrently, each in a thread; each submitted ticket gives one result.
+    """Processes `parallel` tickets concurrently, each in a thread; each submitted ticket yields one result.
 
     With several threads, each sink task has a separate session, so names that one batch defines, such as a temporary
     view, are invisible to parallel batches.
@@ -106,7 +106,7 @@ class Worker:
         self._tickets.put(ticket)
 
     def stop(self) -> None:
-        """Make the threads end after their current batches, without waiting; the driver may be killed before."""
+        """Make the threads end after their current batches, without waiting; the driver may be killed earlier."""
         self._ending = True
         for _ in self._threads:
             self._tickets.put(None)

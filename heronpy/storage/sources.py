@@ -376,7 +376,7 @@ def _write(opened: IO[bytes], path: Path, executable: bool, limit: int) -> int:
 
 
 def _feed(opened: _Readable, into: Callable[[bytes], object], limit: int) -> int:
-    """Pass the bytes of a file to `into`, slightly more than `limit` at most; return their number."""
+    """Pass the bytes of a file to `into`, at most slightly more than `limit`; return the number of bytes."""
     count = 0
     while count <= limit and (chunk := opened.read(_CHUNK)):
         count += len(chunk)

@@ -207,7 +207,7 @@ def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
 
 
 def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
-    """Return an SQL condition, with parameters: one of these sites has uncut bytes of a file. Empty if none is given."""
+    """Return an SQL condition and its parameters: one of the sites has uncut bytes of a file. Empty without sites."""
     if not sites:
         return "", []
     marks = ", ".join("?" for _ in sites)

@@ -1,7 +1,7 @@
 """A ledger in an SQLite file, for the processes of one host.
 
-When a lasting commit returns, the commit and all earlier commits are on disk. A power failure may undo other commits, but
-also ends all processes that rely on them. Time is the host's time since boot, including sleep. After a reboot, time
+When a lasting commit returns, the commit and all earlier commits are on disk. A power failure may undo other commits,
+but also ends all processes that rely on them. Time is the host's time since boot, including sleep. After a reboot, time
 continues from the latest time in the rows, all leases are void, and all processes are forgotten.
 """
 
@@ -240,8 +240,8 @@ class SqliteStore:
     def _refuse_removed(self) -> None:
         """Raise RemovedLedgerError if the open file was removed or replaced.
 
-        Otherwise SQLite would continue in a file that no other process can find. A process that has used a removed file
-        does not create a new file, which would be empty.
+        Otherwise SQLite would continue in a file that no other process can find. A process that has used a removed
+        file does not create a new file, which would be empty.
         """
         try:
             status = os.stat(self._path)

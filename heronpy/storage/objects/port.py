@@ -1,7 +1,7 @@
 """The calls of an object store, and their errors.
 
-An object is a key, such as `chk-7/metadata`, and bytes. It appears as a whole or does not appear, and every read after
-a completed write returns it. There is no rename and no lock: an object that must be written only once is written
+An object is a key, such as `chk-7/metadata`, and bytes. An object is either complete or absent, and every read
+after a completed write returns it. There is no rename and no lock: an object that must be written only once is written
 with `put_if_absent`.
 """
 
@@ -79,7 +79,7 @@ class Objects(Protocol):
         """Return the content of an object. Raises MissingObjectError for an unknown key."""
 
     def head(self, key: str) -> int | None:
-        """Return the size of an object in bytes; None without such an object."""
+        """Return the size of an object in bytes; None if the object is missing."""
 
     def list(self, prefix: str = "", deep: bool = True) -> Listing:
         """Return the objects below `prefix/`; without `deep`, only the first level, with its folders."""
