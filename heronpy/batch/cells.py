@@ -374,7 +374,7 @@ class BoltCell(ReadingCell):
             self.acks.failed = 0
         if fails[self.component] >= FAILS_MAX:
             raise CellError(self.component) from TopologyError(
-                f"it failed {fails[self.component]} tuples of one unit; a batch run accepts fewer than {FAILS_MAX} in a"
+                f"it failed {fails[self.component]} tuples in one unit; a batch run accepts fewer than {FAILS_MAX} per"
                 " unit"
             )
 

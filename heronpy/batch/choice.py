@@ -49,7 +49,7 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
     if stable_hash(name) % _PARTS >= percent / 100 * _PARTS:
         why = f"heron.batch.auto_percent is {percent:g}, and this topology is not among these {percent:g} %"
         return Choice("stream", why)
-    return Choice("batch", "all of its spouts end")
+    return Choice("batch", "all spouts of the topology end")
 
 
 def _matching(name: str, patterns: str) -> str:

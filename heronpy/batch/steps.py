@@ -128,7 +128,7 @@ class Steps:
             if stage.source == "lines":
                 sizes = self._sizes(stage)
                 total = sum(sizes)
-                said.append(f"lines up to {format_bytes(total)} in {counted(len(sizes), 'file')}")
+                said.append(f"the first {format_bytes(total)} of lines in {counted(len(sizes), 'file')}")
             elif stage.source == "splits":
                 weights = [weight for _, weight in self._split_lines(stage)]
                 total = sum(weights)
@@ -312,7 +312,7 @@ class Steps:
         told = f"unit {unit} of stage {step.name} has failed: {place}"
         if "MemoryError" in error or "ended: oom" in error:
             told += "; the unit needs more memory than is available"
-            told += ", so most of its tuples may have the same few keys" if step.stage.source == "buckets" else ""
+            told += ", possibly because most tuples have the same few keys" if step.stage.source == "buckets" else ""
         return self.fail(told)
 
     def _named_splits(self, stage: Stage, error: str) -> str:
@@ -326,7 +326,7 @@ class Steps:
         ):
             file.seek(begin := int(found[1]))
             names = [split_of(line).name for line in file.read(int(found[2]) - begin).decode().splitlines()]
-            splits = f"split '{names[0]}'" if len(names) == 1 else f"one of splits '{names[0]}' to '{names[-1]}'"
+            splits = f"split '{names[0]}'" if len(names) == 1 else f"one of the splits '{names[0]}' to '{names[-1]}'"
             return splits + error[found.end() :]
         return error
 

@@ -36,7 +36,7 @@ class Found(Struct):
     damage: list[str] = []
     """The damage, one sentence per file."""
     abandoned: bool = False
-    """Whether its topology was later restored from an older checkpoint."""
+    """Whether the topology was later restored from an older checkpoint."""
 
     @property
     def location(self) -> str:

@@ -182,7 +182,7 @@ class Replicator:
     def _failed(self, number: int, error: BaseException) -> None:
         """Count and log a failed copy."""
         self.counts.checkpoints_failed += 1
-        log.warning("checkpoint %d was not copied; the next checkpoint will be copied: %s", number, error)
+        log.warning("checkpoint %d was not copied (%s); the next checkpoint will be copied", number, error)
 
     # ---- the target ---------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Replicator:
         except (HeronError, OSError) as error:
             self.counts.removals_failed += 1
             self._sweep_due = True
-            log.warning("the replica contains files that should be deleted; the next sweep removes them: %s", error)
+            log.warning("unneeded files in the replica were not removed (%s); the next sweep will remove them", error)
 
     def close(self) -> None:
         """Finish the current removal; call this only while no copy is running."""

@@ -301,7 +301,7 @@ class Capture(Struct):
     def _persist(self) -> TaskSnapshot:
         pid, thread = self._origin
         if self._plain is None and os.getpid() == pid and threading.get_ident() != thread:
-            raise RuntimeError("a large plain State must be captured in a fork, or settled in its own thread")
+            raise RuntimeError("a large plain State must be written in a forked child, or settled in the task's thread")
         self.settle()
         task = self.task
         store = self.store
@@ -323,7 +323,7 @@ class Capture(Struct):
             room = self._persist_piece(piece, snapshot, room)
         if self._cancelled:
             raise CheckpointSuperseded(
-                f"checkpoint {self.checkpoint} of {task.component}[{task.index}] was abandoned while it was written"
+                f"checkpoint {self.checkpoint} of {task.component}[{task.index}] was abandoned during writing"
             )
         inline = [len(s.inline) for piece, k in zip(self.pieces, snapshot.keyed) for s in _new(piece, k)]
         segments = [segment for record in snapshot.keyed for segment in record.segments]

@@ -147,4 +147,4 @@ def decode_plain(data: bytes, allow_pickle: bool) -> dict[Any, Any]:
         return dict(zip(items[::2], items[1::2], strict=True))
     if layout == _WHOLE and len(items) == 1 and isinstance(items[0], dict):
         return items[0]
-    raise HeronError(f"a saved State has layout {layout}, which this release of heronpy does not know")
+    raise HeronError(f"a saved State has layout {layout}, which this release of heronpy cannot read")

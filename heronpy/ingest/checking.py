@@ -101,7 +101,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
             sizes[outcome] += chunk.end - chunk.begin
             if outcome is _Bytes.DIFFER:
                 problems.append(
-                    f"{chunk.key} {chunk.begin}-{chunk.end} now differs from the bytes of"
+                    f"{chunk.key} {chunk.begin}-{chunk.end} now differs from the bytes that were processed for"
                     f" {lineage.batch or folder_name(lineage.generation, lineage.unit)}"
                 )
     return Checked(

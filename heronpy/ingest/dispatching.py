@@ -135,7 +135,7 @@ class Dispatcher:
                 pipeline = self._options.pipeline
                 self._report(
                     DispatchError(
-                        f"dispatch {number} of {pipeline}, {len(dispatch.units)} units, has failed: {outcome.error};"
+                        f"dispatch {number} of {pipeline} ({len(dispatch.units)} units) has failed: {outcome.error};"
                         f" fix the cause, then run: heron units retry {pipeline}"
                     )
                 )

@@ -110,7 +110,7 @@ class Publisher:
             return
         self._tell_at = now + TELL_S
         first, *others = self._untold.values()
-        more = f"; the same holds for {counted(len(others), 'more unit')}" if others else ""
+        more = f"; the same applies to {counted(len(others), 'more unit')}" if others else ""
         self._report(StageGoneError(f"{first}{more}"))
         self._untold.clear()
 

@@ -99,7 +99,7 @@ def site_problem(site: object) -> str:
     """Return the error for an invalid site name; "" for a valid name."""
     if isinstance(site, str) and _SITE.fullmatch(site):
         return ""
-    return f"site {site!r} is not a valid name: begin with a letter, and use only letters, digits, - and _"
+    return f"{site!r} is not a valid site name: begin with a letter, and use only letters, digits, - and _"
 
 
 #: The user's function from a unit to rows.

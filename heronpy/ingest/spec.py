@@ -264,8 +264,8 @@ def _check_stream(name: str, output: Output | None, fields: Sequence[str], home:
         return
     if isinstance(fields, str) or not fields or not all(isinstance(one, str) and one for one in fields):
         raise ConfigError(
-            f"pipeline {name!r} needs output=, such as ParquetTable(...), or fields=[...] of the stream for its"
-            f" rows to bolts, not {fields!r:.100}"
+            f"pipeline {name!r} needs output=, such as ParquetTable(...), or fields=[...] for the"
+            f" stream of its rows to bolts, not {fields!r:.100}"
         )
     if replicas:
         raise ConfigError(f"pipeline {name!r} has replicas= but no output=; rows for bolts are not stored in a folder")
@@ -283,7 +283,7 @@ def _after(name: str, what: str, after: Sequence[str], ledger: str) -> tuple[str
     names = (after,) if isinstance(after, str) else tuple(after)
     for one in names:
         if not isinstance(one, str) or not _NAME.fullmatch(one):
-            raise ConfigError(f"pipeline {name!r}: {what} names {one!r}, which is not a valid name of a pipeline")
+            raise ConfigError(f"pipeline {name!r}: {what} names {one!r}, which is not a valid pipeline name")
     if name in names:
         raise ConfigError(f"pipeline {name!r} would wait for itself; leave its name out of its `{what}`")
     if names and len(reaching.urls_of(ledger)) > 1:

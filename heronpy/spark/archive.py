@@ -71,7 +71,7 @@ def make_archive() -> Path:
         made = work / "spark.jsa"
         if " " in str(made):
             raise ConfigError(
-                f"the path of HERON_HOME contains a blank, which Java options cannot contain: {target.parent}"
+                f"the path of HERON_HOME contains a space, which Java options cannot contain: {target.parent}"
             )
         # The quick compiler is enough, because this JVM runs only one batch.
         options = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={made}"

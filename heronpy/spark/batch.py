@@ -30,7 +30,7 @@ class Batch:
     id: permanent id, unique among all batches of all topologies that write to a table. component, task: the sink
     task that wrote the batch. number: the number of the batch in that task, increasing and never reused. attempt: 1,
     then 2 ... if the batch is repeated. rows: number of rows. options: the options given to SparkSink.spec. For work
-    units (`SparkBatches`), `component` is the keepers' component, `task` is 0, and `number` is the number of the dispatch.
+    units (`SparkBatches`), `component` is the keepers' component, `task` is 0, and `number` is the dispatch's number.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class Batch:
         """Return the folder. Raises ConfigError if the folder must be shared between hosts, but is not."""
         if self._shared is not None and not any(one == folder or one in folder.parents for one in self._shared):
             raise ConfigError(
-                f"table {folder} is in a folder of one host; put it below heron.engine.shared (engine.yaml), or into an"
-                " object store"
+                f"table {folder} is in a folder that hosts do not share; put it below heron.engine.shared (engine.yaml)"
+                " or into an object store"
             )
         return folder
 
@@ -181,7 +181,7 @@ def _arrow(df: Any) -> Any:
         return pa.Table.from_pandas(df, preserve_index=False)
     except (AttributeError, TypeError):
         raise ConfigError(
-            f"write_parquet takes a DataFrame of Spark or pandas or a pyarrow Table, not {type(df).__name__}"
+            f"write_parquet takes a Spark or pandas DataFrame or a pyarrow Table, not {type(df).__name__}"
         ) from None
 
 

@@ -112,7 +112,7 @@ class Reports:
         try:
             self._sock.send(seal(wrap(body)), zmq.DONTWAIT)
         except zmq.Again:
-            log.debug("no executor takes reports now")
+            log.debug("no executor accepts reports now")
 
     def close(self) -> None:
         self._sock.close()

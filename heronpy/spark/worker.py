@@ -240,8 +240,8 @@ class Worker:
             return self._give_up(ticket, manifest, error)
         self._of(ticket).save(ticket, manifest)
         wait_s = backoff_s(manifest.raised - 1, initial_s=RETRY_INITIAL_S, max_s=RETRY_MAX_S)
-        log.warning("batch %s raised (attempt %d), next attempt in %g s", manifest.id, manifest.started, wait_s,
-                    exc_info=error)  # fmt: skip
+        log.warning("batch %s raised an exception (attempt %d); the next attempt is in %g s", manifest.id,
+                    manifest.started, wait_s, exc_info=error)  # fmt: skip
         return Result(ticket, retry_in_s=wait_s, component=manifest.component)
 
     def _give_up(self, ticket: Ticket, manifest: Manifest, error: BaseException) -> Result:

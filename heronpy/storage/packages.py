@@ -281,7 +281,7 @@ class PackageStore:
         return self._root / package_manifest.FOLDER / f"{sha256}.json"
 
     def prune(self, in_use: Collection[str], unused_s: float) -> list[str]:
-        """Remove entries not in `in_use`, last added or fetched more than `unused_s` seconds ago; return their names."""
+        """Remove entries not in `in_use` that were added or fetched over `unused_s` ago; return their names."""
         removed = []
         with self._trouble(self._root):
             names = os.listdir(self._root) if self._root.is_dir() else []

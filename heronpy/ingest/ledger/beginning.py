@@ -117,7 +117,7 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
     if busy:
         raise LedgerError(
             f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild; if the"
-            " topology was killed without a graceful end, wait for this time"
+            " topology did not end gracefully, first wait until this time has passed"
         )
     generation = max(found.generation + 1 if found is not None else 1, request.at_least)
     names = {(one.key, one.generation) for one in request.files}

@@ -51,7 +51,7 @@ def entries_of(setting: object) -> tuple[Entry, ...]:
         raise LedgerError("the last entry of a partitioned ledger must have no until: it covers all later files")
     ends = [entry.until for entry in entries[:-1]]
     if None in ends or ends != sorted(set(ends), key=lambda end: end or 0.0):
-        raise LedgerError("all entries of a partitioned ledger except the last need an until, in rising order")
+        raise LedgerError("all entries of a partitioned ledger except the last need an until, in ascending order")
     return tuple(entries)
 
 
@@ -105,14 +105,14 @@ class Partitions(Struct, frozen=True):
     def with_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
         """Return the next version of the map, with other ledgers for files born at or after a given time.
 
-        Raises LedgerError unless that time is after `now` (seconds since 1970), because older files may already be in
-        other ledgers.
+        Raises LedgerError unless that time is after `now` (seconds since 1970), because files born between the two may
+        already be in other ledgers.
         """
         begin = _seconds(since)
         if begin <= now:
             raise LedgerError(
-                f"an entry for a past time cannot be added: {_text(begin)} is not after {_text(now)}, and files of"
-                " that time may be in other ledgers already; give a later time"
+                f"an entry for a past time cannot be added: {_text(begin)} is not after {_text(now)}, and files"
+                " born in between may already be in other ledgers; give a later time"
             )
         last = self.entries[-2].until if len(self.entries) > 1 else None
         if last is not None and begin <= last:

@@ -341,7 +341,7 @@ class SqliteStore:
         if not stat.S_ISREG(status.st_mode):
             raise LedgerError(f"the ledger {self._path} cannot be opened: it is not a regular file")
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise LedgerError(f"other users can write the ledger {self._path}; run: chmod 600 {self._path}")
+            raise LedgerError(f"other users can write to the ledger {self._path}; run: chmod 600 {self._path}")
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
         """Whether the file is a ledger of this release; False if it is empty. Raises LedgerError for any other file."""

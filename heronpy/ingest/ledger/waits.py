@@ -110,7 +110,7 @@ def _of_ready(draft: Draft, unit: Unit, others: Others) -> Iterator[str]:
             shown = ", ".join(f"{site} ({'down' if sites.is_down(draft, site) else 'silent'})" for site in lost)
             yield f"site {shown}: no other site has its bytes"
     elif unit.site and draft.now < unit.site_until and len(whole) > 1:
-        yield f"site {unit.site}, for {unit.site_until - draft.now:.0f} s before other sites"
+        yield f"site {unit.site}, which has priority for {unit.site_until - draft.now:.0f} s"
 
 
 def has_all(draft: Draft, unit: Unit, site: str) -> bool:

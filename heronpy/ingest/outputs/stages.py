@@ -146,7 +146,7 @@ class Stages:
         except OSError as error:
             if target.is_dir() and not stage.exists():
                 # The unit was already published, unless another file has this name.
-                self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the place of unit {unit}"))
+                self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the way of unit {unit}"))
             else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
                 if not restored:
@@ -371,7 +371,7 @@ def _make_own(folder: Path) -> None:
 def _way_out(stage: Path, target: Path, taken: str = "") -> str:
     """Return the fix for a unit that cannot be published. `taken`: a clause, if another file has its name."""
     if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
-        taken = taken or f"{target} occupies its place"
+        taken = taken or f"{target} is in the way"
         if os.path.lexists(target / FILE):
             return f"{taken}, with rows of a unit: leave it there, kill the topology, and run: heron units rebuild"
         restore = "" if stage.exists() else f", and restore {stage}"

@@ -21,10 +21,10 @@ class Trouble(Enum):
     """The reason why a store did not carry out a request; the value completes the sentence 'store X ...'."""
 
     AWAY = "cannot be reached"
-    BUSY = "answers that it is overloaded"
+    BUSY = "is overloaded"
     NO_CREDENTIALS = "needs credentials, but none were found"
     CREDENTIALS = "refuses the credentials"
-    DENIED = "does not permit this"
+    DENIED = "does not permit this request"
     NO_BUCKET = "does not exist"
     REGION = "is in another region"
     FULL = "is full or read-only"
