@@ -121,7 +121,7 @@ class UnitState:
 
 
 class UnitAcks:
-    """Ignores acks, and counts fails."""
+    """Ignores acks, and counts failed tuples."""
 
     acking = False
 

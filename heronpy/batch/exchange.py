@@ -46,7 +46,7 @@ Index = NDArray[np.void]
 
 
 class DamagedExchangeError(HeronError):
-    """A file of a published unit is missing or damaged; `unit` is its folder."""
+    """A file of a published unit is missing or damaged; `unit` is the unit's folder."""
 
     def __init__(self, file: Path, why: str) -> None:
         super().__init__(f"{file} is damaged: {why}; run the same command again to rebuild the file")

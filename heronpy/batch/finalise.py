@@ -87,7 +87,7 @@ def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None
 def drop_files(steps: Steps) -> None:
     """Remove files that only the stages read. The rows of sinks are kept for comparisons.
 
-    Call this after the end of the last stage is recorded: a keeper that starts earlier still reads these files.
+    Call this only after the end of the last stage is recorded, because until then a new keeper reads these files.
     """
     for stage in steps.stages:
         for path in steps.run.table(stage.number).glob("unit=*/*"):

@@ -1,4 +1,4 @@
-"""Damaged files between stages: the task that finds the damage records it; the next submit restarts the unit."""
+"""Damaged files between stages: the task that finds the damage records it; submitting again restarts the unit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Metrics that user code registers in a batch run: a worker reports them under their names, labelled by component.
 
 A user object lives for one unit, so a worker adds up the counters of its objects and keeps the last value of each
-gauge. Losing attempts also count, just as a stream counts a replayed tuple.
+gauge. Losing attempts also count, just as replayed tuples count in a stream.
 """
 
 from __future__ import annotations

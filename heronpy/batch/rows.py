@@ -199,7 +199,7 @@ class StageRows:
         return SplitsCell if self._stage.source == "splits" else AsyncSpoutCell if is_async else SpoutCell
 
     def _all_ways(self) -> dict[int, Way]:
-        """Map each task to its frames' destination; a number above all task ids stands for all tasks of a component."""
+        """Return a map from task to its frames' destination; a number above all task ids means a whole component."""
         ways = {
             task: Way(self._stage_of[name], index)
             for name, tasks in self._tasks.items()

@@ -4,11 +4,11 @@
     run.json        the record
     topology        the topology as its program built it
     ledger.db       the units of all stages; a run on several hosts has them in PostgreSQL instead
-    lists/          the input of the units of a stage, unless they read files of users
-    <stage>/        the output of the units of a stage
+    lists/          the input of a stage's units, unless they read users' files
+    <stage>/        the output of a stage's units
     progress.json   the figures, for display
     spark/          the rows for Spark, if there are SparkSinks
-    spark-plan.txt  the final plans of its queries
+    spark-plan.txt  the final plans of Spark's queries
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class BatchRunError(StateError):
 
 
 def runs_folder(settings: BatchSettings, cluster: str) -> Path:
-    """Return the folder of a cluster's runs."""
     return (Path(settings.folder) if settings.folder else heron_home() / "batch") / cluster
 
 

@@ -17,7 +17,7 @@ UNITS, UNIT_MIN_BYTES, UNIT_MAX_BYTES = 16, 8 << 20, 64 << 20
 
 
 def buckets_of(stages: Sequence[Stage], input_bytes: int, key_groups: int) -> dict[int, int]:
-    """Map each stage number to the stage's number of tasks; `key_groups` is 0 without checkpoints."""
+    """Return a map from stage number to number of tasks; `key_groups` is 0 without checkpoints."""
     most = min(BUCKETS_MAX, key_groups or BUCKETS_MAX)
     by_data = max(1, min(input_bytes // BUCKET_BYTES, most))
     return {stage.number: stage.tasks or by_data for stage in stages}

@@ -44,7 +44,7 @@ ComponentSettings = Mapping[str, Mapping[str, SettingValue]]
 
 
 def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]:
-    """Return the workers' configuration: the largest request of any component, because each worker runs all components.
+    """Return the workers' configuration, with the largest request for each resource: a worker runs all components.
 
     `settings`: the settings of `heron.instance` that components override.
     """

@@ -54,7 +54,7 @@ class Loader:
         return dict(self._guarded("State", lambda: decode_plain(data, self._allow_pickle)))
 
     def keyed_names(self) -> dict[str, bool]:
-        """Map the name of each keyed state of the component to whether the state is partitioned."""
+        """Return a map from the name of each keyed state of the component to whether the state is partitioned."""
         return {record.name: record.partitioned for task in self._sources() for record in task.keyed}
 
     def _sources(self) -> list[TaskSnapshot]:

@@ -78,7 +78,7 @@ class TaskState:
 
     @property
     def uploads(self) -> CheckpointStore | None:
-        """The store, if its files wait on this host for their upload; otherwise None."""
+        """The store, if its files wait on this host to be uploaded; otherwise None."""
         return self.store if self.store.is_remote else None
 
     @property

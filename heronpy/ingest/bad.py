@@ -171,7 +171,7 @@ class BadRecord(Struct, frozen=True):
 
 
 class BadRecords:
-    """The records of bad ranges of a pipeline, by range; a rebuilt ledger may have different unit numbers."""
+    """A pipeline's records of bad ranges, found by range, because a rebuilt ledger may have other unit numbers."""
 
     def __init__(self, place: str) -> None:
         """`place`: the folder of the table, or its substitute; "" if unknown."""

@@ -218,7 +218,7 @@ def _lineages(table: str, pipeline: str) -> list[Lineage]:
 
 
 def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]]]:
-    """Map each file to the sites and paths of its copies."""
+    """Return a map from file to the sites and paths of its copies."""
     names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
     found: dict[tuple[str, int], list[tuple[str, str]]] = {}
     for row in rows:

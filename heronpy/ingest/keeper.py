@@ -238,7 +238,7 @@ class LogKeeper(Spout):
             raise GaveUpError(str(error)) from None
 
     def _refuse_lost(self, opened: requests.Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
-        """Raise GaveUpError if the ledger lacks units of the table, because their lines would be processed again."""
+        """Raise GaveUpError if the ledger lacks units of the table: the lines of these units would be reprocessed."""
         name, place = self._options.pipeline, self._options.place
         again = f"heron units rebuild {name} --from {place}, then submit again"
         if opened.is_new and self._stages.published_units():

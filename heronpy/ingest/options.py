@@ -30,7 +30,7 @@ SEPARATOR = "\n"
 
 
 class Logs(NamedTuple):
-    """The files of a pipeline: their patterns, and the folder below which they are opened and named."""
+    """The files of a pipeline: their patterns, and the folder relative to which they are opened and named."""
 
     patterns: tuple[Pattern, ...]
     root: str

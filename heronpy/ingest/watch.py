@@ -162,7 +162,7 @@ class Watch:
         return seen, gone
 
     def answered(self, answer: Reported) -> bool:
-        """Record the ledger's answer; return False if the ledger decided differently; a new `Watch` is then needed."""
+        """Record the ledger's answer. Returns False if the ledger decided differently and a new `Watch` is needed."""
         if answer.stale:
             return False
         ids = {(one.file.key, one.file.generation): one.file for one in answer.known}

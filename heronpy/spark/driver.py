@@ -15,7 +15,7 @@ class SparkStartError(HeronError):
 
 
 class Driver(Protocol):
-    """The gateway's Spark. `start` runs in a thread; other methods may be called while it runs."""
+    """The gateway's connection to Spark. `start` runs in a thread; other methods may be called while it runs."""
 
     def start(self) -> None:
         """Create a session, and run a first small batch. Errors quote Spark's message."""
@@ -44,7 +44,7 @@ class Driver(Protocol):
         """Whether this error in a batch occurred because Spark has ended; may wait for a few seconds."""
 
     def explained(self, error: Exception) -> Exception:
-        """Return a clearer error than the given error of a batch if possible; otherwise return that error."""
+        """Return a clearer error for this error of a batch, or the error itself."""
 
     @property
     def ui(self) -> str:

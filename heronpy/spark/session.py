@@ -140,7 +140,6 @@ class SparkDriver:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the JVM."""
         return self._jvm.process.pid if self._jvm is not None else None
 
     def new_session(self) -> Any:

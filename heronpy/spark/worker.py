@@ -1,6 +1,6 @@
 """The threads that process batches, one batch per thread: load rows, call the user's function, commit.
 
-The worker owns the Spark driver, takes tickets, and returns one result for each. It decides only about a single
+The worker owns the Spark driver, takes tickets, and returns one result for each. It decides only on a single
 attempt; lanes.py chooses the next batch and its time. A lost driver ends the gateway; the next gateway starts a new
 driver.
 """

@@ -16,7 +16,6 @@ _NAME: Final = re.compile(rf"(?!\.|(?:{METADATA}|{ABANDONED})$)[A-Za-z0-9_.-]{{1
 
 
 def folder_name(checkpoint: int) -> str:
-    """Return the name of a checkpoint's folder."""
     return f"chk-{checkpoint}"
 
 

@@ -2,11 +2,11 @@
 
     chk-<id>/metadata                names every file of the checkpoint; written last, with put-if-absent
     chk-<id>/<name>                  files of this checkpoint alone
-    chk-<id>/abandoned               empty; its topology was restored from an older checkpoint
+    chk-<id>/abandoned               empty; the topology was restored from an older checkpoint
     shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share; the name includes the writer
     taskowned/                       never changed by this module
 
-There are no locks, and no decision depends on a time.
+There are no locks, and no decision depends on the time.
 
 Invariants: a file is complete or absent; a checkpoint exists if its metadata exists, and metadata is written after a
 listing has shown every file that it names; a path outside the topology's folder is refused. Each checkpoint writes its

@@ -2,7 +2,7 @@
 
 Each task has one current file and one older file below `<working_dir>/dead-letters/`. Invariants: the two files
 together never exceed the allowed size; a line is written whole or, if the machine dies, is the
-last of its file and skipped by readers; values that JSON cannot represent are written as text, not dropped.
+last line of its file, and readers skip it; values that JSON cannot represent are written as text, not dropped.
 """
 
 from __future__ import annotations

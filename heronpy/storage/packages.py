@@ -59,11 +59,11 @@ def _name(digest: str) -> str:
 
 
 class Archived:
-    """A package with its archive, for tasks that load classes from the archive. Its digest is not the source's.
+    """A package with its archive, for tasks that load classes from the archive; its digest differs from the source's.
 
     Apache Heron gives tasks the path of the submitted .pex, with the content unpacked next to it; user code opens the
     file with `zipfile`, imports from it with `zipimport`, or reads data from its folder. Here the archive is an
-    additional file of the package's entry in the cache: the submitted zip or pex unchanged, otherwise a zip of the
+    additional file in the package's cache entry: the submitted zip or pex unchanged, otherwise a zip of the
     files. Invariant: equal content gives equal bytes, so that an entry can be checked.
     """
 

@@ -225,7 +225,7 @@ class ForgetSite(Request[SiteForgotten], frozen=True):
 
 
 class Pause(Request[Alive], frozen=True):
-    """Stop or resume cuts and leases. Leased units are still committed and published."""
+    """Stop or resume cutting and leasing units. Leased units are still committed and published."""
 
     paused: bool
 

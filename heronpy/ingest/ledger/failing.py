@@ -47,7 +47,7 @@ def _judge(
     """Decide the outcome of a failed try.
 
     `told`: whether the attempt could name its line. `proven`: whether earlier lines became rows. `tries_max`: 0 means
-    the pipeline's value. `died`: whether the process died, so that the unit may be too big."""
+    the pipeline's value. `died`: whether the process died, so the unit may be too big."""
     config = draft.config
     draft.count(tries_failed=1)
     named = _text_of(line) if told else ""

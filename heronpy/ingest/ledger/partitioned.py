@@ -63,7 +63,7 @@ class PartitionedLedger:
         return cast(A, rule(self, request))
 
     def each(self, request: Request[A]) -> dict[str, A]:
-        """Map each ledger's URL to its answer; an entry is drained if none of its ledgers has open units."""
+        """Return a map from ledger URL to answer; an entry is drained if none of its ledgers has open units."""
         return {url: ledger.ask(request) for url, ledger in self._ledgers.items()}
 
     def _of_urls(self, urls: Iterable[str]) -> dict[str, Ledger]:

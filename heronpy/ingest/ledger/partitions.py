@@ -24,7 +24,7 @@ _TIME: Final = re.compile(r"(?<!\d)(20\d\d)[-_./]?(\d\d)[-_./]?(\d\d)(?:[-_./T ]
 
 
 class Entry(Struct, frozen=True):
-    """The ledgers of files born before `until`, in seconds since 1970; None for all later files."""
+    """The ledgers for files born before `until`, in seconds since 1970; None means all later files."""
 
     urls: tuple[str, ...]
     until: float | None = None

@@ -148,7 +148,7 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
 
 
 def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
-    """Map each container whose current unit takes at least `SLOW_FACTOR` times as long as expected to this factor.
+    """Return the factors of containers whose current unit takes at least `SLOW_FACTOR` times as long as expected.
 
     A unit with a backup is left out, because the unit's container is then the backup's container.
     """

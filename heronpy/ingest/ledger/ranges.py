@@ -40,7 +40,7 @@ def subtract(ranges: Iterable[Range], minus: Iterable[Range]) -> list[Range]:
 
 
 def overlaps(owned: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the overlaps of two ranges `(begin, end, owner)`, each as `(begin, end, owner, owner)`."""
+    """Yield each overlap of two ranges `(begin, end, owner)` as `(begin, end, owner, owner)`."""
     last: tuple[int, int, str] | None = None
     for one in sorted(owned):
         if last is not None and one[0] < last[1]:
@@ -50,7 +50,6 @@ def overlaps(owned: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, 
 
 
 def total(pieces: Iterable[Piece]) -> int:
-    """Return the total number of bytes."""
     return sum(end - begin for _, begin, end in pieces)
 
 

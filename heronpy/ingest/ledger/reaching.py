@@ -281,7 +281,7 @@ def _everything(view: View, now: float) -> tuple[Changes, None]:
 
 
 def afters_of(text: str) -> dict[str, tuple[str, ...]]:
-    """Map each pipeline in the existing ledgers to the pipelines for which it waits."""
+    """Return a map from each pipeline in the existing ledgers to the pipelines for which it waits."""
     found: dict[str, tuple[str, ...]] = {}
     for _, store in _existing(text):
         with closing(store):

@@ -1,6 +1,6 @@
 """The contract of a ledger's stores. Pure.
 
-A store locks the pipeline, passes a view of its rows and the time to `decide`, writes the returned changes, and
+A store locks the pipeline, passes a view of the rows and the time to `decide`, writes the returned changes, and
 commits atomically. `decide` is pure and may be called again if the database requires it. The view reads only the
 requested rows, as they were before the transaction.
 """

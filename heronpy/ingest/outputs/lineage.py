@@ -103,7 +103,6 @@ def units_of(batch: BatchLineage) -> list[Lineage]:
 
 
 def folder_name(generation: int, unit: int) -> str:
-    """Return the name of a published unit's folder."""
     return f"{PREFIX}{generation}-{unit}"
 
 

@@ -199,7 +199,7 @@ class Stages:
         return True
 
     def staged_units(self, generation: int) -> dict[int, list[Path]]:
-        """Map each unit of a generation to its stages and their copies."""
+        """Return a map from each unit of a generation to its stages and their copies."""
         found: dict[int, list[Path]] = {}
         for home in self.homes:
             for unit, path in stages_in(home, generation):
