@@ -235,7 +235,7 @@ class Cell:
 
 
 class ObjectCell(Cell):
-    """A cell with an object of the user's class. `kept` is the reused object of an earlier unit."""
+    """A cell with an object of the user's class. `kept` is the reused object from an earlier unit."""
 
     def __init__(self, *args: Any, kept: UserCode | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

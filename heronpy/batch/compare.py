@@ -126,7 +126,7 @@ def _digests(path: Path) -> Iterator[bytes]:
 
 
 def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, list[Path]]:
-    """Return a map from each sink of a batch run to the files with its rows, which are kept or published."""
+    """Return a map from sink to the files with its rows in the result of a batch run, published or only kept."""
     prefixes = {prefix_of(name): name for name in components_of(topology)}
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/unit=*/{PREFIX}*")):

@@ -215,7 +215,7 @@ class Runs:
         )
 
     def begin(self, record: RunRecord, topology: topology_pb2.Topology) -> Run:
-        """Create the folder of a new run; the number in `record` becomes the next number."""
+        """Create the folder of a new run under the next number, and store `record` with this number."""
         names = [int(name) for name in os.listdir(self.folder) if name.isdecimal()]
         for left in map(self.of, {*names} - {*self.numbers()}):
             if time.time() - left.folder.lstat().st_mtime > _LEFT_S:

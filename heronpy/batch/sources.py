@@ -105,7 +105,7 @@ class SpoutCell(ObjectCell):
             yield
 
     def check_end(self) -> bool:
-        """Whether the spout has emitted since the last call. Raises EndlessSpoutError if the spout may be endless."""
+        """Whether the spout has emitted since the last check. Raises EndlessSpoutError if the spout may be endless."""
         now, limit_s = time.monotonic(), self.place.spout_end_s
         before, self._emitted = self._emitted, self.emitter.emitted()
         if before != self._emitted:

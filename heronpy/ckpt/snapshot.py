@@ -147,7 +147,7 @@ class TaskState:
         return capture
 
     def _sound_chain(self, name: str) -> Chain:
-        """Return the chain, or a new one if a file is missing, because later checkpoints would reuse the file (F23)."""
+        """Return the chain; a new one if a file is missing or damaged, as later checkpoints would reuse it (F23)."""
         chain = self._chains.setdefault(name, Chain())
         files = (s.file for link in chain.links or () for s in link.segments if s.file.path)
         if not all(map(self.store.has, files)):

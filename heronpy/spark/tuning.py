@@ -44,7 +44,7 @@ def java_options(given: Mapping[str, str], archive: str | None, temporary: str) 
     if JAVA_OPTIONS in given:
         return {}
     options = [f"-XX:{name}={value}" for name, value in _COMPILE_LATER.items()]
-    # Shell quotes do not work here, so a folder with a blank would break the command line.
+    # Shell quotes do not work here, so a folder with a space would break the command line.
     if archive is not None and " " not in archive:
         options.append(f"-XX:SharedArchiveFile={archive}")
     if " " not in temporary:

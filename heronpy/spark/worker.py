@@ -99,7 +99,7 @@ class Worker:
         ]
 
     def start(self) -> None:
-        """Start the driver, and then the processing of tickets."""
+        """Start the driver, then process tickets."""
         self._threads[0].start()
 
     def submit(self, ticket: Ticket) -> None:

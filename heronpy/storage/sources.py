@@ -306,7 +306,7 @@ def _named(current: Callable[[], str]) -> Iterator[None]:
 
 
 def _check_name(name: str) -> str:
-    """Return the name of an entry. Raises PackageError if the name is unsafe or leads out of the package."""
+    """Return the name of an entry. Raises PackageError if the name is unsafe or points outside the package."""
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
         raise PackageError(f"{name!r} in the package leads out of the package; use only relative names")

@@ -64,7 +64,7 @@ def _seconds(text: object) -> float:
 
 
 def birth_of(key: str) -> float:
-    """Return the time in a file's key, in seconds since 1970 (UTC); 0 without a time, which selects the first entry.
+    """Return the time in a file's key, in seconds since 1970 (UTC); 0 (the first entry) if the key has no time.
 
     The time depends only on the key, so all keepers on all sites assign a file to the same ledger.
     """
@@ -94,7 +94,7 @@ class Partitions(Struct, frozen=True):
         return tuple(dict.fromkeys(url for entry in self.entries for url in entry.urls))
 
     def to_json(self) -> str:
-        """Return the map as JSON, the format in a ledger."""
+        """Return the map as JSON, the format that ledgers store."""
         return msgspec.json.encode(self).decode()
 
     def setting(self) -> list[dict[str, Any]]:

@@ -148,9 +148,10 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
 
 
 def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
-    """Return the factors of containers whose current unit takes at least `SLOW_FACTOR` times as long as expected.
+    """Return the containers that are slow with their current unit, and their slowdown factors.
 
-    A unit with a backup is left out, because the unit's container is then the backup's container.
+    A container is slow from `SLOW_FACTOR` times the expected duration on. A unit with a backup is left out, because the
+    unit's container is then the backup's container.
     """
     if len(paces) < PACES_MIN:
         return {}

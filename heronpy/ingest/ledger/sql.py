@@ -62,7 +62,7 @@ _NAMES: Final[dict[type, str]] = {
 
 
 class _Table:
-    """The table of one type of row; each column is a field of the type."""
+    """The table for one type of row; each column is a field of the type."""
 
     def __init__(self, kind: type[Row]) -> None:
         hints = get_type_hints(kind)

@@ -98,7 +98,7 @@ class View(Protocol):
         """Leased units with `until` at or before that time, ordered by root and id."""
 
     def orphans(self, before: float, limit: int) -> Sequence[Unit]:
-        """Leased units whose holder was not seen since that time, ordered by root and id."""
+        """Leased units whose holder has not been seen since that time, ordered by root and id."""
 
     def held(self, task: str) -> Sequence[Unit]:
         """Leased units of all incarnations of a task, ordered by id."""
@@ -137,13 +137,13 @@ class View(Protocol):
         """Return when a worker of a site was last seen; -inf if never."""
 
     def worker_sites(self, after: float) -> Sequence[str]:
-        """The sites whose workers were seen since that time, ordered by name."""
+        """The sites whose workers have been seen since that time, ordered by name."""
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
-        """The figures of each site that has files or processes; reads all copies, so only for commands of users."""
+        """The figures of each site that has files or processes. Reads all copies, so use it only for user commands."""
 
     def has_other(self, site: str, container: str, after: float) -> bool:
-        """Whether a worker of that site in another container was seen since that time."""
+        """Whether a worker of that site in another container has been seen since that time."""
 
     def sites(self) -> Sequence[Site]:
         """All sites, ordered by name."""
@@ -155,7 +155,7 @@ class View(Protocol):
         """The unfinished lines of all sites, ordered by site."""
 
     def sums(self) -> Sums:
-        """Return counts over all rows; reads all rows, so only for commands of users."""
+        """Return counts over all rows. Reads all rows, so use it only for user commands."""
 
     def configs(self) -> dict[str, str]:
         """The configuration of each pipeline in this ledger, by name."""

@@ -82,7 +82,7 @@ class Objects(Protocol):
         """Return the size of an object in bytes; None if the object is missing."""
 
     def list(self, prefix: str = "", deep: bool = True) -> Listing:
-        """Return the objects below `prefix/`; without `deep`, only the first level, with its folders."""
+        """Return the objects below `prefix/`; without `deep`, only the first level, including its folders."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; missing objects are ignored."""
