@@ -1,8 +1,8 @@
 """A component of a stage in one process: the user's object, its emitter and its queue.
 
 A component emits frames, as a task does. A frame for a component of the same stage waits in that cell's queue until the
-sender waits for room; then the following cells process their queues. So memory contains the frames of one flush at any
-time. Frames for later stages become pieces of the unit. A user exception passes through the user code of preceding
+sender's buffer is full; then the following cells process their queues. So memory never contains more than the frames of
+one flush. Frames for later stages become pieces of the unit. A user exception passes through the user code of preceding
 cells as a BaseException.
 """
 
@@ -65,7 +65,7 @@ class CellError(BaseException):
 
 
 class Way(Struct, frozen=True):
-    """The destination of the frames for a task of another stage."""
+    """The destination of frames for a task in another stage."""
 
     stage: int
     bucket: int
@@ -121,7 +121,7 @@ class UnitState:
 
 
 class UnitAcks:
-    """Ignores acks, and counts fails."""
+    """Ignores acks, and counts failed tuples."""
 
     acking = False
 
@@ -139,7 +139,7 @@ class UnitAcks:
 class Cell:
     """The base class of cells.
 
-    `near`: cells of the same stage, by task. `far`: destinations in later stages, by task.
+    `near`: map from task to cell, within the stage. `far`: map from task to destination, for later stages.
     """
 
     def __init__(self, component: str, task_id: int, place: Place, settings: InstanceSettings, width: int = 1) -> None:
@@ -179,7 +179,7 @@ class Cell:
         self.behind: list[Cell] = []
 
     def route(self, choosers: dict[str, list[Any]], start: int) -> None:
-        """Set the choosers of tasks; shuffles begin at `start`, so that small units use all buckets."""
+        """Set the objects that choose tasks; shuffles begin at task `start`, so that small units use all buckets."""
         if not any(task in self.near for each in choosers.values() for one in each for task in one.tasks):
             self.emitter.frames = FAR_FRAMES
         self.emitter.route(choosers)
@@ -235,7 +235,7 @@ class Cell:
 
 
 class ObjectCell(Cell):
-    """A cell with an object of the user's class. `kept` is an object from an earlier unit, used again."""
+    """A cell with an object of the user's class. `kept` is the reused object from an earlier unit."""
 
     def __init__(self, *args: Any, kept: UserCode | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -374,7 +374,7 @@ class BoltCell(ReadingCell):
             self.acks.failed = 0
         if fails[self.component] >= FAILS_MAX:
             raise CellError(self.component) from TopologyError(
-                f"it failed {fails[self.component]} tuples of one unit; a batch run accepts fewer than {FAILS_MAX} in a"
+                f"it failed {fails[self.component]} tuples in one unit; a batch run accepts fewer than {FAILS_MAX} per"
                 " unit"
             )
 

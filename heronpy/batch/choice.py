@@ -28,7 +28,7 @@ class Choice(Struct, frozen=True):
 def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", percent: float = 100.0) -> Choice:
     """Return the mode of a topology, and the reason.
 
-    `allow` and `deny` are comma-separated patterns of names; an empty `allow` allows all.
+    `allow` and `deny` are comma-separated patterns for topology names; an empty `allow` allows all names.
     """
     name = topology.name
     if matched := _matching(name, deny):
@@ -49,7 +49,7 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
     if stable_hash(name) % _PARTS >= percent / 100 * _PARTS:
         why = f"heron.batch.auto_percent is {percent:g}, and this topology is not among these {percent:g} %"
         return Choice("stream", why)
-    return Choice("batch", "all of its spouts end")
+    return Choice("batch", "all spouts of the topology end")
 
 
 def _matching(name: str, patterns: str) -> str:

@@ -6,7 +6,7 @@
 
 The first two have the same layout: chunks of length-prefixed records, each chunk of one bucket; then an index with the
 offset, size and checksum of each chunk; then a footer. A unit writes such a file even if the file is empty, so a
-missing file counts as damage. Every bucket also reads the extra bucket after the last bucket.
+missing file counts as damage. The extra bucket after the last bucket contains frames for all buckets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Index = NDArray[np.void]
 
 
 class DamagedExchangeError(HeronError):
-    """A file of a published unit is missing or damaged; `unit` is its folder."""
+    """A file of a published unit is missing or damaged; `unit` is the unit's folder."""
 
     def __init__(self, file: Path, why: str) -> None:
         super().__init__(f"{file} is damaged: {why}; run the same command again to rebuild the file")
@@ -61,14 +61,14 @@ class UnfitRowError(HeronError):
     """Rows do not fit their sink. The unit fails, because a run without these rows would look complete."""
 
     def __init__(self, sink: str, unfit: Mapping[int, str]) -> None:
-        """`unfit`: the reason for each row."""
+        """`unfit`: map from row number to the reason why the row does not fit."""
         count, why = len(unfit), next(iter(unfit.values()))
         rows = "a row does not fit" if count == 1 else f"{count:,} rows do not fit"
         super().__init__(f"{rows} sink '{sink}'{':' if count == 1 else '; the first row:'} {why}")
 
 
 class LargeUnitError(EndlessError):
-    """A single unit has written more bytes than a whole exchange may have."""
+    """A single unit has written more bytes than the limit for a whole exchange."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(
@@ -180,7 +180,7 @@ class BucketFile:
         return index
 
     def records(self, bucket: int) -> Iterator[bytes]:
-        """Yield the records of a bucket in their order."""
+        """Yield the records of a bucket in the order in which they were added."""
         for entry in self.index[self.index["bucket"] == bucket]:
             chunk = self._read(partial(_chunk, entry))
             if zlib.crc32(chunk) != int(entry["crc"]):
@@ -274,7 +274,7 @@ def _state_file(component: str) -> str:
 
 
 def unit_folders(table: Path) -> list[Path]:
-    """Return the published units of a stage in input order, even if units were halved or finished in another order."""
+    """Return the published units of a stage in input order, even if units were halved or finished out of order."""
     found = list(published(str(table)))
     return [path for path, _ in sorted(found, key=lambda one: _order(one[1]))]
 
@@ -301,7 +301,7 @@ class Exchanges:
             yield from file.records(bucket)
 
     def sizes(self) -> list[int]:
-        """Return the number of bytes that each bucket reads."""
+        """Return the number of bytes to read for each bucket."""
         total = np.zeros(self._buckets + 1, dtype=np.int64)
         for file in self._files:
             np.add.at(total, file.index["bucket"], file.index["size"].astype(np.int64))
@@ -310,7 +310,7 @@ class Exchanges:
 
 
 def bucket_lines(folder: Path, stages: Sequence[Stage], number: int, buckets: int) -> list[tuple[bytes, int]]:
-    """Return the list of a stage that reads exchanges: a line and a size in bytes for each bucket.
+    """Return the input list for a stage that reads exchanges: a line and a size in bytes for each bucket.
 
     An empty bucket has a line only if the stage's number of tasks is declared.
     """
@@ -320,7 +320,7 @@ def bucket_lines(folder: Path, stages: Sequence[Stage], number: int, buckets: in
 
 
 def task_lines(stage: Stage) -> list[tuple[bytes, int]]:
-    """Return the list of a stage whose spout does not divide the input into units: a line for each task."""
+    """Return the input list for a stage whose spout does not divide its input into units: a line for each task."""
     return [(_line(task=index), 1) for index in range(stage.tasks)]
 
 

@@ -1,4 +1,4 @@
-"""The end of a run: publish the rows, write the savepoint, then the record. Each step may be repeated."""
+"""Ends a run: publishes the rows, writes the savepoint, then updates the record. Each step may be repeated."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LOCK_S = 0.1
 
 
 def finalise(steps: Steps, wait: Callable[[float], None] = time.sleep) -> None:
-    """End a run after its last stage. `wait(seconds)` is called while another process ends the run."""
+    """End a run after its last stage. `wait(seconds)` is called while another process is ending the run."""
     with _one_at_a_time(steps, wait):
         try:
             _end(steps, wait)
@@ -74,7 +74,7 @@ def _end(steps: Steps, wait: Callable[[float], None]) -> None:
 
 @contextmanager
 def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None]:
-    """Allow only one keeper of this host to end the run. Two hosts may end it concurrently."""
+    """Allow only one keeper on this host to end the run. Two hosts may end the run concurrently."""
     descriptor = open_private(steps.run.folder / "finalise.lock", os.O_RDWR)
     try:
         while not try_flock(descriptor):
@@ -85,9 +85,9 @@ def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None
 
 
 def drop_files(steps: Steps) -> None:
-    """Remove files that only the stages read. The rows of sinks stay, for comparisons.
+    """Remove files that only the stages read. The rows of sinks are kept for comparisons.
 
-    Call this after the end of the last stage is recorded: a keeper that starts earlier still reads these files.
+    Call this only after the end of the last stage is recorded, because until then a new keeper reads these files.
     """
     for stage in steps.stages:
         for path in steps.run.table(stage.number).glob("unit=*/*"):
@@ -125,7 +125,7 @@ def publish(steps: Steps, wait: Callable[[float], None]) -> dict[str, str]:
 
 
 def savepoint_folder(record: RunRecord) -> Place:
-    """The folder that holds only the savepoint of a run."""
+    """Return the folder that contains only the savepoint of a run."""
     return place_of(record.savepoints) / f"{record.topology}-batch-{record.number}-{run_token(record.id)}"
 
 
@@ -133,8 +133,8 @@ class Snapshots:
     """The savepoint of a run. Files are copied first; the savepoint exists once `complete` has written the metadata.
 
     Memory contains the indices and names of the files, and one chunk at a time. A component that has only keyed state
-    is saved as one task, so that any parallelism can restore the state. A component with a plain State is saved with
-    the topology's number of tasks.
+    is saved as one task, so that the state can be restored with any parallelism. A component with a plain State is
+    saved with the topology's number of tasks.
     """
 
     def __init__(self, steps: Steps) -> None:

@@ -36,12 +36,12 @@ STALLED_ATTEMPTS: Final = 5
 
 
 def _error_of(unit: UnitView) -> str:
-    """Return the error of a failed unit; "" if the unit has not failed, or only its process has ended."""
+    """Return the error of a failed unit; "" if the unit has not failed, or failed only because its process ended."""
     return "" if unit.error.startswith(ENDED) else unit.error
 
 
 class BatchKeeper(LogKeeper):
-    """A keeper that works on one stage after the other. Each of the two keepers may do and repeat every step."""
+    """A keeper that works on one stage after the other. Either of the two keepers may perform or repeat any step."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self._context = context
@@ -62,7 +62,7 @@ class BatchKeeper(LogKeeper):
         self._unread_now: set[str] = set()
 
     def next_tuple(self) -> None:
-        """Enter the current stage, or do one step of the keeper's work for the stage."""
+        """Enter the current stage, or perform one step of the keeper's work for this stage."""
         if self._step_now is None and not self._ended:
             self.busy()
             self._enter()
@@ -139,7 +139,7 @@ class BatchKeeper(LogKeeper):
             self._note(self._step_now, figures, "running", now)
 
     def _check_input(self, step: Step, figures: Figures) -> None:
-        """Fail the run if input was lost, or if no unit could be processed for a minute."""
+        """Fail the run if input was lost, or if no unit could be processed in the last minute."""
         if figures.bad_bytes:
             lost = format_bytes(figures.bad_bytes)
             raise self._steps.fail(
@@ -158,13 +158,13 @@ class BatchKeeper(LogKeeper):
                 raise self._steps.fail(f"stage {step.name} has processed nothing for {STALLED_S:.0f} s: {why}")
 
     def _is_busy(self, figures: Figures) -> bool:
-        """Whether a worker processes a unit that may succeed."""
+        """Whether a worker is processing a unit that may succeed."""
         if UnitState.LEASED not in figures.units:
             return False
         return any(not _error_of(unit) for unit in self._asking.ask(ListUnits(UnitState.LEASED)).units)
 
     def _unread(self, step: Step, figures: Figures) -> Iterator[tuple[str, bool]]:
-        """Yield the reason why each unit without a worker cannot be processed, and whether a file is missing."""
+        """For each waiting unit that cannot be processed, yield the reason and whether a file is missing."""
         if UnitState.READY not in figures.units:
             return
         for unit in self._asking.ask(ListUnits(UnitState.READY)).units:

@@ -1,4 +1,4 @@
-"""Damaged files between stages: the task that finds the damage records it; the next submit repeats the file's unit."""
+"""Damaged files between stages: the task that finds the damage records it; submitting again restarts the unit."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def failing(steps: Steps) -> Iterator[None]:
 
 
 def mend(run: Run, stages: Sequence[Stage]) -> None:
-    """Repeat failed and damaged units before a run continues, while no process works on it."""
+    """Make failed and damaged units wait for another attempt; call this while no process is working on the run."""
     notes = [(path, msgspec.json.decode(read_own(path, _NOTE_MAX), type=_Damaged)) for path in
              sorted((run.folder / _NOTES).glob("*.json"))]  # fmt: skip
     who = Who(f"heron-submit-{uuid4()}", str(uuid4()), Kind.COMMAND)

@@ -1,7 +1,7 @@
 """Metrics that user code registers in a batch run: a worker reports them under their names, labelled by component.
 
 A user object lives for one unit, so a worker adds up the counters of its objects and keeps the last value of each
-gauge. Losing attempts also count, just as a stream counts a replayed tuple.
+gauge. Losing attempts also count, just as replayed tuples count in a stream.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def close(user: UserCode) -> None:
 
 
 class _Gathered(ABC):
-    """The values of several objects, by component or by component and key."""
+    """The values of several objects, summed or replaced per component, or per component and key."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The displayed figures of a run, from the ledger's figures of its stages. Pure."""
+"""Computes the displayed figures of a run from the ledger's figures for each stage. Pure."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def started(record: RunRecord, stages: Sequence[Stage], boundary: str, now: floa
 def stage_progress(
     stage: Stage, found: Figures, state: str, slow: Mapping[str, float], next_try: int = 0, tries_max: int = 0
 ) -> StageProgress:
-    """Return a stage's progress from the figures of its pipeline; `slow`: the slow containers with their factors.
-    `next_try`, `tries_max`: see `StageProgress`.
+    """Return a stage's progress from the figures of its pipeline; `slow`: map from slow container to
+    slowdown factor. `next_try`, `tries_max`: see `StageProgress`.
     """
     counts = {UnitState(name): count for name, (count, _) in found.units.items()}
     weights = {UnitState(name): weight for name, (_, weight) in found.units.items()}

@@ -1,4 +1,4 @@
-"""The record of a batch run, and whether a command continues the newest run or begins another. Pure."""
+"""The record of a batch run, and the rule by which a command continues the newest run or begins a new run. Pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run is finished, so that a command does not continue it."""
+        """Whether the run has ended, so that no command continues it."""
         return self.state in (RunState.FINISHED, RunState.HELD)
 
 
@@ -121,7 +121,7 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
 
 
 def code_digest(package: str, topology: topology_pb2.Topology) -> str:
-    """Return a digest of a program: its package, and the components with their plain configuration.
+    """Return a digest of a program's package and of its components with their plain configuration.
 
     Pickled values are left out, because equal values may have different pickles.
     """

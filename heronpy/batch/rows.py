@@ -29,13 +29,13 @@ from heronpy.task.user_code import UserCode
 
 
 class StageRows:
-    """The function `rows` of a stage, made once in each worker.
+    """The function `rows` of a stage, created once in each worker.
 
     `buckets`: number of tasks by stage. `folder`: the folder of the run, which has the tables
     `<folder>/<number of a stage>`. `key_groups` is 0 without checkpoints. `saves`: a savepoint will be written, so
-    state is kept, and components with saved state get a tick for `finish`. `settings_of` gives the settings of a
-    component, `report` is called with errors that user code reports, and `failed` with a component and its number of
-    failed tuples. `metrics`: the metrics of user code.
+    state is kept, and components with saved state get a tick for `finish`. `settings_of` returns the settings of
+    a component. `report` is called with each error that user code reports; `failed` is called with a component and its
+    number of failed tuples. `metrics`: the metrics of user code.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class StageRows:
         return SplitsCell if self._stage.source == "splits" else AsyncSpoutCell if is_async else SpoutCell
 
     def _all_ways(self) -> dict[int, Way]:
-        """Return the frames' destinations in later stages by task; a number above all tasks means a whole component."""
+        """Return a map from task to its frames' destination; a number above all task ids means a whole component."""
         ways = {
             task: Way(self._stage_of[name], index)
             for name, tasks in self._tasks.items()
@@ -232,7 +232,7 @@ class StageRows:
         self._pieces.append(piece)
 
     def keep(self, cell: Cell) -> None:
-        """Keep an object that may be used again."""
+        """Keep a cell's object if it is reusable."""
         if isinstance(cell, ObjectCell) and getattr(cell.user.object, "reusable", False):
             self._kept[cell.component] = cell.user
 
@@ -282,7 +282,7 @@ class _Row:
                 cell.emitter.flush()
 
     def end(self) -> Iterator[None]:
-        """End the input of each cell in turn, and save state."""
+        """End the input of each cell in turn, then save the state of all cells."""
         for cell in self.cells:
             cell.drain()
             cell.end()

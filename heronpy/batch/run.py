@@ -4,11 +4,11 @@
     run.json        the record
     topology        the topology as its program built it
     ledger.db       the units of all stages; a run on several hosts has them in PostgreSQL instead
-    lists/          the input of the units of a stage, unless they read files of users
-    <stage>/        the output of the units of a stage
+    lists/          the input of a stage's units, unless they read users' files
+    <stage>/        the output of a stage's units
     progress.json   the figures, for display
     spark/          the rows for Spark, if there are SparkSinks
-    spark-plan.txt  the final plans of its queries
+    spark-plan.txt  the final plans of Spark's queries
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class BatchRunError(StateError):
 
 
 def runs_folder(settings: BatchSettings, cluster: str) -> Path:
-    """Return the folder of a cluster's runs."""
     return (Path(settings.folder) if settings.folder else heron_home() / "batch") / cluster
 
 
@@ -91,7 +90,7 @@ class Run:
 
     @property
     def progress(self) -> Progress:
-        """The figures of the stages that a keeper last wrote; without stages if the file is missing or damaged."""
+        """The figures that a keeper last wrote; without stages if the file is missing or damaged."""
         record = self.record
         at, state = record.ended_at or record.submitted_at, record.state.value
         found = Progress(run=record.run, state=state, at=at, began_at=record.submitted_at, stages=[])
@@ -109,7 +108,7 @@ class Run:
 
     @property
     def spark_plan(self) -> str:
-        """The final plans of Spark's queries for the SparkSinks; "" without such plans."""
+        """The final plans of Spark's queries for the SparkSinks; "" if there are none."""
         with suppress(OSError, ConfigError):
             return read_own(self.folder / RUN_PLAN, _PLAN_MAX).decode(errors="replace")
         return ""
@@ -216,7 +215,7 @@ class Runs:
         )
 
     def begin(self, record: RunRecord, topology: topology_pb2.Topology) -> Run:
-        """Create the folder of a new run; the number in `record` becomes the next number."""
+        """Create the folder of a new run under the next number, and store `record` with this number."""
         names = [int(name) for name in os.listdir(self.folder) if name.isdecimal()]
         for left in map(self.of, {*names} - {*self.numbers()}):
             if time.time() - left.folder.lstat().st_mtime > _LEFT_S:
@@ -235,7 +234,7 @@ class Runs:
 
 
 def unfinished(folder: str) -> str:
-    """Return the name of a folder's run; "" without a run, or if the same command would not continue the run."""
+    """Return the name of the unfinished run in a folder; "" if there is no run or the run has ended."""
     if not folder:
         return ""
     record = Run(folder).record
@@ -245,7 +244,7 @@ def unfinished(folder: str) -> str:
 def refuse_unfinished(folder: Path, topology: str, since: float | None) -> None:
     """Raise TopologyError if the newest run began after the latest checkpoint and has left no savepoint.
 
-    `since`: time of that checkpoint; None without a checkpoint. Held runs do not count, because they publish nothing.
+    `since`: time of that checkpoint; None if there is none. Held runs do not count, because they publish nothing.
     """
     runs = Runs(folder, topology)
     records = (runs.of(number).record for number in reversed(runs.numbers()))
@@ -266,7 +265,7 @@ def refuse_unfinished(folder: Path, topology: str, since: float | None) -> None:
 
 
 def run_folders(folder: Path, topology: str = "") -> Iterator[tuple[RunRecord, Path]]:
-    """Return all readable runs below a folder, or those of one topology; each topology's newest run comes first."""
+    """Yield all readable runs in a folder, or one topology's runs; each topology's newest run comes first."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(folder)) if not topology else [topology]:
             runs = Runs(folder, name)

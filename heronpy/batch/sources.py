@@ -1,4 +1,5 @@
-"""The spouts of a stage. Each turns its input into tuples in steps, so that the worker can answer requests."""
+"""The spouts of a stage. Each spout turns its input into tuples in steps, so that the worker can answer requests
+between two steps."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ class SpoutCell(ObjectCell):
             yield
 
     def check_end(self) -> bool:
-        """Whether the spout has emitted since the last call. Raises EndlessSpoutError if the spout may be endless."""
+        """Whether the spout has emitted since the last check. Raises EndlessSpoutError if the spout may be endless."""
         now, limit_s = time.monotonic(), self.place.spout_end_s
         before, self._emitted = self._emitted, self.emitter.emitted()
         if before != self._emitted:
@@ -117,7 +118,7 @@ class SpoutCell(ObjectCell):
         return before != self._emitted
 
     def _rests(self) -> bool:
-        """Wait briefly; return whether the time that the spout has set for its next call is still to come."""
+        """Wait briefly; return whether the spout's next call is not due yet."""
         if not self._call_at and self._call_on < 0:
             return False
         left_s = self._call_at - time.monotonic() if self._call_at else math.inf
@@ -220,7 +221,7 @@ class LinesCell(SpoutCell):
         """Emit the lines of a unit.
 
         If the unit has failed before, each chunk of lines passes through the whole stage before the next chunk starts;
-        from `unit.apart` on, each line does so, so that an error belongs to its line.
+        from `unit.apart` on, each line does, so that an error can be attributed to a line.
         """
         stream = self.stream_named("default")
         if unit.tries:

@@ -1,4 +1,4 @@
-"""The number of buckets of each stage of a batch run, and the tasks of its plan. Pure.
+"""Computes the number of buckets for each stage of a batch run, and the tasks of the run's plan. Pure.
 
 A component of a stage has a task for each bucket, so groupings and key groups work as in a stream.
 """
@@ -17,14 +17,14 @@ UNITS, UNIT_MIN_BYTES, UNIT_MAX_BYTES = 16, 8 << 20, 64 << 20
 
 
 def buckets_of(stages: Sequence[Stage], input_bytes: int, key_groups: int) -> dict[int, int]:
-    """Return the number of tasks by stage; `key_groups` is 0 without checkpoints."""
+    """Return a map from stage number to number of tasks; `key_groups` is 0 without checkpoints."""
     most = min(BUCKETS_MAX, key_groups or BUCKETS_MAX)
     by_data = max(1, min(input_bytes // BUCKET_BYTES, most))
     return {stage.number: stage.tasks or by_data for stage in stages}
 
 
 def bucket_unit_bytes(size: int) -> int:
-    """Return the weight of a unit in a stage whose buckets have this number of bytes; it depends only on the data."""
+    """Return a unit's weight in a stage whose buckets have `size` bytes; the weight depends only on the data."""
     return min(UNIT_MAX_BYTES, max(UNIT_MIN_BYTES, size // UNITS))
 
 

@@ -3,7 +3,7 @@
 A bolt joins the stage of its producers if all its inputs are shuffled and come from one stage. Otherwise it begins a
 stage, and its inputs are *exchanges*: files that the stage reads. A bolt with saved State also begins a stage,
 because its State belongs to one task. A bolt with one task that emits at the end of the input begins a stage, because
-its result is computed from all tuples. Stages run one after the other, each after all stages that it reads.
+its result is computed from all tuples. Stages run one after the other, each after all stages whose output it reads.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _keeps_state(traits: frozenset[str], saves: bool) -> bool:
 
 
 def _ends_whole(bolt: ComponentDef, traits: frozenset[str]) -> bool:
-    """Whether a bolt has only one task, which may emit a result of all tuples when the input ends."""
+    """Whether a bolt has only one task, which may emit a result computed from all tuples when the input ends."""
     shuffled = all(item.grouping in SHUFFLED for item in bolt.inputs)
     return shuffled and bolt.parallelism == 1 and bool(traits & {"finish", "TransformBolt"})
 
@@ -142,7 +142,7 @@ def _source(head: ComponentDef, traits: frozenset[str]) -> str:
 
 
 def _tasks(head: ComponentDef, traits: frozenset[str], saves: bool) -> int:
-    """Return the number of tasks of a stage with this head; 0 if the data decides."""
+    """Return the number of tasks in a stage with this head; 0 if the number depends on the data."""
     if head.is_spout:
         return 1 if CUT & traits else head.parallelism
     groupings = {item.grouping for item in head.inputs}

@@ -75,7 +75,7 @@ class Step(Struct, frozen=True):
 
     @property
     def is_list(self) -> bool:
-        """Whether the units come from a list; otherwise they come from files of lines."""
+        """Whether the units come from a list rather than from files of lines."""
         return self.stage.source != "lines"
 
     @property
@@ -120,7 +120,7 @@ class Steps:
         return (self.run.folder / _PREPARED).exists()
 
     def prepare(self) -> None:
-        """Examine the input and decide the number of buckets; the first keeper's decision counts."""
+        """Examine the input and choose the number of buckets; the choice of the first keeper counts."""
         if self.are_prepared:
             return
         size, said = 0, []
@@ -128,7 +128,7 @@ class Steps:
             if stage.source == "lines":
                 sizes = self._sizes(stage)
                 total = sum(sizes)
-                said.append(f"lines up to {format_bytes(total)} in {counted(len(sizes), 'file')}")
+                said.append(f"the first {format_bytes(total)} of lines in {counted(len(sizes), 'file')}")
             elif stage.source == "splits":
                 weights = [weight for _, weight in self._split_lines(stage)]
                 total = sum(weights)
@@ -167,7 +167,7 @@ class Steps:
         return [entry.size for entry in entries]
 
     def _like_stage(self, stage: Stage) -> Stage:
-        """Return the same spout's stage in the run that provides this run's input."""
+        """Return the stage with the same spout in the run that provides this run's input."""
         assert self._like is not None
         return next(one for one in divide(self._like.topology) if one.spout == stage.spout)
 
@@ -204,7 +204,7 @@ class Steps:
 
     # ---- stages -------------------------------------------------------------------------------
     def present(self) -> Step | None:
-        """Return the first stage whose end is not recorded; None at the end of the run."""
+        """Return the first stage whose end is not recorded; None if all stages have ended."""
         for stage in self.stages:
             if not Stages(str(self.run.table(stage.number))).has_ended(RUN):
                 return self._step(stage)
@@ -256,7 +256,7 @@ class Steps:
         )
 
     def lines_of(self, step: Step) -> list[tuple[bytes, int]]:
-        """Return the list of a stage that does not read files of lines, with the weight of each line."""
+        """Return the input list, with the weight of each line, for a stage that does not read files of lines."""
         stage = step.stage
         if stage.source == "splits":
             return self._split_lines(stage)
@@ -272,7 +272,7 @@ class Steps:
         return lines
 
     def given_input(self, step: Step) -> Iterator[EnterList | TakeFiles]:
-        """Yield the requests that create the units of a list, or that take over the files of another run."""
+        """Yield the requests that create units from a list, or that take over the files of another run."""
         if step.is_list:
             path, lines = self.run.list_file(step.stage.number), self.lines_of(step)
             write_list(path, lines)
@@ -288,7 +288,7 @@ class Steps:
 
     # ---- displayed figures -------------------------------------------------------------------
     def note(self, stage: StageProgress, rate: float, now: float) -> None:
-        """Write the figures of a stage; those of other stages stay. On a full disk, nothing is written."""
+        """Write the figures of one stage, and keep those of the other stages. On a full disk, nothing is written."""
         path = self.run.folder / PROGRESS
         record = self.run.record
         try:
@@ -312,11 +312,11 @@ class Steps:
         told = f"unit {unit} of stage {step.name} has failed: {place}"
         if "MemoryError" in error or "ended: oom" in error:
             told += "; the unit needs more memory than is available"
-            told += ", so most of its tuples may have the same few keys" if step.stage.source == "buckets" else ""
+            told += ", possibly because most tuples have the same few keys" if step.stage.source == "buckets" else ""
         return self.fail(told)
 
     def _named_splits(self, stage: Stage, error: str) -> str:
-        """Return the error of a unit of splits with the names of the splits instead of byte positions in the list."""
+        """Replace the byte positions in a unit's error by the names of the splits at these positions."""
         found = _LISTED.match(error)
         if found is None:
             return error
@@ -326,7 +326,7 @@ class Steps:
         ):
             file.seek(begin := int(found[1]))
             names = [split_of(line).name for line in file.read(int(found[2]) - begin).decode().splitlines()]
-            splits = f"split '{names[0]}'" if len(names) == 1 else f"one of splits '{names[0]}' to '{names[-1]}'"
+            splits = f"split '{names[0]}'" if len(names) == 1 else f"one of the splits '{names[0]}' to '{names[-1]}'"
             return splits + error[found.end() :]
         return error
 

@@ -44,7 +44,7 @@ ComponentSettings = Mapping[str, Mapping[str, SettingValue]]
 
 
 def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]:
-    """Return the workers' configuration: the largest request of any component, because each worker runs all components.
+    """Return the workers' configuration, with the largest request for each resource: a worker runs all components.
 
     `settings`: the settings of `heron.instance` that components override.
     """
@@ -62,7 +62,7 @@ def worker_config(demand: Demand, settings: ComponentSettings) -> dict[str, Any]
 
 
 def left_out(settings: ComponentSettings, origins: Mapping[str, str]) -> str:
-    """Return a sentence about settings of components that a run ignores; "" without such settings."""
+    """Return a sentence about the component settings that a run ignores; "" if there are none."""
     names = [
         f"heron.instance.{name} of '{component}'"
         for component, values in settings.items()
@@ -80,10 +80,10 @@ def run_topology(
     worker: Mapping[str, Any] | None = None,
     publishes: bool = True,
 ) -> topology_pb2.Topology:
-    """Return the topology of the workers and keepers of a run in this folder, with the user's name and configuration.
+    """Return the topology with the workers and keepers of the run in `folder`, under the user's name and configuration.
 
-    `worker`: the configuration of the workers, see `worker_config`. `publishes`: whether sinks get their rows,
-    possibly from Spark. The topology has at least two containers, because a backup runs in another container.
+    `worker`: the configuration of the workers, see `worker_config`. `publishes`: whether rows are published to the
+    sinks, possibly by Spark. The topology has at least two containers, because a backup runs in another container.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
     given, mode = config_of(topology), "ATMOST_ONCE"

@@ -102,7 +102,7 @@ class BatchWorker(LogWorker):
         return super().backlog() if self._step_now is not None else None
 
     def _fail(self, unit: int, error: str) -> None:
-        """Fail the run because of a failed unit: raise GaveUpError."""
+        """Fail the run because a unit has failed; raises GaveUpError."""
         assert self._step_now is not None
         figures = None
         with suppress(LedgerAwayError):
@@ -110,7 +110,7 @@ class BatchWorker(LogWorker):
         raise self._steps.fail_unit(self._step_now, unit, error, figures)
 
     def _blamed(self, cause: BaseException) -> None:
-        """Raise errors for which the unit is not to blame: a damaged input file, or a spout that may be endless.
+        """Fail the run if the unit did not cause the error: a damaged input file, or a spout that may be endless.
 
         After the end of the run, such errors are ignored, because files are removed at the end.
         """

@@ -1,6 +1,6 @@
-"""Lists the checkpoints on disk and checks that they are complete: for users, and before a restore.
+"""Lists the checkpoints on disk and checks that they are complete, for users and before a restore.
 
-Only local folders and object stores are read, so ended topologies, copies and moved folders are covered, too. A
+Reads only local folders and object stores, and therefore also covers ended topologies, copies and moved folders. A
 checkpoint exists if it has metadata; a checkpoint with unreadable metadata is listed as damaged. No files are changed.
 """
 
@@ -36,7 +36,7 @@ class Found(Struct):
     damage: list[str] = []
     """The damage, one sentence per file."""
     abandoned: bool = False
-    """Whether its topology was later restored from an older checkpoint."""
+    """Whether the topology was later restored from an older checkpoint."""
 
     @property
     def location(self) -> str:
@@ -75,7 +75,7 @@ def folders_of(roots: Iterable[Place], topology: str) -> Iterator[Place]:
 
 
 def of_topology(roots: Iterable[Place], topology: str) -> list[Found]:
-    """Return every checkpoint of every instance of a topology; newest instance first, then newest checkpoint first."""
+    """Return all checkpoints of all instances of a topology: the newest instance first, its newest checkpoint first."""
     instances = []
     for folder in folders_of(roots, topology):
         mine = [item for item in in_folder(folder) if _belongs(item, topology)]
@@ -92,7 +92,7 @@ def in_folder(folder: Place) -> list[Found]:
 
 
 def read(folder: Place, number: int) -> Found:
-    """Return one checkpoint, with metadata None if the metadata cannot be read."""
+    """Return one checkpoint; its metadata is None if it cannot be read."""
     try:
         store = open_store(folder)
         return Found(folder, number, store.load_metadata(number), abandoned=store.is_abandoned(number))
@@ -127,14 +127,14 @@ def in_store(place: Place) -> list[Found]:
 
 
 def missing_files(found: Found) -> list[str]:
-    """Return one sentence per file that is missing or has another size; cheap, and sufficient before a restore."""
+    """Return one sentence per file that is missing or has a different size; cheap, and sufficient before a restore."""
     if found.metadata is None:
         return list(found.damage)
     return open_store(found.folder).problems(found.metadata)
 
 
 def misfits(location: str, packing: plan_pb2.PackingPlan, key_groups: int) -> list[str]:
-    """Return the reasons why a checkpoint cannot be restored into a topology with this packing: damage, or a misfit."""
+    """Return the reasons why a checkpoint cannot be restored into a topology with this packing."""
     wrong = []
     parallelism = {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
     for found in at_place(place_of(location)):
@@ -147,7 +147,7 @@ def misfits(location: str, packing: plan_pb2.PackingPlan, key_groups: int) -> li
 
 
 def verify(found: Found) -> list[str]:
-    """Return one sentence per missing or changed file; read every byte and compare the hashes (F23)."""
+    """Return one sentence per missing or changed file. Reads every byte and compares hashes (F23)."""
     if found.metadata is None:
         return list(found.damage)
     store, wrong = open_store(found.folder), []

@@ -1,11 +1,11 @@
-"""The segments that make up one keyed state from checkpoint to checkpoint. Pure.
+"""Chooses the segments that each checkpoint writes and reuses for a keyed state. Pure.
 
 A chain is a base and the deltas since that base. A checkpoint writes the changes since the last *complete* checkpoint,
 including the changes of failed captures. When the changes since the base exceed a share of the state, a new base is
 written. Deltas are merged in steps of `FAN`, so that a chain stays short and each change is written only a few times.
 
 Invariants: the segments of a checkpoint are correct for any subset of earlier captures that complete, because its links
-build on the last checkpoint *known* to be complete; a savepoint is treated like any other checkpoint.
+build on the last checkpoint that is *known* to be complete; a savepoint is treated like any other checkpoint.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Link(Struct):
 
 
 class Plan(Struct):
-    """The content of one checkpoint of a state."""
+    """The content of one state in a checkpoint."""
 
     kept: list[Link]
     keys: Keys | None
@@ -74,7 +74,7 @@ class Chain(Struct):
     def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:
         """Return the segments to write for a checkpoint; `changed` are the keys changed since the last capture.
 
-        `held` is the number of keys; `small` means that a base costs almost nothing.
+        `held` is the number of keys in the state; `small` means that a base costs almost nothing.
         """
         loose = tuple(keys for pending in self._pending.values() for keys in pending.changed)
         keys = (*loose, changed) if changed else loose
@@ -121,7 +121,7 @@ class Chain(Struct):
         self._pending = {number: item for number, item in self._pending.items() if number > checkpoint}
 
     def aborted(self, checkpoint: int) -> None:
-        """Make the next checkpoint also write the keys of this aborted checkpoint."""
+        """Record that this checkpoint was aborted, so that the next checkpoint also writes its keys."""
         pending = self._pending.get(checkpoint)
         if pending is None:
             return

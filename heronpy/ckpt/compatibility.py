@@ -55,7 +55,7 @@ def problems(
     key_groups: int,
     allow_dropped: bool = False,
 ) -> list[str]:
-    """Return one sentence per reason why the checkpoint does not fit a topology with this parallelism."""
+    """Return the reasons, one sentence each, why the checkpoint does not fit a topology with this parallelism."""
     found = []
     number = metadata.checkpoint
     states = component_states(metadata)

@@ -1,11 +1,11 @@
 """Copies complete checkpoints of a running topology to a second store, file by file.
 
 A copy transfers the files that the target does not have yet, metadata last, so that an incomplete copy is not a
-checkpoint. Files that no checkpoint of the target names are removed during the next copy. A failed copy is not retried,
-because the next checkpoint matters more; the next sweep repeats a failed removal.
+checkpoint. Files that no checkpoint in the target names are removed during the next copy. A failed copy is not retried
+immediately, because the next checkpoint matters more; the next sweep repeats a failed removal.
 
-Invariants: after the first copy, the target always has a complete checkpoint to restore; a file that a checkpoint of
-the target names is never removed.
+Invariants: after the first copy, the target always has a complete checkpoint that can be restored; a file that a
+checkpoint in the target names is never removed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Counts(Struct):
 
 
 class Sets(Struct, frozen=True):
-    """The files of a checkpoint, divided by whether a store has them."""
+    """The files to copy to a store, to delete there, and to leave as they are."""
 
     copy: list[FileRef]
     delete: list[str]
@@ -52,7 +52,7 @@ class Sets(Struct, frozen=True):
 
 
 def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = ()) -> Sets:
-    """Return the files to copy, keep and remove if `new` is copied to a store that has `old` and keeps `kept`. Pure."""
+    """Return the file changes that copy `new` to a store that has `old` and keeps `kept`. Pure."""
     needed = {ref.path: ref for ref in files_of(new)}
     there = {ref.path for item in old for ref in files_of(item)}
     staying = {ref.path for item in kept for ref in files_of(item)}
@@ -64,7 +64,7 @@ def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = (
 
 
 class Replicator:
-    """Copies the checkpoints of a log to `target`; for one thread."""
+    """Copies the checkpoints of a log to `target`. Use it in one thread only."""
 
     def __init__(self, target: CheckpointStore, threads: int = THREADS) -> None:
         self._target = target
@@ -80,10 +80,11 @@ class Replicator:
         """The newest checkpoint that is complete at the target."""
 
     def follow(self, records: Sequence[CheckpointRecord]) -> int | None:
-        """Copy the newest checkpoint of the log, or else a missing savepoint; return the copied id, or None.
+        """Copy the newest checkpoint of the log, or else a missing savepoint.
 
-        Call this with the current log until it returns None: checkpoints missed during a copy are older and do not
-        matter. A checkpoint that is damaged at its source is not copied. An existing copy is kept as long as the
+        Returns the id of that checkpoint, even if the copy has failed; None if there is nothing to copy. Call this with
+        the current log until it returns None. Checkpoints that complete during a copy are skipped if there is a newer
+        one. A checkpoint that is damaged at its source is not copied. An existing copy is kept as long as the
         checkpoint's record, because the copy may be intact.
         """
         sound = [record for record in records if not (record.damaged or record.abandoned)]
@@ -118,7 +119,7 @@ class Replicator:
                     log.warning("cannot mark checkpoint %d as abandoned in the replica: %s", record.checkpoint, error)
 
     def retry(self) -> None:
-        """Retry failed copies once; called when no newer checkpoint has completed for a while."""
+        """Allow one more attempt at each failed copy; called when no newer checkpoint has completed for a while."""
         self._tried.clear()
 
     def finish(self, records: Sequence[CheckpointRecord]) -> None:
@@ -142,8 +143,8 @@ class Replicator:
         return True
 
     def copy(self, metadata: Metadata, source: CheckpointStore, there: Iterable[int]) -> Sets:
-        """Copy one checkpoint; `there` has the checkpoints of the target. Nothing is removed, and an incomplete copy is
-        invisible. Raises HeronError or OSError if the copy fails.
+        """Copy one checkpoint; `there`: ids of the checkpoints in the target. Nothing is removed, and an incomplete
+        copy is invisible. Raises HeronError or OSError if the copy fails.
         """
         number = metadata.checkpoint
         sets = compare(metadata, self._known(there))
@@ -179,9 +180,9 @@ class Replicator:
         self.counts.bytes_copied += ref.bytes
 
     def _failed(self, number: int, error: BaseException) -> None:
-        """Handle a failed copy. A missing source is not an error; the next checkpoint is copied instead."""
+        """Count and log a failed copy."""
         self.counts.checkpoints_failed += 1
-        log.warning("checkpoint %d was not copied; the next checkpoint will be copied: %s", number, error)
+        log.warning("checkpoint %d was not copied (%s); the next checkpoint will be copied", number, error)
 
     # ---- the target ---------------------------------------------------------------------------
 
@@ -201,7 +202,7 @@ class Replicator:
             self._cache.pop(next(iter(self._cache)))
 
     def _clean(self, keep: set[int], sweep: bool) -> None:
-        """Remove unneeded copies during the next copy. Only one removal runs at a time."""
+        """Remove unneeded copies in the background. Only one removal runs at a time."""
         if self._cleaning is not None and not self._cleaning.done():
             return
         there = set(self._target.checkpoints())
@@ -219,7 +220,7 @@ class Replicator:
         except (HeronError, OSError) as error:
             self.counts.removals_failed += 1
             self._sweep_due = True
-            log.warning("the replica contains files that should be deleted; the next sweep removes them: %s", error)
+            log.warning("unneeded files in the replica were not removed (%s); the next sweep will remove them", error)
 
     def close(self) -> None:
         """Finish the current removal; call this only while no copy is running."""

@@ -1,8 +1,8 @@
 """`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store.
 
 The replicator is a separate process in container 0, outside the data path. It follows the record of complete
-checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or lag behind
-without any effect on the topology; its next incarnation continues from the content of the replica. It runs only if
+checkpoints in the state manager and copies files from store to store (replication.py). If it dies, hangs or lags, the
+topology is not affected; its next incarnation continues from the content of the replica. It runs only if
 `heron.checkpoint.replica` is set.
 """
 

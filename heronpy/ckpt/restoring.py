@@ -1,8 +1,8 @@
 """Reads one task's state from a checkpoint, even if the number of tasks of the component has changed.
 
-With the same number of tasks, a task reads the files of the task with its index. Otherwise the task reads every
-segment of keyed state that overlaps its key groups, and all partitioned state, and keeps its own keys. A plain State
-and tuples in flight belong to single tasks and cannot be divided.
+With the same number of tasks, a task reads the files of the task with its index. Otherwise the task reads
+all partitioned state and every segment of keyed state that overlaps its key groups, and keeps only its own keys. A
+plain State and tuples in flight belong to single tasks and cannot be divided.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Loader:
         return dict(self._guarded("State", lambda: decode_plain(data, self._allow_pickle)))
 
     def keyed_names(self) -> dict[str, bool]:
-        """Return the keyed states of the component by name, and whether they are partitioned."""
+        """Return a map from the name of each keyed state of the component to whether the state is partitioned."""
         return {record.name: record.partitioned for task in self._sources() for record in task.keyed}
 
     def _sources(self) -> list[TaskSnapshot]:
@@ -95,7 +95,7 @@ class Loader:
         return kind, keys
 
     def channel(self) -> list[bytes]:
-        """Return the frames in flight to the task."""
+        """Return the frames that were in flight to the task when the checkpoint was taken."""
         task = self.mine
         if task is None or not task.channel_file.path:
             return []

@@ -1,4 +1,4 @@
-"""The state of one task, from restore to capture to checkpoint, as an instance uses it.
+"""The saved state of one task in its instance: restored, captured, and written to checkpoints.
 
 `capture` is the part that blocks the task: it fixes the content of the checkpoint without copying it.
 `Capture.persist` encodes and writes, in a thread or in a forked child, and returns the TaskSnapshot. The
@@ -78,7 +78,7 @@ class TaskState:
 
     @property
     def uploads(self) -> CheckpointStore | None:
-        """The store, if its files wait on this host for their upload; otherwise None."""
+        """The store, if its files wait on this host to be uploaded; otherwise None."""
         return self.store if self.store.is_remote else None
 
     @property
@@ -125,7 +125,7 @@ class TaskState:
     # ---- capture ------------------------------------------------------------------------------
 
     def capture(self, checkpoint: int) -> Capture:
-        """Fix the content of the checkpoint between two tuples; takes milliseconds, even if the state is large."""
+        """Fix the content of the checkpoint between two tuples. Takes milliseconds, even if the state is large."""
         if self._capture is not None:
             self._capture.cancel()
         self._follow_store()
@@ -147,7 +147,7 @@ class TaskState:
         return capture
 
     def _sound_chain(self, name: str) -> Chain:
-        """Return the chain, or a new one if a file is damaged, because damage would spoil later checkpoints (F23)."""
+        """Return the chain; a new one if a file is missing or damaged, as later checkpoints would reuse it (F23)."""
         chain = self._chains.setdefault(name, Chain())
         files = (s.file for link in chain.links or () for s in link.segments if s.file.path)
         if not all(map(self.store.has, files)):
@@ -155,7 +155,7 @@ class TaskState:
         return chain
 
     def _follow_store(self) -> None:
-        """After a move to another store, forget the files of the old store."""
+        """If checkpoints now go to another store, stop reusing files of the old store."""
         store = self.stores.store
         if store is not self.store:
             self.store = store
@@ -163,7 +163,7 @@ class TaskState:
             self._pieces = Pieces()
 
     def write_channel(self, checkpoint: int, snapshot: TaskSnapshot, frames: list[bytes], tuples: int) -> None:
-        """Add the frames in flight to the task to a snapshot (unaligned checkpoints)."""
+        """Add the frames that are in flight to the task to a snapshot (for unaligned checkpoints)."""
         data = encode(list(frames))
         before = self.store.bytes_written
         name = f"task-{self.task_id}-channel-{self.attempt}"
@@ -173,7 +173,7 @@ class TaskState:
         snapshot.uploaded_bytes += self.store.bytes_written - before
 
     def persisted(self, checkpoint: int, snapshot: TaskSnapshot) -> None:
-        """Record that the task's part of the checkpoint is written."""
+        """Record that the task's part of the checkpoint has been written."""
         self._end(checkpoint)
         self._plain_bytes = len(snapshot.state_inline) or snapshot.state_file.bytes
         self._pieces.pending[checkpoint] = pieces_of(snapshot)
@@ -212,7 +212,7 @@ class TaskState:
 
 
 class Pieces(Struct):
-    """The shared files of a task's checkpoints by hash, so that equal content is not written again."""
+    """Maps from hash to shared file for a task's checkpoints, so that equal content is not written again."""
 
     complete: dict[bytes, FileRef] = {}
     """The files of the last complete checkpoint."""
@@ -226,7 +226,7 @@ class Pieces(Struct):
 
 
 def pieces_of(snapshot: TaskSnapshot) -> dict[bytes, FileRef]:
-    """Return the shared files that a task's part of a checkpoint names, by hash."""
+    """Return a map from hash to file with the shared files that a task's part of a checkpoint names."""
     refs = [segment.file for record in snapshot.keyed for segment in record.segments] + [snapshot.state_file]
     return {ref.sha256: ref for ref in refs if ref.path}
 
@@ -269,8 +269,8 @@ class Capture(Struct):
 
     @property
     def needs_fork(self) -> bool:
-        """Whether the plain State is large and not yet encoded, so that `persist` must run in a fork, or after
-        `settle`.
+        """Whether the plain State is large and not yet encoded, so that `persist` must run in a forked child, or
+        after `settle`.
         """
         return self._plain is None and self.plain_bytes > self.task.settings.fork_above_bytes
 
@@ -280,7 +280,7 @@ class Capture(Struct):
             self._plain = encode_plain(self.task.plain, self.task.allow_pickle, self.task.component)
 
     def forked(self) -> None:
-        """Record that the forked child has a copy of the state, so the task need not keep old values."""
+        """Record that the forked child has a copy of the state, so that the task need not keep old values."""
         for piece in self.pieces:
             if piece.cut is not None:
                 piece.state.end_cut(piece.cut)
@@ -301,7 +301,7 @@ class Capture(Struct):
     def _persist(self) -> TaskSnapshot:
         pid, thread = self._origin
         if self._plain is None and os.getpid() == pid and threading.get_ident() != thread:
-            raise RuntimeError("a large plain State must be captured in a fork, or settled in its own thread")
+            raise RuntimeError("a large plain State must be written in a forked child, or settled in the task's thread")
         self.settle()
         task = self.task
         store = self.store
@@ -323,7 +323,7 @@ class Capture(Struct):
             room = self._persist_piece(piece, snapshot, room)
         if self._cancelled:
             raise CheckpointSuperseded(
-                f"checkpoint {self.checkpoint} of {task.component}[{task.index}] was abandoned while it was written"
+                f"checkpoint {self.checkpoint} of {task.component}[{task.index}] was abandoned during writing"
             )
         inline = [len(s.inline) for piece, k in zip(self.pieces, snapshot.keyed) for s in _new(piece, k)]
         segments = [segment for record in snapshot.keyed for segment in record.segments]

@@ -2,8 +2,8 @@
 
 A base segment contains all keys of a range of key groups; a delta segment contains the keys that changed since
 the previous segments, deletions included. Content: format, kind, number of entries, the key groups of all entries, a
-byte per entry that marks a deletion, the expiries, the keys, the values. The value codec of heronpy/wire encodes all of
-them, so that each value is restored unchanged.
+deletion mark (one byte) per entry, the expiry times, the keys, the values. The value codec of heronpy/wire encodes all
+of them, so that each value is restored unchanged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def encode_segments(
 ) -> Iterator[Part]:
     """Encode the keys, ordered by key group, in segments of about `segment_bytes`.
 
-    `entry_of` returns the frozen value (see heronpy/wire) of a key and its expiry. A base omits
+    `entry_of` returns the frozen value (see heronpy/wire) and the expiry time of a key. A base omits
     absent keys; a delta marks them as deleted.
     """
     groups = [group_of(key) for key in keys]
@@ -147,4 +147,4 @@ def decode_plain(data: bytes, allow_pickle: bool) -> dict[Any, Any]:
         return dict(zip(items[::2], items[1::2], strict=True))
     if layout == _WHOLE and len(items) == 1 and isinstance(items[0], dict):
         return items[0]
-    raise HeronError(f"a saved State has layout {layout}, which this release of heronpy does not know")
+    raise HeronError(f"a saved State has layout {layout}, which this release of heronpy cannot read")

@@ -24,7 +24,7 @@ _Spans = dict[_File, list[Bytes]]
 
 
 def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
-    """Return a clause that explains why ledgers lack units of their table; "" if no unit is missing.
+    """Return a clause that explains why a ledger is older than its table; "" if no ledger is older.
 
     `given`: the ids that each ledger has handed out; `newest`: the highest generation of the table; `units`: generation
     and id of the published units, both read before the requests to the ledgers. An id is handed out before its unit is
@@ -68,7 +68,7 @@ def disagreements(rows: Sequence[Row], earlier: Sequence[Lineage], later: Sequen
 def contradictions(
     lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]] = (), rows: Iterable[Row] = ()
 ) -> list[str]:
-    """Return one sentence for each file to which units, records of bad ranges or a ledger ascribe different beginnings.
+    """Return one sentence for each file whose beginning differs between units, records of bad ranges and the ledger.
 
     These are different files that got the same name in two generations of a ledger. The first line of a file never
     changes. The known length of its beginning may grow, so only beginnings of equal length are compared.
@@ -97,7 +97,7 @@ def contradictions(
 
 
 def _parts_of(heads: Mapping[str, list[str]]) -> list[list[str]]:
-    """Return the sources, grouped by the file beginning that they give; one group if all agree."""
+    """Group the sources by the file beginning that they record; one group if all agree."""
     by_line: dict[str, list[str]] = {}
     by_bytes: dict[tuple[str, str], list[str]] = {}
     for head, sources in heads.items():
@@ -119,7 +119,7 @@ def waiting_bytes(rows: Iterable[Row]) -> int:
 
 
 def bad_bytes(rows: Iterable[Row]) -> int:
-    """Return the number of bytes of bad ranges, which are in no unit and in no row of the table."""
+    """Return the number of bytes in bad ranges, which belong to no unit and to no row of the table."""
     return sum(row.end - row.begin for row in rows if isinstance(row, Span) and row.state is SpanState.BAD)
 
 
@@ -133,7 +133,7 @@ def _parts(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -> tuple[FoundFile, ...]:
-    """Return the content of a table and its records of bad ranges, by file.
+    """Return the ranges of each file that are in a table or in the table's records of bad ranges.
 
     Raises KeyError, TypeError or ValueError for an invalid record.
     """
@@ -164,7 +164,7 @@ def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -
 
 
 def _apart(ranges: Iterable[FoundRange]) -> tuple[FoundRange, ...]:
-    """Return the ranges without overlaps: a retry may have written a second record for a part of the first."""
+    """Return the ranges without overlaps: a retry may have written a second record for part of a range."""
     kept: list[FoundRange] = []
     for one in sorted(ranges, key=lambda one: (one.begin, -one.end)):
         left = subtract([(one.begin, one.end)], [(other.begin, other.end) for other in kept])
@@ -178,7 +178,7 @@ def _head_bytes(head: str) -> int:
 
 
 def _of_ledger(rows: Sequence[Row]) -> tuple[_Spans, _Spans]:
-    """Return two maps by file: the done ranges, and the done or committed ranges."""
+    """Return two maps from file to ranges: the done ranges, and the done or committed ranges."""
     names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
     committed = {row.id for row in rows if isinstance(row, Unit) and row.state is UnitState.COMMITTED}
     done: _Spans = {}

@@ -1,4 +1,4 @@
-"""A process's connection to the ledger: identifies the process, sends heartbeats, and waits for an absent ledger."""
+"""A process's connection to the ledger: sends requests and heartbeats, and waits while the ledger is unreachable."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Asking:
         return Open(self._config, ledger=str(uuid.uuid4()))
 
     def ask(self, request: Request[A]) -> A:
-        """Send a request and return the answer. On LedgerAwayError, repeat the request after `wait`."""
+        """Send a request and return the answer. After a LedgerAwayError, call `wait`, then repeat the request."""
         if self._ledger is None:
             self._ledger = Reached(self._text, self._pipeline, self.who)
         try:
@@ -107,11 +107,11 @@ class Asking:
         self._spout.wait(self._pause_s)
 
     def begin(self, unit: int, attempt: int, generation: int) -> None:
-        """Record that an attempt runs user code; heartbeats then ask whether the attempt still counts."""
+        """Record that an attempt runs user code; heartbeats then also ask whether the attempt still counts."""
         self._attempt = ShowAlive(unit, attempt, generation)
 
     def end(self) -> None:
-        """Record that no attempt runs user code any longer."""
+        """Record that the attempt no longer runs user code."""
         self._attempt = None
 
     @property
@@ -119,7 +119,7 @@ class Asking:
         return self._attempt is not None and self._attempt is self._in_vain
 
     def show_alive(self, silent_s: float) -> None:
-        """Start to send heartbeats, several per `silent_s` seconds, even while user code runs."""
+        """Start sending heartbeats, several per `silent_s` seconds, even while user code runs."""
         every_s = silent_s / policy.SHOWN_IN_SILENCE
         self._beating = threading.Thread(target=self._beat, args=(every_s,), name="ledger-alive", daemon=True)
         self._beating.start()
@@ -154,7 +154,7 @@ class Asking:
         ledger.close()
 
     def leave(self) -> None:
-        """End gracefully: return this process's units to the ledger, so that others get them sooner, and close."""
+        """Return this process's units to the ledger, so that others get the units sooner; close the connection."""
         self._stop_beating()
         try:
             if self._ledger is not None:

@@ -53,9 +53,9 @@ class Attempt:
         return self._count
 
     def go_on(self, until: float) -> Commit | None:
-        """Work until the monotonic time `until`, or until the end; return the commit request at the end.
+        """Process rows until the monotonic time `until`; return the commit request once the unit is finished.
 
-        Raises RowError, MovedError, and OSError for the table's disk, but never an OSError of the function.
+        Raises RowError, MovedError, and OSError for the table's disk, but never an OSError from the function.
         """
         if self._writer is None:
             self._stages.refuse_other_ledger(self.work.ledger)
@@ -168,7 +168,7 @@ def unit_of(work: Work, options: UnitOptions, page: SuspectPage) -> LogUnit:
 
 
 def _next_many(many: int, took_s: float) -> int:
-    """Return the number of rows to take together: small enough that the task can answer requests."""
+    """Return the number of rows to take in one step, which is small enough that the task can answer requests."""
     if took_s > MANY_S * 4:
         return max(1, many // 4)
     return min(many * 2, MANY_MAX) if took_s < MANY_S else many
@@ -182,7 +182,7 @@ def rows_of(rows: object) -> Iterable[object]:
 
 
 def row_error(unit: LogUnit, error: Exception) -> RowError | MovedError:
-    """Return the error to report after an error of the user's function, which may have caught a read error."""
+    """Return the error to report after an error in the user's function, which may have caught a read error."""
     try:
         unit.check()
     except MovedError as moved:

@@ -37,9 +37,9 @@ KEPT_S = 300.0
 
 
 class Tries:
-    """Tracebacks of failed tries. A traceback is kept until some process has decided whether the bytes are bad.
+    """Tracebacks of failed tries. A traceback is kept until it is decided whether the bytes are bad.
 
-    Each unit whose last try has failed has one small file in the folder of the stages.
+    The folder of the stages contains one small file for each unit whose last try failed.
     """
 
     def __init__(self, home: Path) -> None:
@@ -78,7 +78,7 @@ class Tries:
         return tuple(unit for number, unit, _ in self._all() if number == generation)
 
     def forget(self, generation: int, live: Iterable[int]) -> None:
-        """Remove the tracebacks of units that ended some time ago, and of older generations."""
+        """Remove the tracebacks of units that ended some time ago, and those of older generations."""
         kept = set(live)
         for number, unit, path in self._all():
             with suppress(FileNotFoundError):
@@ -171,7 +171,7 @@ class BadRecord(Struct, frozen=True):
 
 
 class BadRecords:
-    """The records of a pipeline, by range: unit numbers in records may differ from those in a rebuilt ledger."""
+    """A pipeline's records of bad ranges, found by range, because a rebuilt ledger may have other unit numbers."""
 
     def __init__(self, place: str) -> None:
         """`place`: the folder of the table, or its substitute; "" if unknown."""

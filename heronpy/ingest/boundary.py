@@ -1,4 +1,4 @@
-"""The state of a stream that continues after a batch run, from the ends of the processed files. Pure.
+"""Computes, from the ends of the processed files, the state with which a stream continues a batch run. Pure.
 
 Both states are partitioned, so any number of tasks may continue: each takes the files or lanes that it owns.
 """

@@ -56,7 +56,7 @@ class Checked(Struct, frozen=True):
 
 
 class _Bytes(Enum):
-    """Result of comparing the bytes of a log with the bytes from which a unit was made."""
+    """The result of comparing the bytes in a log with the bytes from which a unit was made."""
 
     EQUAL = auto()
     DIFFER = auto()
@@ -75,7 +75,7 @@ def _command() -> Who:
 
 
 def check(ledger: str, pipeline: str, table: str) -> Checked:
-    """Compare table, ledger and bytes; the pipeline may keep running."""
+    """Compare a table with its ledger and with the bytes of the logs; the pipeline may keep running."""
     _refuse_missing(table)
     with closing(command_of(ledger, pipeline)) as reached:
         earlier = _lineages(table, pipeline)
@@ -101,7 +101,7 @@ def check(ledger: str, pipeline: str, table: str) -> Checked:
             sizes[outcome] += chunk.end - chunk.begin
             if outcome is _Bytes.DIFFER:
                 problems.append(
-                    f"{chunk.key} {chunk.begin}-{chunk.end} now differs from the bytes of"
+                    f"{chunk.key} {chunk.begin}-{chunk.end} now differs from the bytes that were processed for"
                     f" {lineage.batch or folder_name(lineage.generation, lineage.unit)}"
                 )
     return Checked(
@@ -143,7 +143,7 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
 
 
 def _about(table: str, pipeline: str) -> tuple[Stages, About]:
-    """Return the stages of a table's units, and the pipeline that owns the stages."""
+    """Return the object for the stages of a table's units, and the pipeline that owns the stages."""
     _refuse_missing(table)
     stages = Stages(table)
     about = stages.pipeline()
@@ -218,7 +218,7 @@ def _lineages(table: str, pipeline: str) -> list[Lineage]:
 
 
 def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]]]:
-    """Return the site and path of each copy, by file."""
+    """Return a map from file to the sites and paths of its copies."""
     names = {row.id: (row.key, row.generation) for row in rows if isinstance(row, File)}
     found: dict[tuple[str, int], list[tuple[str, str]]] = {}
     for row in rows:
@@ -254,7 +254,7 @@ def _digest(root: str, chunk: Chunk) -> str:
 
 
 def _rows_of(folder: Path, lineage: Lineage) -> Iterator[str]:
-    """Return the problem if a unit's files and lineage differ in rows; only for known file types."""
+    """Yield a problem if a unit's lineage and files have different numbers of rows; only for known file types."""
     counted = 0
     for path in sorted(folder.iterdir()):
         if path.suffix == ".parquet":

@@ -43,7 +43,7 @@ class DispatchError(HeronError):
 
 
 class Ask(Protocol):
-    """A function that sends a request to the ledger."""
+    """A function that sends a request to the ledger and returns the answer."""
 
     def __call__(self, request: Request[A]) -> A: ...
 
@@ -73,7 +73,7 @@ class Dispatcher:
         self._look_at = self._remind_at = 0.0
 
     def turn(self, ask: Ask, generation: int, now: float) -> bool | None:
-        """Do one round of work. Return whether a dispatch ended, or None if the ledger has a new generation."""
+        """Do one round of work. Return whether a dispatch has ended, or None if the ledger has a new generation."""
         try:
             if not self._is_written:
                 self._folder.write_function(*self._function)
@@ -95,13 +95,13 @@ class Dispatcher:
         return ended
 
     def close(self) -> None:
-        """End the connection to the gateway."""
+        """Close the connection to the gateway."""
         if self._link is not None:
             self._link.close()
 
     # ---- steps ------------------------------------------------------------------------------
     def _take(self, found: tuple[OpenDispatch, ...], generation: int) -> None:
-        """Hand over new dispatches; end the dispatches that the ledger no longer lists."""
+        """Hand over new dispatches; drop the dispatches that the ledger no longer lists."""
         self._open = {one.id: self._open[one.id] for one in found if one.id in self._open}
         for one in found:
             if one.id in self._open:
@@ -135,7 +135,7 @@ class Dispatcher:
                 pipeline = self._options.pipeline
                 self._report(
                     DispatchError(
-                        f"dispatch {number} of {pipeline}, {len(dispatch.units)} units, has failed: {outcome.error};"
+                        f"dispatch {number} of {pipeline} ({len(dispatch.units)} units) has failed: {outcome.error};"
                         f" fix the cause, then run: heron units retry {pipeline}"
                     )
                 )
@@ -146,7 +146,7 @@ class Dispatcher:
         return bool(ended)
 
     def _remind(self, now: float) -> None:
-        """Send hints to the gateway, only to save time: the gateway also scans, and outcomes are read from records."""
+        """Notify the gateway. This only saves time: the gateway also scans, and outcomes are read from records."""
         if self._link is None:
             return
         self._link.finished()

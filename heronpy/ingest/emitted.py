@@ -1,4 +1,4 @@
-"""One attempt at a unit whose rows go to bolts. Each row is emitted with an id, and again after each fail."""
+"""One attempt at a unit whose rows go to bolts. Each row is emitted with an id, and re-emitted each time it fails."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from heronpy.ingest.unit import SuspectPage
 
 #: Pause in seconds before a failed row is emitted again; each further pause is twice as long.
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0
-#: Longest wait for acks in seconds; an ack or a fail ends the wait.
+#: Longest wait for acks in seconds; an ack or a failure ends the wait.
 REST_S = 1.0
-#: A row and its unit are given up after this number of consecutive fails. The higher limit applies until a row of the
-#: attempt is acked, because the bolts may be broken instead of the row.
+#: A row and its unit are given up after this number of consecutive failures. The higher limit applies until a row of
+#: the attempt is acked, because the bolts may be broken instead of the row.
 ROW_FAILS, ROW_FAILS_ALONE = 5, 100
 
 #: Ids for all attempts of this process, so that late acks of earlier attempts are ignored.
@@ -53,7 +53,7 @@ class EmittedAttempt:
         self._rows: Iterator[object] | None = None
         self._is_read = False
         self._count = 0
-        #: Unacked rows that are not given up, with their numbers of fails.
+        #: Unacked rows that are not given up, with their numbers of failures.
         self._pending: dict[int, tuple[Sequence[Any], int]] = {}
         self._acked = 0
         #: The reason why a row was given up, or "".
@@ -69,7 +69,7 @@ class EmittedAttempt:
         return self._count
 
     def go_on(self, until: float) -> Commit | None:
-        """Emit a row; return the commit request once all rows are acked. Raises RowError and MovedError."""
+        """Emit at most one row; return the commit request once all rows are acked. Raises RowError and MovedError."""
         self.rest_s = 0.0
         if self._refused:
             # The line of a row is unknown: `rows` may have read many lines before it returned the first row.
@@ -94,7 +94,7 @@ class EmittedAttempt:
         return Commit(work.unit, work.attempt, work.generation, self._count, time.monotonic() - self._began)
 
     def acked(self, number: int) -> None:
-        """Record that a row is processed; rows of earlier attempts are ignored."""
+        """Record that a row has been processed; rows of earlier attempts are ignored."""
         self._acked += self._pending.pop(number, None) is not None
 
     def failed(self, number: int) -> None:

@@ -31,7 +31,7 @@ _COLLECT_S = 1.0
 
 
 class Counters:
-    """Counters of one task; labelled by the pipeline, which `count_for` must set first."""
+    """Counters of one task, labelled by pipeline. Call `count_for` first to set the pipeline."""
 
     def __init__(self, context: TopologyContext, names: tuple[str, ...]) -> None:
         self._pipeline = ""
@@ -50,7 +50,7 @@ class Counters:
 
 
 class KeeperFigures:
-    """The figures that a keeper reports; `count_for` must set their pipeline first."""
+    """The figures that a keeper reports. Call `count_for` first to set the pipeline."""
 
     def __init__(self, context: TopologyContext) -> None:
         self._pipeline = ""

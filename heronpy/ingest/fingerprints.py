@@ -19,7 +19,7 @@ def tail_text(fingerprint: Fingerprint) -> str:
 
 
 def fingerprint_from(head: str, tail: str) -> Fingerprint:
-    """Return the fingerprint from its two texts. Raises ValueError for invalid texts."""
+    """Parse the two texts of a fingerprint. Raises ValueError for invalid texts."""
     first, size, beginning = head.split(":")
     cut, _, before = tail.partition(":")
     return Fingerprint(first, int(size), beginning, int(cut), before)

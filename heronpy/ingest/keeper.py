@@ -1,4 +1,4 @@
-"""The keeper of a pipeline: scans the files, requests cuts of units, publishes committed units, and cleans up.
+"""The keeper of a pipeline: scans the files, requests new units, publishes committed units, and cleans up.
 
 Several keepers work concurrently without an election: their requests and renames are idempotent.
 """
@@ -110,13 +110,13 @@ class Publisher:
             return
         self._tell_at = now + TELL_S
         first, *others = self._untold.values()
-        more = f"; the same holds for {counted(len(others), 'more unit')}" if others else ""
+        more = f"; the same applies to {counted(len(others), 'more unit')}" if others else ""
         self._report(StageGoneError(f"{first}{more}"))
         self._untold.clear()
 
 
 class LogKeeper(Spout):
-    """The keeper of a pipeline; `heronpy.ingest.LogUnits` specifies it."""
+    """The keeper of a pipeline; created by `heronpy.ingest.LogUnits`."""
 
     outputs: list[Any] = []
 
@@ -238,7 +238,7 @@ class LogKeeper(Spout):
             raise GaveUpError(str(error)) from None
 
     def _refuse_lost(self, opened: requests.Opened, newest: int, units: Sequence[tuple[int, int]]) -> None:
-        """Raise GaveUpError if the ledger lacks units of the table, because these lines would be processed again."""
+        """Raise GaveUpError if the ledger lacks units of the table: the lines of these units would be reprocessed."""
         name, place = self._options.pipeline, self._options.place
         again = f"heron units rebuild {name} --from {place}, then submit again"
         if opened.is_new and self._stages.published_units():
@@ -297,7 +297,7 @@ class LogKeeper(Spout):
         return bool(done)
 
     def _make_visible(self, unit: requests.Finished) -> None:
-        """Publish a unit. A unit whose rows went to bolts has no stage."""
+        """Publish a unit. If its rows went to bolts, it has no stage to publish."""
         self._stages.refuse_other_ledger(unit.ledger)
         if self._options.output is not None and self._stages.publish(unit.generation, unit.unit, unit.winner):
             self.log(f"the stage of unit {unit.unit} is missing, so its copy was published", "warn")

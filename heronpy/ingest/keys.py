@@ -44,7 +44,7 @@ def has_only_units(topology: topology_pb2.Topology) -> bool:
 
 
 def until_now(topology: topology_pb2.Topology) -> topology_pb2.Topology:
-    """Return a copy of the topology whose pipelines of work units process the current bytes and end."""
+    """Return a copy of the topology in which pipelines of work units process the current bytes and then end."""
     made = topology_pb2.Topology()
     made.CopyFrom(topology)
     for spout in made.spouts:

@@ -1,4 +1,4 @@
-"""A list is a file in which each line represents more work than its own bytes, such as a split or a bucket.
+"""A list is a file in which each line represents more bytes than the line contains, such as a split or a bucket.
 
 All units of a list are created together, with the weights of their lines.
 """
@@ -39,7 +39,7 @@ def packed(lines: Sequence[Weighed], goal: int) -> tuple[Share, ...]:
 
 
 def write_list(path: Path, lines: Sequence[Weighed]) -> None:
-    """Write a list that survives a power failure. Raises StateError if there is already another list."""
+    """Write a list that survives a power failure. Raises StateError if a different list exists already."""
     data = b"".join(line for line, _ in lines)
     if not make_record(path, data) and path.read_bytes() != data:
         raise StateError(f"{path} lists different units of work than before; give --fresh to start a new run")

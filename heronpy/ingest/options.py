@@ -30,7 +30,7 @@ SEPARATOR = "\n"
 
 
 class Logs(NamedTuple):
-    """The files of a pipeline: their patterns, and the folder below which they are opened and named."""
+    """The files of a pipeline: their patterns, and the folder relative to which they are opened and named."""
 
     patterns: tuple[Pattern, ...]
     root: str
@@ -96,10 +96,10 @@ def logs_at(logs: str, site: str) -> Logs:
 
 
 def site_problem(site: object) -> str:
-    """Return the error for an invalid name of a site; "" for a valid name."""
+    """Return the error for an invalid site name; "" for a valid name."""
     if isinstance(site, str) and _SITE.fullmatch(site):
         return ""
-    return f"site {site!r} is not a valid name: begin with a letter, and use only letters, digits, - and _"
+    return f"{site!r} is not a valid site name: begin with a letter, and use only letters, digits, - and _"
 
 
 #: The user's function from a unit to rows.
@@ -117,7 +117,7 @@ def default_home(pipeline: str) -> str:
 
 
 def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
-    """Return the options, completed by the settings, except site and ledger, which the submit determines. Pure."""
+    """Return the options, completed from the settings, except site and ledger, which are determined at submit. Pure."""
     names = IngestSettings.described.keys() - {"site", "ledger"} - options.given
     free = {name: getattr(settings, name) for name in names}
     numbers = {*Config.__struct_fields__}
@@ -126,7 +126,7 @@ def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
 
 
 def options_of(config: Mapping[str, Any]) -> UnitOptions:
-    """Return the options in a component's configuration, with the site, ledger and end that the submit determined."""
+    """Return the options in a component's configuration, with the site, ledger and end determined at submit."""
     options: UnitOptions = config[OPTIONS_KEY]
     site, ledger = config.get(SITE_KEY, options.site), config.get(LEDGER_KEY, options.ledger)
     bounded = options.bounded or config.get(UNTIL_KEY) == NOW
@@ -134,7 +134,7 @@ def options_of(config: Mapping[str, Any]) -> UnitOptions:
 
 
 def options_here(config: Mapping[str, Any]) -> UnitOptions:
-    """Return the options of a component in this process, completed by the settings of its topology."""
+    """Return the options of a component in this process, completed from the settings of its topology."""
     launch = os.environ.get("HERON_LAUNCH")
     settings = settings_for(LaunchSpec.load(launch), IngestSettings) if launch else IngestSettings()
     return settled(options_of(config), settings)

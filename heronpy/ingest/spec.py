@@ -64,8 +64,8 @@ class LogUnits:
             output=ParquetTable("/data/clicks", schema={"user": "string", "ms": "int64"})))
 
     The bytes of the files are bundled into *work units*, which workers process one by one (as in Google's Ubiq). Only
-    the *ledger* records the state of each byte. So a unit counts as a whole or does not count, in every reliability
-    mode of the topology, even if processes are killed. Ledger and table outlive the topology; the next topology of the
+    the *ledger* records the state of each byte. So either all rows of a unit count or none, in every reliability mode
+    of the topology, even if processes are killed. Ledger and table outlive the topology; the next topology of the
     same pipeline continues where the previous topology ended.
     """
 
@@ -256,7 +256,7 @@ def _refuse_own(options: UnitOptions) -> None:
 
 
 def _check_stream(name: str, output: Output | None, fields: Sequence[str], home: str, replicas: Sequence[str]) -> None:
-    """Check the arguments that only pipelines with output, or only pipelines without output, may or must have."""
+    """Check the arguments that depend on whether the pipeline has an output."""
     if output is not None:
         for what, value in (("fields", fields), ("home", home)):
             if value:
@@ -264,8 +264,8 @@ def _check_stream(name: str, output: Output | None, fields: Sequence[str], home:
         return
     if isinstance(fields, str) or not fields or not all(isinstance(one, str) and one for one in fields):
         raise ConfigError(
-            f"pipeline {name!r} needs output=, such as ParquetTable(...), or fields=[...] of the stream for its"
-            f" rows to bolts, not {fields!r:.100}"
+            f"pipeline {name!r} needs output=, such as ParquetTable(...), or fields=[...] for the"
+            f" stream of its rows to bolts, not {fields!r:.100}"
         )
     if replicas:
         raise ConfigError(f"pipeline {name!r} has replicas= but no output=; rows for bolts are not stored in a folder")
@@ -283,7 +283,7 @@ def _after(name: str, what: str, after: Sequence[str], ledger: str) -> tuple[str
     names = (after,) if isinstance(after, str) else tuple(after)
     for one in names:
         if not isinstance(one, str) or not _NAME.fullmatch(one):
-            raise ConfigError(f"pipeline {name!r}: {what} names {one!r}, which is not a valid name of a pipeline")
+            raise ConfigError(f"pipeline {name!r}: {what} names {one!r}, which is not a valid pipeline name")
     if name in names:
         raise ConfigError(f"pipeline {name!r} would wait for itself; leave its name out of its `{what}`")
     if names and len(reaching.urls_of(ledger)) > 1:

@@ -59,7 +59,7 @@ class Suspect(NamedTuple):
 
 
 class SuspectPage:
-    """A page of memory with the line that a worker is processing. If the worker dies, its successor reads the page.
+    """A memory page with the line that a worker is processing. If the worker dies, its successor reads the page.
 
     The page is a small mapped file, whose content survives the process but not the host. An attempt writes the page
     only if the unit has failed before, because each line costs a write.
@@ -198,7 +198,7 @@ class LogUnit:
             yield block
 
     def process_together(self, first: int | None) -> None:
-        """Record that the lines from number `first` on are processed together; None means one by one again."""
+        """Record that lines from number `first` on are processed together; None: they are processed one by one."""
         self.together = first
         if first is not None and self._page is not None:
             self._page.clear()

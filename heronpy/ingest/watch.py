@@ -1,4 +1,4 @@
-"""A keeper's view of a pattern's files, and the differences from the ledger.
+"""A keeper's view of the files that match a pattern, and its differences from the ledger.
 
 `Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files keep their identity).
 This module translates the answers of `Finder` into the ledger's terms: key, generation, and sizes that end at a line
@@ -143,7 +143,7 @@ class Watch:
             self._pace.sooner(now, 0.05)
 
     def changes(self, limit: int) -> tuple[tuple[SeenFile, ...], tuple[GoneFile, ...]]:
-        """Return changes that the ledger does not know yet, for at most `limit` files; call `answered` afterwards."""
+        """Return changes that are not in the ledger yet, for at most `limit` files; call `answered` afterwards."""
         self._asked = []
         for file in self._table:
             if len(self._asked) == limit:
@@ -162,7 +162,7 @@ class Watch:
         return seen, gone
 
     def answered(self, answer: Reported) -> bool:
-        """Record the ledger's answer; return False if a new `Watch` is needed, because the ledger decided otherwise."""
+        """Record the ledger's answer. Returns False if the ledger decided differently and a new `Watch` is needed."""
         if answer.stale:
             return False
         ids = {(one.file.key, one.file.generation): one.file for one in answer.known}
@@ -202,7 +202,7 @@ class Watch:
         return self._notices.taken()
 
     def unfinished_bytes(self) -> int:
-        """Return the number of bytes in unfinished last lines at the last scan."""
+        """Return the number of bytes in unfinished last lines, as of the last scan."""
         return self._unfinished
 
     def copies(self) -> int:

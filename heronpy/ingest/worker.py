@@ -1,7 +1,7 @@
 """The worker of a pipeline: leases a unit, stages its rows, commits it, and takes the next unit.
 
-The worker has no state: the ledger has the worker's unit, so the death of a worker costs only the attempt. One request
-to the ledger is open at a time, and is repeated until the ledger answers.
+The worker has no state: the ledger records the worker's unit, so if a worker dies, only the attempt is lost. One
+request to the ledger is open at a time, and is repeated until the ledger answers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BadBytesError(HeronError):
 
 
 class LogWorker(Spout):
-    """The worker of a pipeline; `heronpy.ingest.LogUnits` specifies it."""
+    """The worker of a pipeline; created by `heronpy.ingest.LogUnits`."""
 
     outputs: list[Any] = []
 

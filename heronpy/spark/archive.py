@@ -1,8 +1,8 @@
-"""`python -m heronpy.spark.archive`: create the class archive, which halves the time and CPU of Spark's start.
+"""`python -m heronpy.spark.archive`: create the class archive, which halves the time and CPU of starting Spark.
 
 The archives are `<HERON_HOME>/cache/spark/<key>.jsa`, one per user, Spark and Java. Each has about 180 MB; the newest
-three are kept. The JVM ignores an archive that does not fit its version and jars. The classes are recorded in a real
-start of the driver, with its first batch, and written when that JVM ends.
+three are kept. The JVM ignores an archive that does not fit its version and jars. The classes are recorded while a
+driver starts and runs its first batch, and are written when that JVM ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def archive_path(java: str) -> Path:
 
 
 def find_archive() -> str | None:
-    """Return the class archive for this host; None without an archive, or if other users could have written it."""
+    """Return the class archive for this host; None if it is missing, or if other users could have written it."""
     java = find_java()
     if java is None:
         return None
@@ -71,7 +71,7 @@ def make_archive() -> Path:
         made = work / "spark.jsa"
         if " " in str(made):
             raise ConfigError(
-                f"the path of HERON_HOME contains a blank, which Java options cannot contain: {target.parent}"
+                f"the path of HERON_HOME contains a space, which Java options cannot contain: {target.parent}"
             )
         # The quick compiler is enough, because this JVM runs only one batch.
         options = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={made}"

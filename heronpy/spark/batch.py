@@ -29,15 +29,15 @@ class Batch:
 
     id: permanent id, unique among all batches of all topologies that write to a table. component, task: the sink
     task that wrote the batch. number: the number of the batch in that task, increasing and never reused. attempt: 1,
-    then 2 ... for repetitions. rows: number of rows. options: the options given to SparkSink.spec. For work units
-    (`SparkBatches`), `component` is the keepers' component, `task` is 0, and `number` is the number of the dispatch.
+    then 2 ... if the batch is repeated. rows: number of rows. options: the options given to SparkSink.spec. For work
+    units (`SparkBatches`), `component` is the keepers' component, `task` is 0, and `number` is the dispatch's number.
     """
 
     def __init__(
         self, manifest: Manifest, options: dict[str, Any], epoch: int = 0, shared: Sequence[Path] | None = None
     ) -> None:
         """`epoch`: the epoch of the gateway, if other gateways may also process the batch. `shared`: the folders that
-        all hosts reach.
+        all hosts share.
         """
         self.id = manifest.id
         self.component = manifest.component
@@ -117,8 +117,8 @@ class Batch:
         """Return the folder. Raises ConfigError if the folder must be shared between hosts, but is not."""
         if self._shared is not None and not any(one == folder or one in folder.parents for one in self._shared):
             raise ConfigError(
-                f"table {folder} is in a folder of one host; put it below heron.engine.shared (engine.yaml), or into an"
-                " object store"
+                f"table {folder} is in a folder that hosts do not share; put it below heron.engine.shared (engine.yaml)"
+                " or into an object store"
             )
         return folder
 
@@ -144,7 +144,7 @@ class Batch:
         return pairs
 
     def _refuse_shared(self) -> None:
-        """Raise ConfigError if two sinks of a batch run write to one table."""
+        """Raise ConfigError if two sinks of a batch run write to the same table."""
         writers: dict[Path | Url, str] = {}
         for part in self._parts:
             tables: list[Path | Url] = [*part._staged, *part._tables]
@@ -170,7 +170,7 @@ def _is_of_spark(df: Any) -> bool:
 
 
 def _arrow(df: Any) -> Any:
-    """Return a DataFrame as a pyarrow Table. Raises ConfigError for another type."""
+    """Return a DataFrame as a pyarrow Table. Raises ConfigError for any other type."""
     import pyarrow as pa
 
     if isinstance(df, pa.Table):
@@ -181,7 +181,7 @@ def _arrow(df: Any) -> Any:
         return pa.Table.from_pandas(df, preserve_index=False)
     except (AttributeError, TypeError):
         raise ConfigError(
-            f"write_parquet takes a DataFrame of Spark or pandas or a pyarrow Table, not {type(df).__name__}"
+            f"write_parquet takes a Spark or pandas DataFrame or a pyarrow Table, not {type(df).__name__}"
         ) from None
 
 

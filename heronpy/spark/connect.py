@@ -1,4 +1,4 @@
-"""A Spark Connect server as driver (`sc://HOST:PORT`): no JVM runs on this host.
+"""A Spark Connect server as the driver (`sc://HOST:PORT`): no JVM runs on this host.
 
 Features that need a JVM fail with a one-sentence error. Requests have few retries, because the gateway restarts if the
 server is unreachable. A token for the server is read from SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment of the
@@ -130,7 +130,7 @@ class ConnectDriver:
         return False
 
     def explained(self, error: Exception) -> Exception:
-        """Return an error that names the missing feature of a Spark Connect session."""
+        """Return an error that names the feature that a Spark Connect session lacks."""
         from pyspark.errors import PySparkAttributeError
 
         if isinstance(error, PySparkAttributeError) and error.getCondition() == "JVM_ATTRIBUTE_NOT_SUPPORTED":

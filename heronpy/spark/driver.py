@@ -15,7 +15,7 @@ class SparkStartError(HeronError):
 
 
 class Driver(Protocol):
-    """The gateway's Spark. `start` runs in a thread; other methods may be called while it runs."""
+    """The gateway's connection to Spark. `start` runs in a thread; other methods may be called while it runs."""
 
     def start(self) -> None:
         """Create a session, and run a first small batch. Errors quote Spark's message."""
@@ -28,23 +28,23 @@ class Driver(Protocol):
         """The SparkSession; None until `start` has returned."""
 
     def new_session(self) -> Any:
-        """Return another session of the same Spark, with separate temporary views."""
+        """Return another session with the same driver, but with separate temporary views."""
 
     def frame(self, session: Any, table: pa.Table) -> Any:
         """Return the rows of a batch as a DataFrame of this session."""
 
     @property
     def overdue(self) -> SparkStartError | None:
-        """The error if Spark's start has exceeded its timeout; otherwise None."""
+        """The error if Spark has not started before its timeout; otherwise None."""
 
     def is_lost(self) -> bool:
         """Whether Spark is known to have ended; a cheap check."""
 
     def is_lost_by(self, error: BaseException) -> bool:
-        """Whether Spark has ended, given this error in a batch; may wait for a few seconds."""
+        """Whether this error in a batch occurred because Spark has ended; may wait for a few seconds."""
 
     def explained(self, error: Exception) -> Exception:
-        """Return a batch's error, or a clearer error in its place."""
+        """Return a clearer error for this error of a batch, or the error itself."""
 
     @property
     def ui(self) -> str:

@@ -164,7 +164,7 @@ class Gateway:
     def run(self) -> int:
         """Serve until stopped (returns OK) or until the driver is lost (CHILD_ENDED, or FAILURE for a restart).
 
-        Returns STARTUP_FAILURE if Spark has never started in this run, so that a retry would not help.
+        Returns STARTUP_FAILURE if Spark has never started in this run, because a retry would not help.
         """
         lock = None if self._is_between_hosts else self._lock()
         try:
@@ -419,7 +419,7 @@ def _shared_folders(launch: LaunchSpec) -> list[Path] | None:
 
 
 def _is_plain(message: Any) -> bool:
-    """Whether a name may come from a sink. A peer's names become paths, so all other names are refused."""
+    """Whether a sink's message has plain names. The names become parts of paths, so all other names are refused."""
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", message.component)) and parse_stem(message.stem) is not None
 
 

@@ -1,7 +1,7 @@
 """`python -m heronpy.spark.host --topology-id ID`: a Spark driver whose tasks are the containers of a topology.
 
-The process is a child of the topology's scheduler, which writes lines of JSON to its standard input: first the
-properties of the application, then the containers to start or to end. The process reports the containers' states on
+The process is a child of the topology's scheduler, and reads lines of JSON from its standard input: first the
+properties of the application, then the containers to start or end. The process reports the containers' states on
 standard output, at least every `TELL_S` seconds. When its standard input is closed, it ends with its application.
 With `--check MASTER`, it prints the result of each check of this host's requirements, one per line.
 """
@@ -75,8 +75,8 @@ class HostJob(Struct):
 class HostJobs:
     """The jobs of one SparkContext. `submit`, `cancel` and `look` are called from one thread.
 
-    Only Spark's status of a task counts. A running job is cancelled late, because Spark kills the task but not the
-    processes that the task has started.
+    Only the task status that Spark reports counts. A running job is cancelled only after a delay, because Spark kills
+    the task but not the processes that the task has started.
     """
 
     def __init__(self, context: Any) -> None:
@@ -124,7 +124,7 @@ class HostJobs:
                 self._sc.cancelJobGroup(job.group)
 
     def _lose(self, job: HostJob, why: str) -> None:
-        """Record a lost job. Its executor has ended and Spark would restart the task, or Spark has killed the task."""
+        """Record a lost job: its executor has ended, so Spark would restart the task, or Spark has killed the task."""
         what = "Spark has killed its task" if job.killed else "its executor is lost"
         job.phase, job.words = "lost", f"{what}: {_first_line(why)}".rstrip(": ")
         if not job.killed:

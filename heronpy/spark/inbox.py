@@ -3,8 +3,8 @@
 A batch passes through these steps, each durable before the next step begins: attempt started -> staged -> fate (the
 decision: from here on the batch is published, even if processes die) -> published -> outcome -> cleaned up. A
 successor on another host continues from the recorded step, while its predecessor may still run: both carry out the
-fate. A gateway stops when it sees a later gateway. Outcomes are kept for the newest batches of each task, for more
-batches than a sink may have in progress.
+fate. A gateway stops when it sees a later gateway. For each task, the newest outcomes are
+kept, more of them than a sink may have batches in progress.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Inbox:
     # -- scans ------------------------------------------------------------------------------
 
     def scan(self) -> Iterator[Ticket]:
-        """Yield every batch without an outcome, of all sinks. Raises FencedError if another gateway has taken over."""
+        """Yield the batches of all sinks that have no outcome. Raises FencedError if another gateway has taken over."""
         self.check_permit()
         for component in self._records.components():
             yield from self.scan_sink(component)
@@ -76,7 +76,7 @@ class Inbox:
             yield from other.scan()
 
     def scan_sink(self, component: str) -> Iterator[Ticket]:
-        """Yield every batch of a sink without an outcome, oldest first."""
+        """Yield the batches of a sink that have no outcome, oldest first."""
         folder = self.folder(component)
         # A listing may miss batches that are written during the listing, and contain later batches. The second listing
         # certainly has every batch that was written before any batch of the first listing.
@@ -90,7 +90,7 @@ class Inbox:
                 yield Ticket(component, stem)
 
     def begun(self) -> Iterator[Ticket]:
-        """Yield every batch with a started attempt, of all sinks."""
+        """Yield the batches of all sinks that have a started attempt."""
         for component in self._records.components():
             yield from (Ticket(component, stem) for stem in self.folder(component).stems("attempts"))
         for other in self._others.values():
@@ -265,7 +265,7 @@ class DispatchInbox(Inbox):
     """
 
     def __init__(self, units: Path, run: str, epoch: int) -> None:
-        """`units`: the folder `_units` of the pipeline's home; `run` and `epoch`: of the gateway."""
+        """`units`: the folder `_units` of the pipeline's home; `run` and `epoch`: the gateway's run and epoch."""
         super().__init__(DispatchRun(units), epoch)
         self._run = run
         self._mark = f"{run}.{epoch}."
@@ -303,8 +303,8 @@ class DispatchInbox(Inbox):
 
 
 def inboxes_of(homes: dict[str, str], run: str, epoch: int) -> dict[str, DispatchInbox]:
-    """Return the inboxes of all pipelines of a topology, by the safe name of the component that hands dispatches over.
+    """Return the inboxes of a topology's pipelines, by the safe name of the component that hands over the dispatches.
 
-    `homes`: the folder of the dispatches of each component.
+    `homes`: map from component to the folder with its dispatches.
     """
     return {safe_name(name): DispatchInbox(Path(units), run, epoch) for name, units in homes.items()}

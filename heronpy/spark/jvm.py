@@ -1,6 +1,6 @@
 """Starts and ends the Spark driver's JVM, and reads its output. Uses neither pyspark nor py4j.
 
-The JVM's properties are passed in a file of mode 0600, because all users of the host can read a command line. Its
+The JVM's properties are passed in a file of mode 0600, because all users on the host can read a command line. Its
 stdout and stderr, and the output of Spark's Python workers, become records of the gateway's log: with time and level,
 found by `heron logs`, and distinguishable from other records.
 """
@@ -119,14 +119,14 @@ class Jvm:
         return cls(process, output)
 
     def listen(self, info: Path, deadline: float) -> None:
-        """Wait until the JVM has written its address to `info`. Raises JvmError, with the last lines, otherwise."""
+        """Wait until the JVM has written its address to `info`. On failure, raise JvmError with its last lines."""
         while not info.exists():
             end = self.ended()
             if end is not None:
                 raise end
             if time.monotonic() >= deadline:
                 words = self.output.termination_report() or "nothing"
-                raise JvmError(f"the JVM of Spark did not start in time; its last lines: {words}")
+                raise JvmError(f"Spark's JVM did not start in time; its last lines: {words}")
             time.sleep(_POLL_S)
         data = info.read_bytes()
         port, length = struct.unpack_from(">ii", data)
@@ -139,7 +139,7 @@ class Jvm:
             return None
         words = self.output.termination_report(wait_s=2.0)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return JvmError(f"the JVM of Spark {how} during its start: {words or 'without output'}", killed=code < 0)
+        return JvmError(f"Spark's JVM {how} while it was starting: {words or 'no output'}", killed=code < 0)
 
     def end_in_order(self, wait_s: float) -> None:
         """Close the JVM's stdin and wait until the JVM ends. Raises JvmError on a timeout or a failure."""
@@ -148,10 +148,10 @@ class Jvm:
         try:
             code = self.process.wait(wait_s)
         except subprocess.TimeoutExpired:
-            raise JvmError(f"the JVM of Spark did not end within {wait_s:g} s") from None
+            raise JvmError(f"Spark's JVM did not end within {wait_s:g} s") from None
         if code:
             report = self.output.termination_report(wait_s=2.0)
-            raise JvmError(f"the JVM of Spark ended with exit code {code}: {report}")
+            raise JvmError(f"Spark's JVM ended with exit code {code}: {report}")
 
     def end(self) -> None:
         """Kill the JVM."""

@@ -1,4 +1,4 @@
-"""Decides whether a disk or store, and not the user's function, made an attempt fail. Pure."""
+"""Decides whether an attempt failed because of a disk or store rather than the user's function. Pure."""
 
 from __future__ import annotations
 

@@ -74,11 +74,11 @@ class Reports:
         times.observe(seconds)
 
     def send_metrics(self, gauges: dict[tuple[str, str], float]) -> None:
-        """Send all counters and histograms, and these gauges (by name and label)."""
+        """Send all counters and histograms, and the given gauges (by name and label)."""
         self.send(self.metrics(gauges))
 
     def metrics(self, gauges: dict[tuple[str, str], float]) -> control_pb2.MetricsReport:
-        """Return all counters and histograms, and these gauges (by name and label)."""
+        """Return all counters and histograms, and the given gauges (by name and label)."""
         kinds = ((control_pb2.Sample.COUNTER, self._counters), (control_pb2.Sample.GAUGE, gauges))
         samples = [
             control_pb2.Sample(name=name, label=label, type=kind, value=value)
@@ -112,7 +112,7 @@ class Reports:
         try:
             self._sock.send(seal(wrap(body)), zmq.DONTWAIT)
         except zmq.Again:
-            log.debug("no executor takes reports now")
+            log.debug("no executor accepts reports now")
 
     def close(self) -> None:
         self._sock.close()

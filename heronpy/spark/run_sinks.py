@@ -1,6 +1,6 @@
 """The end of a batch run in Spark: calls the function of each SparkSink with all rows of the sink.
 
-The gateway calls `aggregate_all` like a user's function, and decides about the output of all sinks together.
+The gateway calls `aggregate_all` like a user's function, and decides on the output of all sinks together.
 """
 
 from __future__ import annotations

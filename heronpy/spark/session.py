@@ -62,7 +62,7 @@ class SparkDriver:
     ):
         """`archive`: the class archive of archive.py, which must belong to this user.
 
-        `address`, `ports`: address and ports at which Spark's workers on other hosts reach the driver; without them
+        `address`, `ports`: address and ports at which Spark's workers on other hosts reach the driver; if not given,
         Spark chooses.
         """
         self._settings = settings
@@ -124,7 +124,7 @@ class SparkDriver:
 
     @property
     def overdue(self) -> SparkStartError | None:
-        """The error if Spark's start has exceeded its timeout; otherwise None."""
+        """The error if Spark has not started before its timeout; otherwise None."""
         limit_s = self._settings.start_timeout_s
         # The limit is slightly longer, because `start` has the same limit and a more precise error.
         if self._session is not None or time.monotonic() - self._started < limit_s + 2.0:
@@ -140,7 +140,6 @@ class SparkDriver:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the JVM."""
         return self._jvm.process.pid if self._jvm is not None else None
 
     def new_session(self) -> Any:
@@ -148,7 +147,7 @@ class SparkDriver:
         return self._session.newSession()
 
     def frame(self, session: Any, table: pa.Table) -> Any:
-        """Return the rows of a batch as a DataFrame of a few parts, which stay Arrow until a task reads them."""
+        """Return the rows of a batch as a DataFrame of a few parts, which stay Arrow data until a task reads them."""
         conf, cores = session.conf, session.sparkContext.defaultParallelism
         least = int(conf.get(_PART_ROWS))
         ours = {_PART_ROWS: part_rows(table.num_rows, table.nbytes, cores, least), _LOCAL_MAX: LOCAL_MAX_BYTES}
@@ -306,7 +305,7 @@ class SparkDriver:
 
 
 def connect(properties: Path, deadline: float, started: Callable[[Jvm], None]) -> None:
-    """Start a JVM with the properties of a file, and pass its address to pyspark.
+    """Start a JVM with the properties from a file, and pass the JVM's address to pyspark.
 
     `started` is called with the JVM before the JVM is ready. Raises JvmError if the JVM ends, or is not ready at the
     monotonic time `deadline`.

@@ -1,6 +1,6 @@
 """Options of the driver's JVM (memory, class archive, compiler), and the number of parts of a batch. Pure.
 
-Most of the cost of Spark's start is loading and compiling about twelve thousand classes. A class archive (JDK class
+Most of the cost of starting Spark is loading and compiling about twelve thousand classes. A class archive (JDK class
 data sharing) contains loaded and verified classes; see archive.py.
 """
 
@@ -44,7 +44,7 @@ def java_options(given: Mapping[str, str], archive: str | None, temporary: str) 
     if JAVA_OPTIONS in given:
         return {}
     options = [f"-XX:{name}={value}" for name, value in _COMPILE_LATER.items()]
-    # Shell quotes do not work here, so a folder with a blank would break the command line.
+    # Shell quotes do not work here, so a folder with a space would break the command line.
     if archive is not None and " " not in archive:
         options.append(f"-XX:SharedArchiveFile={archive}")
     if " " not in temporary:

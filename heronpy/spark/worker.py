@@ -1,6 +1,6 @@
 """The threads that process batches, one batch per thread: load rows, call the user's function, commit.
 
-The worker owns the Spark driver, takes tickets, and returns one result for each. It decides only about a single
+The worker owns the Spark driver, takes tickets, and returns one result for each. It decides only on a single
 attempt; lanes.py chooses the next batch and its time. A lost driver ends the gateway; the next gateway starts a new
 driver.
 """
@@ -64,7 +64,7 @@ class Lost(Struct):
 
 
 class Worker:
-    """Processes `parallel` tickets concurrently, each in a thread; each submitted ticket gives one result.
+    """Processes `parallel` tickets concurrently, each in a thread; each submitted ticket yields one result.
 
     With several threads, each sink task has a separate session, so names that one batch defines, such as a temporary
     view, are invisible to parallel batches.
@@ -99,14 +99,14 @@ class Worker:
         ]
 
     def start(self) -> None:
-        """Start the driver, and then the processing of tickets."""
+        """Start the driver, then process tickets."""
         self._threads[0].start()
 
     def submit(self, ticket: Ticket) -> None:
         self._tickets.put(ticket)
 
     def stop(self) -> None:
-        """Make the threads end after their current batches, without waiting; the driver may be killed before."""
+        """Make the threads end after their current batches, without waiting; the driver may be killed earlier."""
         self._ending = True
         for _ in self._threads:
             self._tickets.put(None)
@@ -240,8 +240,8 @@ class Worker:
             return self._give_up(ticket, manifest, error)
         self._of(ticket).save(ticket, manifest)
         wait_s = backoff_s(manifest.raised - 1, initial_s=RETRY_INITIAL_S, max_s=RETRY_MAX_S)
-        log.warning("batch %s raised (attempt %d), next attempt in %g s", manifest.id, manifest.started, wait_s,
-                    exc_info=error)  # fmt: skip
+        log.warning("batch %s raised an exception (attempt %d); the next attempt is in %g s", manifest.id,
+                    manifest.started, wait_s, exc_info=error)  # fmt: skip
         return Result(ticket, retry_in_s=wait_s, component=manifest.component)
 
     def _give_up(self, ticket: Ticket, manifest: Manifest, error: BaseException) -> Result:

@@ -1,7 +1,7 @@
-"""Encodes the content of a checkpoint's files, and reads it with all checks; see checkpoints.py for the layout.
+"""Encodes, reads and checks the content of a checkpoint's files; see checkpoints.py for the layout.
 
 Metadata has a header (magic, format, length and sha256 of the body) and a body, the protobuf message `Metadata`.
-Invariant: any damage of a file raises a DamagedFileError that names the file (F23).
+Invariant: any damage to a file raises a DamagedFileError that names the file (F23).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHANGED: Final = "has changed since it was written (its checksum differs)"
 
 
 class StoreError(RetryableError):
-    """A file of a checkpoint cannot be written or removed at present; a later checkpoint may succeed."""
+    """A checkpoint file cannot be written or removed now; a later checkpoint may succeed."""
 
 
 class DamagedFileError(HeronError):

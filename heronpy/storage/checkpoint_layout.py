@@ -16,7 +16,6 @@ _NAME: Final = re.compile(rf"(?!\.|(?:{METADATA}|{ABANDONED})$)[A-Za-z0-9_.-]{{1
 
 
 def folder_name(checkpoint: int) -> str:
-    """Return the name of a checkpoint's folder."""
     return f"chk-{checkpoint}"
 
 
@@ -32,7 +31,7 @@ def number_of(folder: str) -> int | None:
 
 
 def number_in(location: str) -> int:
-    """Return the number of the checkpoint at a location, as in plans and commands; 0 without a number."""
+    """Return the number of the checkpoint in a location (see `location_of`); 0 if the location contains no number."""
     match = _IN_LOCATION.search(location)
     return int(match[1]) if match else 0
 

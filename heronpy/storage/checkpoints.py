@@ -2,11 +2,11 @@
 
     chk-<id>/metadata                names every file of the checkpoint; written last, with put-if-absent
     chk-<id>/<name>                  files of this checkpoint alone
-    chk-<id>/abandoned               empty; its topology was restored from an older checkpoint
+    chk-<id>/abandoned               empty; the topology was restored from an older checkpoint
     shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share; the name includes the writer
-    taskowned/                       never touched here
+    taskowned/                       never changed by this module
 
-There are no locks, and no decision depends on a time.
+There are no locks, and no decision depends on the time.
 
 Invariants: a file is complete or absent; a checkpoint exists if its metadata exists, and metadata is written after a
 listing has shown every file that it names; a path outside the topology's folder is refused. Each checkpoint writes its
@@ -74,7 +74,7 @@ _WRITTEN_BY: Final = re.compile(r"(?:shared/[^/]+|chk)-([0-9]{1,19})(?:/[^/]+)?"
 class CheckpointStore:
     """The checkpoints in `folder`. Safe for threads, and for several processes.
 
-    `objects` stores the files; a folder of this host needs no `objects`, and syncs its files to disk. With a
+    `objects` stores the files; for a folder on this host, leave out `objects`, and files are synced to disk. With a
     `spool`, files of a task wait there until `upload`. A read waits for `patience_s` seconds for an object store that
     is unreachable or refuses requests, in addition to the client's timeout.
     """
@@ -199,7 +199,7 @@ class CheckpointStore:
         self._pins.add(checkpoint, (ref.path for ref in refs if ref.path.startswith("shared/")))
 
     def write_metadata(self, metadata: Metadata) -> str:
-        """Write a checkpoint's metadata, which makes it complete; return its location. All of its files must exist."""
+        """Write a checkpoint's metadata, which completes the checkpoint; return its location. Its files must exist."""
         number = metadata.checkpoint
         refs = files_of(metadata)
         found = self._sizes(refs, number)
@@ -293,7 +293,7 @@ class CheckpointStore:
             return False
 
     def look_for(self, refs: Iterable[FileRef]) -> None:
-        """Find, in a thread, which of these objects are missing, after a checkpoint that reuses them was given up."""
+        """Find out in a thread which of these objects are missing, because a checkpoint that reuses them has failed."""
         wanted = [ref for ref in refs if ref.path]
         if wanted and self._looking.acquire(blocking=False):
             threading.Thread(target=self._look_for, args=(wanted,), name="checkpoint-look", daemon=True).start()
@@ -307,13 +307,13 @@ class CheckpointStore:
             self._looking.release()
 
     def missing(self, refs: Iterable[FileRef]) -> list[FileRef]:
-        """Return the files that are missing or have another size."""
+        """Return the files that are missing or have a different size."""
         refs = list(refs)
         found = self._sizes(refs)
         return [ref for ref in refs if found.get(self._path(ref)) != ref.bytes]
 
     def problems(self, metadata: Metadata) -> list[str]:
-        """Return one sentence per file that is missing or has another size."""
+        """Return one sentence per file that is missing or has a different size."""
         refs = files_of(metadata)
         try:
             found = self._sizes(refs)
@@ -375,7 +375,7 @@ class CheckpointStore:
         return parse_metadata(self._get(path_in(checkpoint)), str(path), checkpoint)
 
     def size_of_metadata(self, checkpoint: int) -> int:
-        """Return the size of the metadata in bytes; 0 without metadata."""
+        """Return the size of the metadata in bytes; 0 if there is no metadata."""
         return self._objects.head(path_in(checkpoint)) or 0
 
     def exists(self) -> bool:
@@ -409,7 +409,7 @@ class CheckpointStore:
     # ---- removing -----------------------------------------------------------------------------
 
     def delete(self, checkpoint: int) -> None:
-        """Remove a checkpoint's objects, metadata first; shared objects stay."""
+        """Remove a checkpoint's objects, metadata first; shared objects are kept."""
         folder = folder_name(checkpoint)
         self._complete.discard(checkpoint)
         self._marks.pop(checkpoint, None)
@@ -464,7 +464,7 @@ class CheckpointStore:
         return doomed
 
     def _remove_shared(self, paths: set[str], kept: Iterable[Metadata], before: int) -> list[str]:
-        """Remove those shared objects that neither kept checkpoints nor checkpoints from `before` on need."""
+        """Remove the shared objects that neither kept checkpoints nor checkpoints from `before` on need."""
         needed = {ref.path for item in kept for ref in files_of(item)}
         for number in self.checkpoints():
             if number >= before:  # it is complete and not yet recorded

@@ -2,7 +2,7 @@
 
 Each task has one current file and one older file below `<working_dir>/dead-letters/`. Invariants: the two files
 together never exceed the allowed size; a line is written whole or, if the machine dies, is the
-last of its file and skipped by readers; values that JSON cannot represent are written as text, not dropped.
+last line of its file, and readers skip it; values that JSON cannot represent are written as text, not dropped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DeadLetterFile:
             os.close(descriptor)
 
     def last_number(self, topology_id: str) -> int:
-        """Return the `number` of this topology's newest letter; 0 without a letter, or if the file cannot be read."""
+        """Return the `number` of this topology's newest letter; 0 if there is no letter, or the file cannot be read."""
         try:
             lines = self.path.read_bytes().splitlines()
         except OSError:
@@ -62,7 +62,7 @@ class DeadLetterFile:
 
 
 def encode_payload(values: list[Any]) -> tuple[list[Any], bool]:
-    """Return a tuple's values in types of JSON, and whether they were cut."""
+    """Return a tuple's values as JSON types, and whether they were truncated."""
     try:
         payload = [_encode(value, 0) for value in values]
         if len(json.dumps(payload)) <= PAYLOAD_MAX_BYTES:

@@ -38,7 +38,7 @@ def open_store(
 
 
 def location_of(place: Place, checkpoint: int) -> str:
-    """Return the location of a checkpoint, as in plans and commands."""
+    """Return the location of a checkpoint, in the form that plans and commands use."""
     return str((place if isinstance(place, Url) else Path(place).absolute()) / folder_name(checkpoint))
 
 
@@ -58,7 +58,7 @@ def open_location(location: str, fsync: bool = True, patience_s: float = 0.0) ->
 
 
 def check_trusted(location: str) -> None:
-    """Raise DamagedFileError if another user of this host may have written a checkpoint; call this before a restore.
+    """Raise DamagedFileError if another user on this host may have written a checkpoint; call this before a restore.
 
     An object store does not record writers: everyone who may write to a prefix is trusted.
     """

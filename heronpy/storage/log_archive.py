@@ -32,7 +32,7 @@ class Run(Struct, frozen=True, order=True):
 
     @property
     def name(self) -> str:
-        """The run as a part of keys: `<container>.<submission>@<host>`."""
+        """The run's name in keys: `<container>.<submission>@<host>`."""
         return f"{self.container}.{self.submission}@{re.sub(r'[^A-Za-z0-9._-]', '_', self.host)[:100] or 'unknown'}"
 
 

@@ -1,4 +1,4 @@
-"""The archive of a package in a shared place, so that not every host fetches it from the scheduler.
+"""The archive of a package in a shared place, so that not every host has to fetch it from the scheduler.
 
 The archive is stored in pieces `<topology id>/<sha256 of the archive>/<number>`, so that no process has the whole
 archive in memory. Readers get size and digest from the scheduler, so they detect an archive of another user.

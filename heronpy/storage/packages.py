@@ -59,11 +59,11 @@ def _name(digest: str) -> str:
 
 
 class Archived:
-    """A package with its archive, for tasks that load classes from the archive. Its digest is not the source's.
+    """A package with its archive, for tasks that load classes from the archive; its digest differs from the source's.
 
     Apache Heron gives tasks the path of the submitted .pex, with the content unpacked next to it; user code opens the
     file with `zipfile`, imports from it with `zipimport`, or reads data from its folder. Here the archive is an
-    additional file of the package's entry in the cache: the submitted zip or pex unchanged, otherwise a zip of the
+    additional file in the package's cache entry: the submitted zip or pex unchanged, otherwise a zip of the
     files. Invariant: equal content gives equal bytes, so that an entry can be checked.
     """
 
@@ -281,7 +281,7 @@ class PackageStore:
         return self._root / package_manifest.FOLDER / f"{sha256}.json"
 
     def prune(self, in_use: Collection[str], unused_s: float) -> list[str]:
-        """Remove entries not in use that were last added or fetched more than `unused_s` ago; return their names."""
+        """Remove entries not in `in_use` that were added or fetched over `unused_s` ago; return their names."""
         removed = []
         with self._trouble(self._root):
             names = os.listdir(self._root) if self._root.is_dir() else []

@@ -306,7 +306,7 @@ def _named(current: Callable[[], str]) -> Iterator[None]:
 
 
 def _check_name(name: str) -> str:
-    """Return the name of an entry. Raises PackageError if the name is unsafe or leads out of the package."""
+    """Return the name of an entry. Raises PackageError if the name is unsafe or points outside the package."""
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
         raise PackageError(f"{name!r} in the package leads out of the package; use only relative names")
@@ -376,7 +376,7 @@ def _write(opened: IO[bytes], path: Path, executable: bool, limit: int) -> int:
 
 
 def _feed(opened: _Readable, into: Callable[[bytes], object], limit: int) -> int:
-    """Pass the bytes of a file to `into`, slightly more than `limit` at most; return their number."""
+    """Pass the bytes of a file to `into`, at most slightly more than `limit`; return the number of bytes."""
     count = 0
     while count <= limit and (chunk := opened.read(_CHUNK)):
         count += len(chunk)

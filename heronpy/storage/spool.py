@@ -42,7 +42,7 @@ class Spool:
     def add(
         self, checkpoint: int, path: str, data: bytes | bytearray | memoryview, upload: Callable[[int], None]
     ) -> None:
-        """Store a file until its upload; `upload` is called to make room. Raises StoreError if there is no space."""
+        """Store a file until it is uploaded; `upload` is called to free space. Raises StoreError on failure."""
         if len(data) > self._max_bytes:
             raise StoreError(
                 f"a file of {format_bytes(len(data))} is too large for the spool, which holds"

@@ -1,6 +1,6 @@
 """Chooses the checkpoint store that a topology writes to.
 
-An object store is the only store of its topologies. With several folders, the policy chooses the folder of a new
+An object store is the only store for its topologies. With several folders, the policy chooses the folder of a new
 topology, which keeps this folder while it is writable. The choice is recorded in the claim, a file in the topology's
 working folder, so that all of its processes agree, even if they start concurrently. If a store is full or missing, the
 process that notices this moves the claim to the next store, and every process follows with its next checkpoint, which
@@ -46,7 +46,7 @@ _FIELDS: Final = frozenset(("folder", "weight", "writers", "rate_bytes"))
 
 
 class StoreSpec(Struct, frozen=True):
-    """One of the stores of a cluster."""
+    """One of a cluster's checkpoint stores."""
 
     name: str
     root: Path

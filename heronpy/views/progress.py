@@ -72,7 +72,7 @@ class Progress(Struct, kw_only=True):
     at: float
     began_at: float
     ended_at: float | None = None
-    #: The input of the run: `lines up to 93.1 GB in 1,204 files, as of 2026-11-29 15:20:07`.
+    #: The input of the run: `the first 93.1 GB of lines in 1,204 files, as of 2026-11-29 15:20:07`.
     boundary: str = ""
     stages: list[StageProgress]
     #: Estimated seconds until the end; None if not known yet.

@@ -302,7 +302,7 @@ def test_a_run_that_takes_the_input_of_another_says_so(tmp_path: Path, monkeypat
     again.start()
     again.to_the_end()
     again.close()
-    assert again.run.record.boundary == first.run.record.boundary == "lines up to 4.6KB in 1 file"
+    assert again.run.record.boundary == first.run.record.boundary == "the first 4.6KB of lines in 1 file"
     rows = [json.loads(line) for path in again.run.folder.glob("*/unit=*/sink-*") for line in path.open()]
     assert {row["visitor"]: row["visits"] for row in rows} == expected
     with pytest.raises(BatchRefusedError, match="visits/1 has no input for spout 'numbers'"):
@@ -345,7 +345,8 @@ def test_a_split_that_kills_its_process_is_named(tmp_path: Path, monkeypatch: py
     steps = run.tasks[0]._steps  # noqa: SLF001
     first, second = (line for line, _ in steps._split_lines(steps.stages[0])[:2])  # noqa: SLF001
     step = steps._step(steps.stages[0])  # noqa: SLF001
-    for last, named in ((len(first), "split 'split-0'"), (len(first + second), "one of splits 'split-0' to 'split-1'")):
+    both = "one of the splits 'split-0' to 'split-1'"
+    for last, named in ((len(first), "split 'split-0'"), (len(first + second), both)):
         told = steps.fail_unit(step, 1, f"1.jsonl bytes 0-{last}: the worker ended: crashed", None)
         assert f" has failed: {named}: the worker ended: crashed" in str(told)
     run.close()
@@ -464,7 +465,7 @@ def test_fails_count_over_all_buckets_of_a_unit(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("heronpy.batch.splits.BUCKET_BYTES", 200)
     run = InsideRun(tmp_path, builder, monkeypatch)
     run.start(workers=1)
-    with pytest.raises(GaveUpError, match=r"component all: .* failed 1\d\d tuples of one unit"):
+    with pytest.raises(GaveUpError, match=r"component all: .* failed 1\d\d tuples in one unit"):
         run.to_the_end()
     assert Steps(run.run).buckets[2] > 4
     run.close()

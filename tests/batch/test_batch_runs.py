@@ -275,7 +275,7 @@ def test_a_streamlet_program_runs_as_a_batch(heron: Heron, logs: Path, tmp_path:
     out, program = tmp_path / "out", PROGRAM.with_name("tally.py")
     (logs / "c.txt").write_text("one two one\n")
     said = heron("submit", "local", "--mode", "auto", "--wait", program, "tally", f"{logs}/*.txt", out).ok().out
-    assert "mode:   batch, because all of its spouts end" in said and expected
+    assert "mode:   batch, because all spouts of the topology end" in said and expected
     assert sorted(out.read_text().splitlines()) == ["one 2", "two 1"]
 
 

@@ -240,7 +240,7 @@ class Fails(Bolt):
 def test_too_many_fails_fail_the_unit(tmp_path: Path) -> None:
     """99 are allowed."""
     assert len(run(lines(tmp_path, *["a"] * 99), (Fails, SHUFFLE)).rows("sink")) == 99
-    with pytest.raises(UserCodeError, match=r"component b0: .*failed 100 tuples of one unit"):
+    with pytest.raises(UserCodeError, match=r"component b0: .*failed 100 tuples in one unit"):
         run(lines(tmp_path, *["a"] * 100), (Fails, SHUFFLE))
     assert len(run(lines(tmp_path, *["a"] * 150), (Fails, SHUFFLE), unit_bytes=20).rows("sink")) == 150
 

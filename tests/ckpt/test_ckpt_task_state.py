@@ -344,7 +344,7 @@ def test_what_a_newer_cut_overtook_yields_no_snapshot(store: CheckpointStore) ->
     tasks = Tasks(store, FILES)
     fill(tasks, range(5), 1)
     old, new = tasks.begin(1), tasks.begin(2)
-    with pytest.raises(CheckpointSuperseded, match=r"checkpoint 1 of count\[0\] was abandoned while it was written"):
+    with pytest.raises(CheckpointSuperseded, match=r"checkpoint 1 of count\[0\] was abandoned during writing"):
         old.persist()
     new.persist()
     new.write()

@@ -283,7 +283,7 @@ def test_it_is_said_what_a_unit_waits_for() -> None:
     assert _waits(world) == ["its next attempt in 1 s"]
     _see(world, "a", 100, WEST)
     world.now += 1.0
-    assert _waits(world) == ["site east, for 299 s before other sites"]
+    assert _waits(world) == ["site east, which has priority for 299 s"]
     world.now += 31.0
     _alive(world, WEST)
     assert _waits(world) == [""]

@@ -45,7 +45,7 @@ def test_what_is_gone_is_looked_for_later_and_later_and_told_once() -> None:
     world = World()
     world.gone = {1, 2, 3}
     assert world.turn(range(1, 6), 0.0) == [4, 5]
-    assert world.told == ["unit 1 is gone; the same holds for 2 more units"]
+    assert world.told == ["unit 1 is gone; the same applies to 2 more units"]
     assert world.turn(range(1, 4), 0.5) == []
     assert world.tried == [1, 2, 3, 4, 5]
     now, looks = 1.0, 0
@@ -81,7 +81,7 @@ def test_why_a_unit_cannot_be_published_is_seen_on_the_disk(tmp_path: Path) -> N
     target.mkdir()
     assert stages.trouble(1, 7, 1) == ""  # a rename replaces it
     (target / "mine").touch()
-    wrong = f"{target} occupies its place; move it away"
+    wrong = f"{target} is in the way; move it away"
     assert stages.trouble(1, 7, 1) == wrong
     with pytest.raises(StageGoneError, match=f"unit 7 cannot be published .*: {wrong}$"):
         stages.publish(1, 7, 1)
@@ -102,7 +102,7 @@ def test_why_a_unit_cannot_be_published_is_seen_on_the_disk(tmp_path: Path) -> N
 def test_a_foreign_folder_in_the_place_of_a_unit_is_not_taken_for_it(tmp_path: Path) -> None:
     """Its stage is gone, as of one that was published before."""
     (tmp_path / "unit=1-1").mkdir()
-    with pytest.raises(StageGoneError, match=r"unit=1-1 is in the place of unit 1; move it away"):
+    with pytest.raises(StageGoneError, match=r"unit=1-1 is in the way of unit 1; move it away"):
         Stages(str(tmp_path)).publish(1, 1, 1)
 
 

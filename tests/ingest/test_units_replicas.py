@@ -272,7 +272,7 @@ def test_options_have_the_site_of_the_submit_and_its_folders() -> None:
         ({"replicas": ["/t"]}, "is the table"),
         ({"replicas": ["/r", "/r/"]}, "named twice"),
         ({"after": ["p"]}, "would wait for itself"),
-        ({"after": ["a b"]}, "not a valid name of a pipeline"),
+        ({"after": ["a b"]}, "not a valid pipeline name"),
         ({"after": ["q"], "ledger": [{"urls": ["sqlite:/a", "sqlite:/b"]}]}, "cannot wait for other pipelines"),
     ],
 )

@@ -194,7 +194,7 @@ def test_what_a_site_or_a_ledger_cannot_be_is_one_sentence(heron: Heron, root: P
     words = ("--logs", f"{root}/logs/{{site}}/*.log", "--table", root / "table", "--ledger", ledger)
     heron("submit", "local", PROGRAM, *words).refused(USAGE, "--config-property heron.ingest.site=NAME")
     property_of = ("--config-property", "heron.ingest.site=far east")
-    heron("submit", "local", *property_of, PROGRAM, *words).refused(USAGE, "'far east' is not a valid name")
+    heron("submit", "local", *property_of, PROGRAM, *words).refused(USAGE, "'far east' is not a valid site name")
     heron("units", "list", "--ledger", '[{"until": "soon"}]').refused(FAILED, "needs a list of different urls")
     heron("units", "site", "lines", "east", "down", "--ledger", ledger).refused(FAILED, "there is no ledger")
     heron("units", "list", "--ledger", "[").refused(FAILED, "are no JSON")

@@ -44,7 +44,7 @@ def test_what_it_says_is_logged_with_its_level(caplog: pytest.LogCaptureFixture)
 def test_an_end_at_the_start_is_told_in_its_own_words(tmp_path: Path) -> None:
     jvm = start("echo 'WARNING: Using incubator modules: x'; echo 'Invalid maximum heap size' >&2; exit 1")
     with pytest.raises(
-        JvmError, match=r"ended with exit code 1 during its start: Invalid maximum heap size$"
+        JvmError, match=r"ended with exit code 1 while it was starting: Invalid maximum heap size$"
     ) as caught:
         jvm.listen(tmp_path / "info", time.monotonic() + 30)
     assert not caught.value.killed
@@ -53,7 +53,7 @@ def test_an_end_at_the_start_is_told_in_its_own_words(tmp_path: Path) -> None:
 
 def test_an_exit_code_of_0_is_an_end_too(tmp_path: Path) -> None:
     jvm = start("exit 0")
-    with pytest.raises(JvmError, match="ended with exit code 0 during its start: without output"):
+    with pytest.raises(JvmError, match="ended with exit code 0 while it was starting: no output"):
         jvm.listen(tmp_path / "info", time.monotonic() + 30)
     jvm.end()
 

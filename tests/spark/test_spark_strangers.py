@@ -120,5 +120,5 @@ def test_spark_that_cannot_start_says_why_in_its_own_words(tmp_path: Path) -> No
     finally:
         shutil.rmtree(sockets, ignore_errors=True)
     last = supervisor.log.read_text().splitlines()[-1]
-    assert "the JVM of Spark ended with exit code 1 during its start: " in last and "Too small maximum heap" in last
+    assert "Spark's JVM ended with exit code 1 while it was starting: " in last and "Too small maximum heap" in last
     assert "[jvm] Too small maximum heap" in supervisor.log.read_text()

@@ -185,7 +185,7 @@ def test_a_lost_answer_does_not_make_two_winners(remote: RemoteObjects, object_s
     ("faults", "words"),
     [
         ({"refuse": "AccessDenied"}, "is read-only for these credentials"),
-        ({"refuse": "AccessDenied", "refuse_all": True}, "does not permit this (403 AccessDenied)"),
+        ({"refuse": "AccessDenied", "refuse_all": True}, "does not permit this request (403 AccessDenied)"),
         ({"refuse": "InvalidAccessKeyId", "refuse_all": True}, "refuses the credentials (403 InvalidAccessKeyId)"),
         ({"refuse": "SignatureDoesNotMatch", "refuse_all": True}, "refuses the credentials"),
         ({"ignore_conditions": True}, "has no put-if-absent"),

@@ -24,7 +24,7 @@ SCANNED_S = 3_600.0
 
 
 def other_files(known: str, given: str) -> str:
-    """Return the error for a pipeline whose ledger has the files of another pattern."""
+    """Return the error for a pipeline that is in its ledger with a different file pattern."""
     return (
         f"the ledger contains this pipeline with the files {known!r}, not {given!r}; give the pipeline another"
         " name, or use another ledger"
@@ -117,7 +117,7 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
     if busy:
         raise LedgerError(
             f"{busy} workers and keepers were seen in the last {silent_s:g} s; kill the topology, then rebuild; if the"
-            " topology was killed without a graceful end, wait for this time"
+            " topology did not end gracefully, first wait until this time has passed"
         )
     generation = max(found.generation + 1 if found is not None else 1, request.at_least)
     names = {(one.key, one.generation) for one in request.files}
@@ -144,7 +144,7 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
 
 
 def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[int, int]:
-    """Add the rows of one file and its holes; return the numbers of done and of bad bytes."""
+    """Add the rows of one file, and its missing ranges to `holes`; return the numbers of done and bad bytes."""
     done = found.done
     pipeline, now = draft.pipeline, draft.now
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))

@@ -17,7 +17,8 @@ A = TypeVar("A")
 class Ledger:
     """One process's connection to a pipeline's ledger; threads take turns.
 
-    A request that ended in LedgerAwayError keeps its number, so an immediate repetition is not carried out twice.
+    A request that ended in LedgerAwayError keeps its number, so that repeating it immediately does not carry it out
+    twice.
     """
 
     def __init__(self, store: Store, pipeline: str, who: Who) -> None:
@@ -33,7 +34,7 @@ class Ledger:
         self._who = replace(self._who, partitions=version)
 
     def ask(self, request: Request[A]) -> A:
-        """Return the answer. Raises LedgerError for an invalid request, and LedgerAwayError without an answer."""
+        """Return the answer. Raises LedgerError for an invalid request, and LedgerAwayError if there is no answer."""
         if isinstance(request, machine.UNNUMBERED):
             return self._transact(request, 0)
         with self._turn:

@@ -201,7 +201,7 @@ class SiteSet(Struct, frozen=True):
 
 
 class SetSite(Request[SiteSet], frozen=True):
-    """Bring a site up or take it down. A site that is down gets no leases, and its units are ready immediately."""
+    """Bring a site up or take it down. A site that is down gets no leases, and its units become ready immediately."""
 
     site: str
     up: bool
@@ -225,7 +225,7 @@ class ForgetSite(Request[SiteForgotten], frozen=True):
 
 
 class Pause(Request[Alive], frozen=True):
-    """Stop or resume cuts and leases. Leased units are still committed and published."""
+    """Stop or resume cutting and leasing units. Leased units are still committed and published."""
 
     paused: bool
 
@@ -262,7 +262,7 @@ class Rebuilt(Struct, frozen=True):
 
 
 class Rebuild(Request[Rebuilt], frozen=True):
-    """Replace the content of the ledger by the found ranges, in the only transaction that is as large as the ledger.
+    """Replace the content of the ledger by the found ranges. No other transaction is as large as the ledger.
 
     `at_least`: the lowest new generation, above all found generations. `trial`: only check, and return the new
     generation. Raises LedgerError while workers are active, or if two published ranges overlap (naming both units).

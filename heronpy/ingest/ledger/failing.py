@@ -47,7 +47,7 @@ def _judge(
     """Decide the outcome of a failed try.
 
     `told`: whether the attempt could name its line. `proven`: whether earlier lines became rows. `tries_max`: 0 means
-    the pipeline's value. `died`: whether the process died, so that the unit may be too big."""
+    the pipeline's value. `died`: whether the process died, so the unit may be too big."""
     config = draft.config
     draft.count(tries_failed=1)
     named = _text_of(line) if told else ""
@@ -110,7 +110,7 @@ def split_at(draft: Draft, request: requests.SplitAt, who: requests.Who) -> requ
 
 
 def _has_room(draft: Draft, unit: Unit) -> bool:
-    """Whether a line of the unit may be tried separately; the limit of a root's bad ranges also bounds these lines."""
+    """Whether a line of the unit may be tried separately; the limit on a root's bad ranges also bounds such lines."""
     config = draft.config
     if config.on_bad == "fail":
         return False
@@ -130,8 +130,8 @@ def _alone(
 ) -> requests.Taken:
     """Turn the line at which tries have failed into a separate unit with the remaining tries.
 
-    If this line also fails alone, it is bad; the other lines do not wait for it. A function that holds several lines,
-    such as a batch, fails at the last line even if another line is at fault.
+    If this line also fails alone, it is bad; the other lines do not wait for it. A function that collects a batch of
+    lines fails at the last line even if another line is at fault.
     """
     draft.drop(unit)
     alone = draft.make_unit([suspect], unit.since, unit, tries)
@@ -164,7 +164,7 @@ def _fail(draft: Draft, unit: Unit, error: str) -> requests.Failed:
 
 
 def _place(draft: Draft, unit: Unit, line: requests.Line | None) -> str:
-    """Return the file and bytes of a failure: of the line if it is known, otherwise of the unit."""
+    """Return the file and bytes that failed: those of the line if it is known, otherwise those of the unit."""
     pieces = [(line.file, line.begin, line.end)] if line is not None else draft.pieces_of(unit.id)
     number, begin, end = pieces[0]
     file = draft.get(File, number)

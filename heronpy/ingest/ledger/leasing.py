@@ -71,7 +71,7 @@ def _is_held_back(draft: Draft, slow: policy.Slow, totals: Totals, who: requests
 
 
 def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], with_backups: bool) -> Iterator[Unit]:
-    """Yield some units whose state permits a lease: first units without a worker, oldest first, then late units."""
+    """Yield units whose state permits a lease: first units without a worker, oldest first, then late units."""
     yield from merge(sorted(orphans.values(), key=_age), _ready(draft), key=_age)
     if draft.config.rows_to == "table" and with_backups:
         for unit in draft.view.expired(draft.now, policy.LOOKED_AT_MAX):
@@ -80,7 +80,7 @@ def _candidates(draft: Draft, orphans: dict[int, Unit], paces: Sequence[Pace], w
 
 
 def _late_at(unit: Unit, paces: Sequence[Pace]) -> float:
-    """Return the time from which a leased unit may have a backup, estimated from recent durations.
+    """Return the time from which a leased unit may have a backup, estimated from the durations of recent units.
 
     A unit has only one backup, unless the backup is late too.
     """
@@ -185,7 +185,7 @@ def give_back(draft: Draft, request: requests.GiveBack, who: requests.Who) -> re
 
 
 def leave(draft: Draft, request: requests.Leave, who: requests.Who) -> requests.Alive:
-    """Answer a `Leave`. The client's row stays, so that the site keeps its units for a while."""
+    """Answer a `Leave`. The client's row is kept, so that the site keeps its units for a while."""
     give_back(draft, requests.GiveBack(counts=False, error="", own=True), who)
     known = draft.get(Client, who.name)
     if known is not None:

@@ -103,7 +103,7 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
     Raises LedgerError for an invalid request, which changes nothing.
     """
     if len(who.name) > TEXT_MAX or "#" in who.task:
-        raise LedgerError(f"the name of a task must have no # and at most {TEXT_MAX} characters: {who.task[:100]!a}")
+        raise LedgerError(f"a task name must contain no # and at most {TEXT_MAX} characters: {who.task[:100]!a}")
     draft = Draft(view, now)
     if not isinstance(request, (requests.Open, commands.Rebuild)):
         _ = draft.pipeline  # raises LedgerError for an unknown pipeline
@@ -129,7 +129,7 @@ def handle(view: View, request: Request[A], who: Who, number: int, now: float) -
 
 
 def _note(draft: Draft, request: Request[Any], who: Who, changed: bool) -> None:
-    """Record that the client was seen."""
+    """Record the time of the client's request."""
     known, now = draft.get(Client, who.name), draft.now
     if known is None:
         draft.put(Client(who.name, who.task, who.kind, who.site, who.container, now))

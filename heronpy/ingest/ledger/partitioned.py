@@ -63,11 +63,11 @@ class PartitionedLedger:
         return cast(A, rule(self, request))
 
     def each(self, request: Request[A]) -> dict[str, A]:
-        """Return the answer of each ledger by URL; an entry is drained if none of its ledgers has open units."""
+        """Return a map from ledger URL to answer; an entry is drained if none of its ledgers has open units."""
         return {url: ledger.ask(request) for url, ledger in self._ledgers.items()}
 
     def _of_urls(self, urls: Iterable[str]) -> dict[str, Ledger]:
-        """Return a client for each ledger, because each ledger counts the requests of this process."""
+        """Return a separate client for each ledger, because each ledger counts the requests of this process."""
         for url in urls:
             if url not in self._all:
                 self._all[url] = self._made(url)

@@ -24,7 +24,7 @@ _TIME: Final = re.compile(r"(?<!\d)(20\d\d)[-_./]?(\d\d)[-_./]?(\d\d)(?:[-_./T ]
 
 
 class Entry(Struct, frozen=True):
-    """The ledgers of files born before `until`, in seconds since 1970; None for all later files."""
+    """The ledgers for files born before `until`, in seconds since 1970; None means all later files."""
 
     urls: tuple[str, ...]
     until: float | None = None
@@ -33,7 +33,7 @@ class Entry(Struct, frozen=True):
 def entries_of(setting: object) -> tuple[Entry, ...]:
     """Return the entries of a setting such as `[{until: "2026-12-01T17:00", urls: [a]}, {urls: [a, b]}]`.
 
-    Times without a zone are UTC. Raises LedgerError if a file could belong to no entry or to two."""
+    Times without a zone are UTC. Raises LedgerError if a file could belong to no entry or to two entries."""
     entries = []
     for one in setting if isinstance(setting, list | tuple) else (setting,):
         if not isinstance(one, Mapping):
@@ -51,7 +51,7 @@ def entries_of(setting: object) -> tuple[Entry, ...]:
         raise LedgerError("the last entry of a partitioned ledger must have no until: it covers all later files")
     ends = [entry.until for entry in entries[:-1]]
     if None in ends or ends != sorted(set(ends), key=lambda end: end or 0.0):
-        raise LedgerError("all entries of a partitioned ledger except the last need an until, in rising order")
+        raise LedgerError("all entries of a partitioned ledger except the last need an until, in ascending order")
     return tuple(entries)
 
 
@@ -64,7 +64,7 @@ def _seconds(text: object) -> float:
 
 
 def birth_of(key: str) -> float:
-    """Return the time in a file's key, in seconds since 1970 (UTC); 0 without a time, which selects the first entry.
+    """Return the time in a file's key, in seconds since 1970 (UTC); 0 (the first entry) if the key has no time.
 
     The time depends only on the key, so all keepers on all sites assign a file to the same ledger.
     """
@@ -94,7 +94,7 @@ class Partitions(Struct, frozen=True):
         return tuple(dict.fromkeys(url for entry in self.entries for url in entry.urls))
 
     def to_json(self) -> str:
-        """Return the map as JSON, the format in a ledger."""
+        """Return the map as JSON, the format that ledgers store."""
         return msgspec.json.encode(self).decode()
 
     def setting(self) -> list[dict[str, Any]]:
@@ -103,15 +103,16 @@ class Partitions(Struct, frozen=True):
         return [{**time, "urls": list(one.urls)} for time, one in zip(times, self.entries, strict=True)]
 
     def with_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """Return the next version of the map, with other ledgers for the files born at or after a time.
+        """Return the next version of the map, with other ledgers for files born at or after a given time.
 
-        Raises LedgerError if that time is not after `now` (seconds since 1970), because a ledger may have such files.
+        Raises LedgerError unless that time is after `now` (seconds since 1970), because files born between the two may
+        already be in other ledgers.
         """
         begin = _seconds(since)
         if begin <= now:
             raise LedgerError(
-                f"an entry for a past time cannot be added: {_text(begin)} is not after {_text(now)}, and files of"
-                " that time may be in other ledgers already; give a later time"
+                f"an entry for a past time cannot be added: {_text(begin)} is not after {_text(now)}, and files"
+                " born in between may already be in other ledgers; give a later time"
             )
         last = self.entries[-2].until if len(self.entries) > 1 else None
         if last is not None and begin <= last:
@@ -135,7 +136,7 @@ def partitions_of(text: str) -> Partitions:
 
 
 def newest(known: str, given: str, keys: Iterable[str]) -> str:
-    """Return the new map for a ledger that has the files `keys`; "" without a map.
+    """Return the new map for a ledger that has the files `keys`; "" if there is no map.
 
     Raises LedgerError if one of the files would belong to another ledger.
     """

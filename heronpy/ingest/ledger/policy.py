@@ -80,10 +80,10 @@ class Planned(Struct, frozen=True):
 
 
 def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str, ...]] | None:
-    """Return the offset up to which a file may be cut, and the sites with these bytes, given each site's safe size.
+    """Return the offset up to which a file may be cut, and the sites with these bytes; `copies`: safe size by site.
 
     Bytes that exist only on a lost site are not cut until that site is back or another site has them, because such
-    bytes would delay the other bytes of a unit. If no site works, all sites count.
+    bytes would delay the other bytes of a unit. If no site is working, all sites count.
     """
     there = {site: size for site, size in copies.items() if site in live} if live else copies
     if not there:
@@ -95,8 +95,8 @@ def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str,
 def plan_units(waiting: Sequence[Waiting], config: Config, now: float, room: int) -> tuple[list[Planned], bool]:
     """Return at most `room` units to create from waiting bytes, oldest first, and whether some bytes are too young.
 
-    A unit is created when it is full, or when its oldest byte has waited for `unit_wait_s`. Some site must have all
-    bytes of the unit.
+    A unit is created when it is full, or when its oldest byte has waited for `unit_wait_s`. At least one site must
+    have all bytes of the unit.
     """
     groups: dict[tuple[str, ...], list[Waiting]] = {}
     for one in sorted(waiting, key=lambda one: (one.since, one.file)):
@@ -122,14 +122,14 @@ def ready_max(config: Config, workers: int) -> int:
 
 
 def lease_s(paces: Sequence[Pace], size: int, attempt: int) -> float:
-    """Return the seconds of the `attempt`-th lease of `size` bytes; afterwards, other workers may take a backup."""
+    """Return the seconds that the `attempt`-th lease of `size` bytes lasts; then other workers may take a backup."""
     is_known = len(paces) >= PACES_MIN
     first = LATE * median(one.pace for one in paces) * size if is_known else LEASE_FIRST_S
     return min(max(first, LEASE_MIN_S), LEASE_MAX_S) * float(2 ** min(attempt - 1, DOUBLINGS))
 
 
 class Slow(Struct, frozen=True):
-    """A container is `factor` times as slow as usual; `at`: when it last committed a unit."""
+    """A container that is `factor` times as slow as usual; `at`: when it last committed a unit."""
 
     factor: float
     at: float
@@ -160,9 +160,10 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
 
 
 def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
-    """Return the containers whose current unit takes at least `SLOW_FACTOR` times as long as expected, with the factor.
+    """Return the containers that are slow with their current unit, and their slowdown factors.
 
-    A unit with a backup is left out, because the unit's container is then the backup's container.
+    A container is slow from `SLOW_FACTOR` times the expected duration on. A unit with a backup is left out, because the
+    unit's container is then the backup's container.
     """
     if len(paces) < PACES_MIN:
         return {}
@@ -175,7 +176,7 @@ def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -
 
 
 def try_again_s(tries: int) -> float:
-    """Return the seconds that a unit waits after this number of tries."""
+    """Return how many seconds a unit waits after this number of tries."""
     return TRY_AGAIN_S[min(tries, len(TRY_AGAIN_S)) - 1]
 
 
@@ -185,5 +186,5 @@ def rests_apart(unit: Unit, now: float) -> bool:
 
 
 def is_due(config: Config, sizes: Sequence[int], oldest: float, now: float) -> bool:
-    """Whether committed units go into a dispatch, given their bytes and the time when the oldest was committed."""
+    """Whether committed units go into a dispatch, given their bytes and the time when the oldest unit was committed."""
     return bool(sizes) and (sum(sizes) >= config.dispatch_bytes or now - oldest >= config.dispatch_wait_s)

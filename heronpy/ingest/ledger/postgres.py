@@ -1,7 +1,7 @@
 """A ledger in PostgreSQL, for several hosts and sites; needs the extra `postgres` (psycopg 3).
 
 Each transaction locks the row of its pipeline, so that transactions of one pipeline are serialised, and different
-pipelines do not wait for each other. Time is the server's time. Other servers with this protocol are not tested.
+pipelines do not wait for each other. Time is the server's time. Other servers that speak this protocol are not tested.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ def checked(url: str) -> dict[str, Any]:
 
 
 def _default_folder(port: str) -> str:
-    """Return the default folder of the server's socket."""
+    """Return the default folder for the server's socket."""
     name = f".s.PGSQL.{port or os.environ.get('PGPORT') or 5432}"
     return next((folder for folder in SOCKET_FOLDERS if os.path.exists(f"{folder}/{name}")), SOCKET_FOLDERS[0])
 
 
 def _peer(folders: Sequence[str]) -> str:
-    """Return the only user who can create these sockets, and therefore owns the server; "" without such a folder.
+    """Return the only user who can create a socket in these folders, and so owns the server; "" if no folder exists.
 
     Raises LedgerError if other users can also create a socket.
     """
@@ -141,7 +141,7 @@ def _peer(folders: Sequence[str]) -> str:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is a socket in the file system, or loopback."""
+    """Whether a host is a local socket or a loopback address."""
     if host.startswith(("/", "@")) or host == "localhost":
         return True
     with contextlib.suppress(ValueError):

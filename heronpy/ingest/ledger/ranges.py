@@ -40,7 +40,7 @@ def subtract(ranges: Iterable[Range], minus: Iterable[Range]) -> list[Range]:
 
 
 def overlaps(owned: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the bytes shared by two ranges `(begin, end, owner)`, as `(begin, end, owner, owner)`."""
+    """Yield each overlap of two ranges `(begin, end, owner)` as `(begin, end, owner, owner)`."""
     last: tuple[int, int, str] | None = None
     for one in sorted(owned):
         if last is not None and one[0] < last[1]:
@@ -50,12 +50,11 @@ def overlaps(owned: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, 
 
 
 def total(pieces: Iterable[Piece]) -> int:
-    """Return the total number of bytes."""
     return sum(end - begin for _, begin, end in pieces)
 
 
 def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], list[Piece]] | None:
-    """Return the pieces before a byte, and from that byte on; None if the byte is outside, or is the first byte."""
+    """Return the pieces before a byte, and those from that byte on; None if it is the first byte or in no piece."""
     for index, (of, begin, end) in enumerate(pieces):
         if of == file and begin <= at < end:
             before = [*pieces[:index], *([(of, begin, at)] if begin < at else [])]
@@ -66,7 +65,7 @@ def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], lis
 def cut_out(pieces: Sequence[Piece], file: int, begin: int, end: int) -> tuple[list[Piece], Piece, list[Piece]] | None:
     """Return the pieces before, inside and after a range; None if no piece contains the range's first byte.
 
-    The range is cut at the end of the piece with its first byte.
+    The range is cut at the end of the piece that contains its first byte.
     """
     for index, (of, first, last) in enumerate(pieces):
         if of == file and first <= begin < last and begin < end:

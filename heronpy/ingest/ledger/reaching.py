@@ -1,4 +1,4 @@
-"""Opens the ledgers of a setting: one URL, or entries for several ledgers, as JSON or Python values."""
+"""Opens the ledgers that a setting names: one URL, or entries for several ledgers, as JSON or Python values."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def text_of(given: Setting) -> str:
 
 
 def urls_of(text: str) -> tuple[str, ...]:
-    """Return the distinct URLs of all ledgers of a setting."""
+    """Return the distinct URLs of all ledgers that a setting names."""
     entries = _entries(text)
     return (text,) if entries is None else tuple(dict.fromkeys(url for entry in entries for url in entry.urls))
 
@@ -94,7 +94,7 @@ class Reached:
         """`text`: a result of `text_of`. The object connects at the first request, which is `Open` or `Rebuild`; from
         then on, `text` is the partition map of the ledgers.
 
-        `only`: the ledgers that have the pipeline, for a client without an `Open`. `version`: the map's version.
+        `only`: the ledgers that have the pipeline, for a client that sends no `Open`. `version`: the map's version.
         """
         self.text = text
         self._pipeline, self._who, self._version = pipeline, who, version
@@ -110,7 +110,7 @@ class Reached:
 
     @classmethod
     def existing(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """Return an object for reads and repairs. Unused entries are ignored.
+        """Return the access for reads and repairs. Unused entries are ignored.
 
         Raises NoPipelineError if no ledger has the pipeline, and LedgerError if there is no ledger.
         """
@@ -125,7 +125,7 @@ class Reached:
 
     @classmethod
     def to_rebuild(cls, text: str, pipeline: str, who: Who) -> Reached:
-        """Return an object for all ledgers of a pipeline, according to any named ledger that still exists."""
+        """Return the access to all ledgers of a pipeline, as listed in a ledger that still exists, else in `text`."""
         with ExitStack() as opened, suppress(LedgerError):
             _, _, partitions = _having(text, pipeline, opened)
             return cls(_text(partitions) or text, pipeline, who, version=partitions.version)
@@ -133,7 +133,7 @@ class Reached:
 
     @property
     def partitions(self) -> Partitions:
-        """The partition map; version 0 if the map is still unknown, before `Open`."""
+        """The partition map; version 0 if the map is still unknown because no `Open` was sent."""
         if isinstance(self._ledger, PartitionedLedger):
             return self._ledger.partitions
         return Partitions((Entry((self.text,)),), self._version)
@@ -157,7 +157,7 @@ class Reached:
         return answer
 
     def add_entry(self, urls: Sequence[str], since: str, now: float) -> Partitions:
-        """Set the ledgers for files born at or after a time; see `Partitions.with_entry`.
+        """Set the ledgers for files born at or after a given time; see `Partitions.with_entry`.
 
         Every process of the pipeline uses the new map at its next request."""
         config = next(
@@ -191,7 +191,7 @@ class Reached:
         return self._stores[url]
 
     def snapshot(self) -> tuple[Row, ...]:
-        """Return all rows of the pipeline, ledger by ledger; each ledger begins with its `Pipeline`."""
+        """Return all rows of the pipeline, ledger by ledger; the rows of a ledger begin with its `Pipeline`."""
         return tuple(row for store in self._stores.values() for row in store.snapshot(self._pipeline))
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ def not_used(text: str, partitions: str) -> str:
 
 
 def _text(partitions: Partitions) -> str:
-    """Return the entries in the format of `text_of`; "" without entries."""
+    """Return the entries in the format of `text_of`; "" if there are no entries."""
     alone = len(partitions.urls) == 1
     return partitions.urls[0] if alone else json.dumps(partitions.setting()) if partitions.urls else ""
 
@@ -220,7 +220,7 @@ def _text(partitions: Partitions) -> str:
 def _having(text: str, pipeline: str, opened: ExitStack) -> tuple[set[str], dict[str, Store], Partitions]:
     """Return the pipelines of the existing ledgers, the ledgers that have this pipeline, and its newest map.
 
-    `opened` closes the ledgers. A map may name ledgers that are not in the setting.
+    The ledgers are closed when `opened` exits. Ledgers that only a map names are included.
     """
     names: set[str] = set()
     having: dict[str, Store] = {}
@@ -281,7 +281,7 @@ def _everything(view: View, now: float) -> tuple[Changes, None]:
 
 
 def afters_of(text: str) -> dict[str, tuple[str, ...]]:
-    """Return, for each pipeline of an existing ledger, the pipelines for which it waits."""
+    """Return a map from each pipeline in the existing ledgers to the pipelines for which it waits."""
     found: dict[str, tuple[str, ...]] = {}
     for _, store in _existing(text):
         with closing(store):

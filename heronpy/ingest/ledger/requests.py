@@ -52,7 +52,7 @@ class Given(Struct, frozen=True):
 
 
 class Opened(Struct, frozen=True):
-    """The answer to `Open`. `config` applies from now on. `made`: the id of the next file of each ledger. `given`: the
+    """The answer to `Open`. `config` applies from now on. `made`: the id of the next file in each ledger. `given`: the
     progress of each ledger."""
 
     generation: int
@@ -96,9 +96,9 @@ class Alive(Struct, frozen=True):
 
 
 class ShowAlive(Request[Alive], frozen=True):
-    """A heartbeat, sent every 5 s: a process that was not seen for 15 s loses its leases.
+    """A heartbeat, sent every 5 s: a process that has not been seen for 15 s loses its leases.
 
-    A worker with an attempt sends a heartbeat each second, which names the attempt."""
+    A worker sends a heartbeat every second during an attempt, and names the attempt."""
 
     unit: int = 0
     attempt: int = 0
@@ -106,7 +106,7 @@ class ShowAlive(Request[Alive], frozen=True):
 
 
 class Leave(Request[Alive], frozen=True):
-    """The last request of a process that ends gracefully: its units are ready again, and it counts as silent."""
+    """The last request of a process that ends gracefully: its units become ready again, and it counts as silent."""
 
 
 # ---- files -----------------------------------------------------------------------------------
@@ -118,14 +118,14 @@ class KnownFile(Struct, frozen=True):
 
 
 class KnownFiles(Struct, frozen=True):
-    """A page of files. If there is `more`, the `after` of the next request is the last file's id."""
+    """A page of files. If `more` is true, request the next page with the last file's id as `after`."""
 
     files: tuple[KnownFile, ...]
     more: bool
 
 
 class ListFiles(Request[KnownFiles], frozen=True):
-    """Request the known files by id, when a keeper starts."""
+    """Request the known files, ordered by id; sent when a keeper starts."""
 
     after: int = 0
     limit: int = 1_000
@@ -326,13 +326,13 @@ class Live(Struct, frozen=True):
 
 
 class WhichLive(Request[Live], frozen=True):
-    """Request the units that still have a row, of these units; the stages of all other units may be removed."""
+    """Request those of these units that still have a row; the stages of all other units may be removed."""
 
     units: tuple[int, ...]
 
 
 class Collected(Struct, frozen=True):
-    """`lost`: bytes of files that were deleted unprocessed, which are now bad. `more`: repeat the request."""
+    """`lost`: bytes of files that were deleted unprocessed; now bad. `more`: whether to repeat the request."""
 
     files: int
     lost: int
@@ -345,7 +345,7 @@ class Collect(Request[Collected], frozen=True):
 
 # ---- work ------------------------------------------------------------------------------------
 class Line(Struct, frozen=True):
-    """A range of a file that contains one line with its end."""
+    """A range of a file that contains one line, including its line end."""
 
     file: int
     begin: int
@@ -377,11 +377,11 @@ class Returned(Struct, frozen=True):
 
 
 class GiveBack(Request[Returned], frozen=True):
-    """End the leases of earlier incarnations of the client's task, or with `own` the client's leases.
+    """End the leases of earlier incarnations of the client's task or, with `own`, the client's leases.
 
-    `counts`: whether the process died without outside cause (crash, hang, memory), so that each lease counts as a try;
-    preemption, a lost host or a graceful stop do not count. `line`: the line of `unit` at which the process died, if
-    known. `memory`: whether the process ran out of memory, which a repetition rarely changes.
+    `counts`: whether the process died without an outside cause (crash, hang, memory), so that each lease counts as a
+    try; preemption, a lost host or a graceful stop do not count. `line`: the line of `unit` at which the process died,
+    if known. `memory`: whether the process ran out of memory, which another try rarely avoids.
     """
 
     counts: bool
@@ -528,7 +528,7 @@ class Entered(Struct, frozen=True):
 
 class EnterList(Request[Entered], frozen=True):
     """Create units from a list, the only file of its pipeline, and seal the pipeline for this run. An empty list has no
-    file. A repetition changes nothing."""
+    file. Repeating the request changes nothing."""
 
     run: str
     seen: SeenFile | None = None

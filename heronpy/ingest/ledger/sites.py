@@ -1,4 +1,4 @@
-"""Decides which sites are working, and which sites lose their units to others. Pure."""
+"""Decides which sites are working, and which sites lose their units to other sites. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_down(draft: Draft, site: str) -> bool:
 
 
 def is_lost(draft: Draft, site: str) -> bool:
-    """Whether other sites may take a site's units immediately, because it is down or all of its workers are silent."""
+    """Whether other sites may take a site's units immediately, because it is down or its workers are all silent."""
     return is_down(draft, site) or draft.view.site_seen(site) < draft.now - _silent_s(draft)
 
 

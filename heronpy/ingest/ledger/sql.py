@@ -62,7 +62,7 @@ _NAMES: Final[dict[type, str]] = {
 
 
 class _Table:
-    """The table of one type of row; each column is a field of the type."""
+    """The table for one type of row; each column is a field of the type."""
 
     def __init__(self, kind: type[Row]) -> None:
         hints = get_type_hints(kind)
@@ -124,7 +124,7 @@ def _damaged(what: str) -> LedgerError:
 
 
 def _text(value: Any) -> str:
-    """Return a name from a row. Raises LedgerError for another type, because SQLite stores any type in any column."""
+    """Return a name from a row. Raises LedgerError if it is not text, because SQLite stores any type in any column."""
     if not isinstance(value, str):
         raise _damaged(f"{value!r:.100} is not a name")
     return value
@@ -207,7 +207,7 @@ def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
 
 
 def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
-    """Return an SQL condition, with parameters: one of these sites has uncut bytes of a file. Empty without sites."""
+    """Return an SQL condition and its parameters: one of the sites has uncut bytes of a file. Empty without sites."""
     if not sites:
         return "", []
     marks = ", ".join("?" for _ in sites)

@@ -1,7 +1,7 @@
 """A ledger in an SQLite file, for the processes of one host.
 
-When a lasting commit returns, it is on disk with all earlier commits. A power failure may undo other commits, but also
-ends all processes that rely on them. Time is the host's time since boot, including sleep. After a reboot, time
+When a lasting commit returns, the commit and all earlier commits are on disk. A power failure may undo other commits,
+but also ends all processes that rely on them. Time is the host's time since boot, including sleep. After a reboot, time
 continues from the latest time in the rows, all leases are void, and all processes are forgotten.
 """
 
@@ -54,12 +54,12 @@ HALVED_S: Final = 0.004
 
 
 def pause_s(waited_s: float, drawn_s: float) -> float:
-    """Return the next pause after a wait of `waited_s`: the random `drawn_s` from the range `TURN_S`, shortened."""
+    """Return the next pause: `drawn_s`, a random value from the range `TURN_S`, shortened as `waited_s` grows."""
     return max(TURN_S[0], drawn_s / (1 + waited_s / HALVED_S))
 
 
 class Waiters:
-    """The processes that wait for their turn, each with a shared lock on the folder that ends with the process.
+    """The processes that wait for their turn. Each has a shared lock on the folder, which ends with the process.
 
     This lock only keeps the processes in order; SQLite ensures exclusion. One object per connection and process.
     """
@@ -79,7 +79,7 @@ class Waiters:
         self._lock(fcntl.LOCK_SH)
 
     def leave(self) -> None:
-        """End the wait, after the process got its turn or gave up."""
+        """End the wait, because the process has got its turn or has given up."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class SqliteStore:
             raise self._damaged(error) from None
 
     def _why(self, error: sqlite3.OperationalError) -> str:
-        """Return the reason of an error; on a full disk, SQLite may report only a disk error."""
+        """Return the reason for an error; on a full disk, SQLite may report only a disk error."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         without_space = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and full_folder(self._path.parent)
         return "its disk is full: free space on it" if code == sqlite3.SQLITE_FULL or without_space else str(error)
@@ -240,8 +240,8 @@ class SqliteStore:
     def _refuse_removed(self) -> None:
         """Raise RemovedLedgerError if the open file was removed or replaced.
 
-        SQLite would continue in a file that no other process finds. A process that has used a removed file does not
-        create a new file, which would be empty.
+        Otherwise SQLite would continue in a file that no other process can find. A process that has used a removed
+        file does not create a new file, which would be empty.
         """
         try:
             status = os.stat(self._path)
@@ -341,7 +341,7 @@ class SqliteStore:
         if not stat.S_ISREG(status.st_mode):
             raise LedgerError(f"the ledger {self._path} cannot be opened: it is not a regular file")
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise LedgerError(f"other users can write the ledger {self._path}; run: chmod 600 {self._path}")
+            raise LedgerError(f"other users can write to the ledger {self._path}; run: chmod 600 {self._path}")
 
     def _is_current(self, connection: sqlite3.Connection) -> bool:
         """Whether the file is a ledger of this release; False if it is empty. Raises LedgerError for any other file."""

@@ -1,6 +1,6 @@
 """The contract of a ledger's stores. Pure.
 
-A store locks the pipeline, passes a view of its rows and the time to `decide`, writes the returned changes, and
+A store locks the pipeline, passes a view of the rows and the time to `decide`, writes the returned changes, and
 commits atomically. `decide` is pure and may be called again if the database requires it. The view reads only the
 requested rows, as they were before the transaction.
 """
@@ -98,13 +98,13 @@ class View(Protocol):
         """Leased units with `until` at or before that time, ordered by root and id."""
 
     def orphans(self, before: float, limit: int) -> Sequence[Unit]:
-        """Leased units whose holder was not seen since that time, ordered by root and id."""
+        """Leased units whose holder has not been seen since that time, ordered by root and id."""
 
     def held(self, task: str) -> Sequence[Unit]:
         """Leased units of all incarnations of a task, ordered by id."""
 
     def ready_on(self, site: str) -> Sequence[int]:
-        """Ready units of which a site has all bytes, ordered by id."""
+        """Ready units for which a site has all bytes, ordered by id."""
 
     def totals(self) -> dict[UnitState, tuple[int, int]]:
         """Return the number of units in each state, and their bytes."""
@@ -131,19 +131,19 @@ class View(Protocol):
         """The number of processes of that kind that were seen after that time."""
 
     def last(self, kind: Kind) -> Client | None:
-        """Return the most recently seen process of that kind; None without such a process."""
+        """Return the most recently seen process of that kind; None if there is no such process."""
 
     def site_seen(self, site: str) -> float:
         """Return when a worker of a site was last seen; -inf if never."""
 
     def worker_sites(self, after: float) -> Sequence[str]:
-        """The sites whose workers were seen since that time, ordered by name."""
+        """The sites whose workers have been seen since that time, ordered by name."""
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
-        """The figures of each site that has files or processes; reads all copies, so only for commands of users."""
+        """The figures of each site that has files or processes. Reads all copies, so use it only for user commands."""
 
     def has_other(self, site: str, container: str, after: float) -> bool:
-        """Whether a worker of that site in another container was seen since that time."""
+        """Whether a worker of that site in another container has been seen since that time."""
 
     def sites(self) -> Sequence[Site]:
         """All sites, ordered by name."""
@@ -155,7 +155,7 @@ class View(Protocol):
         """The unfinished lines of all sites, ordered by site."""
 
     def sums(self) -> Sums:
-        """Return counts over all rows; reads all rows, so only for commands of users."""
+        """Return counts over all rows. Reads all rows, so use it only for user commands."""
 
     def configs(self) -> dict[str, str]:
         """The configuration of each pipeline in this ledger, by name."""

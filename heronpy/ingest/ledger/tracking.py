@@ -229,7 +229,7 @@ def _cut(draft: Draft) -> requests.CutUnits:
 def give_up(draft: Draft, file: File, error: str) -> int:
     """Mark a file's bytes as bad, except in active or committed units; other bytes of a changed unit become a new unit.
 
-    Returns the number of bytes.
+    Returns the number of bytes that are now bad.
     """
     lost = file.size - file.cut
     for number in sorted({span.unit for span in draft.view.spans(file.id) if span.state is SpanState.UNIT}):

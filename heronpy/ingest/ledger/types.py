@@ -234,7 +234,7 @@ class Unit(Struct, frozen=True):
 
 
 class Dispatch(Struct, frozen=True):
-    """Committed units that go to Spark together; a repetition has the same id and units."""
+    """Committed units that go to Spark together, under the same id each time the dispatch is repeated."""
 
     KEY: ClassVar[int] = 1
     id: int
@@ -257,7 +257,7 @@ class Client(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """The answer to a process's last numbered request, in case it was lost."""
+    """The answer to a process's last numbered request, kept in case the answer is lost."""
 
     KEY: ClassVar[int] = 1
     #: Name of the client.

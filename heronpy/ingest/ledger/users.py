@@ -87,7 +87,7 @@ def show(draft: Draft, request: commands.Show, who: requests.Who) -> commands.Fi
 
 
 def _percentile(ordered: Sequence[float], part: float) -> float | None:
-    """Return the nearest-rank percentile; None without values."""
+    """Return the nearest-rank percentile; None if there are no values."""
     return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)] if ordered else None
 
 

@@ -12,7 +12,7 @@ from heronpy.ingest.ledger.types import Unit, UnitState
 
 
 class Others:
-    """The pipelines for which a pipeline waits. Each is read once per transaction, for any number of units."""
+    """The pipelines for which a pipeline waits. Each is read once per transaction, however many units there are."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
@@ -50,11 +50,11 @@ class Others:
         return self._known[name]
 
     def _begun(self, name: str) -> float:
-        """Return when both pipelines had begun; only earlier bytes of the other pipeline count."""
+        """Return the time when both pipelines had begun; only earlier bytes of the other pipeline count."""
         return max([self._draft.pipeline.born, *(one.scan.first for one in self._asked(name))])
 
     def _asked(self, name: str) -> list[SiteScan]:
-        """Return the sites whose scans count: lost sites do not count while another site works."""
+        """Return the sites whose scans count: lost sites do not count while another site is working."""
         found = self._read(name)[1]
         since = self._draft.now - policy.SITE_SILENCES * self._config.silent_s
         return [one for one in found if one.up and one.seen >= since] or list(found)
@@ -85,7 +85,7 @@ def _of_sites(late: list[SiteScan]) -> str:
 
 
 def words(draft: Draft, unit: Unit, others: Others) -> tuple[str, ...]:
-    """Return the reasons why a unit waits, one clause each; empty if a worker may take or is processing the unit."""
+    """Return the reasons why a unit waits, one clause each; empty if a worker may take the unit or is processing it."""
     if unit.state is UnitState.COMMITTED:
         return ("its publication",)
     if unit.state is UnitState.FAILED:
@@ -110,7 +110,7 @@ def _of_ready(draft: Draft, unit: Unit, others: Others) -> Iterator[str]:
             shown = ", ".join(f"{site} ({'down' if sites.is_down(draft, site) else 'silent'})" for site in lost)
             yield f"site {shown}: no other site has its bytes"
     elif unit.site and draft.now < unit.site_until and len(whole) > 1:
-        yield f"site {unit.site}, for {unit.site_until - draft.now:.0f} s before other sites"
+        yield f"site {unit.site}, which has priority for {unit.site_until - draft.now:.0f} s"
 
 
 def has_all(draft: Draft, unit: Unit, site: str) -> bool:

@@ -58,7 +58,7 @@ class Output(ABC):
         return config
 
     def keeper_config(self) -> dict[str, str]:
-        """Return keys to add to the keepers' configuration, where the submit reads them."""
+        """Return keys to add to the keepers' configuration; they are read at submit."""
         return {}
 
     def load(self) -> None:

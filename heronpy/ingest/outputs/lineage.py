@@ -78,7 +78,7 @@ class BatchLineage(Struct, frozen=True):
 
 
 def batches(table: str) -> Iterator[BatchLineage]:
-    """Return the records of a table's dispatches, by name. Raises LedgerError for a damaged record.
+    """Return the records of a table's dispatches, ordered by name. Raises LedgerError for a damaged record.
 
     A folder `batch=...` without a record belongs to a SparkSink.
     """
@@ -103,12 +103,11 @@ def units_of(batch: BatchLineage) -> list[Lineage]:
 
 
 def folder_name(generation: int, unit: int) -> str:
-    """Return the name of a published unit's folder."""
     return f"{PREFIX}{generation}-{unit}"
 
 
 def published(table: str) -> Iterator[tuple[Path, Lineage]]:
-    """Yield a table's published units with their folders, by name. Raises LedgerError for an unreadable record."""
+    """Yield a table's published units and their folders by folder name. Raises LedgerError for an unreadable record."""
     for folder in _folders(table, PREFIX):
         yield folder, record_of(folder)
 

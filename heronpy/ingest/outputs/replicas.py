@@ -2,8 +2,8 @@
 
     <folder>/_units/g<generation>/<unit>-<attempt>/     as in the table, until the unit is published
 
-A unit is not processed again between its commit and its publication. If the stage is lost then, a keeper publishes a
-copy.
+A unit is not processed again between its commit and its publication. If the stage is lost in between, a keeper
+publishes a copy.
 """
 
 from __future__ import annotations

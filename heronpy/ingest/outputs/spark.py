@@ -98,9 +98,9 @@ class SparkBatches(ParquetTable):
         return found
 
     def tuned(self, config: Config) -> Config:
-        """Return the configuration with the limits of dispatches; see `Output`."""
+        """Return the configuration with the limits for dispatches; see `Output`."""
         return replace(config, dispatch_bytes=self.dispatch_bytes, dispatch_wait_s=self.dispatch_wait_s)
 
     def keeper_config(self) -> dict[str, str]:
-        """Return keys which say that the topology needs Spark; see `Output`."""
+        """Return the keys that declare that the topology needs Spark; see `Output`."""
         return {DISPATCH_KEY: str(Path(self.table) / HOME)}

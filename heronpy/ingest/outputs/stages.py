@@ -58,7 +58,7 @@ class About(Struct, frozen=True):
 
 
 class StageGoneError(LedgerError):
-    """A stage is neither staged nor published."""
+    """A unit has neither a stage nor a published folder."""
 
 
 class OtherLedgerError(LedgerError):
@@ -133,9 +133,10 @@ class Stages:
         self._replicas.discard(stage.parent.name, stage.name)
 
     def publish(self, generation: int, unit: int, winner: int) -> bool:
-        """Make a committed unit visible; idempotent. Returns whether a copy was used because the stage is missing.
+        """Make a committed unit visible; idempotent. Returns whether the stage was missing and a copy was used.
 
-        Raises StageGoneError if stage and copies are missing, and OlderGenerationError if a newer generation began.
+        Raises StageGoneError if the stage and all copies are missing, and OlderGenerationError if a newer generation
+        has begun.
         """
         self.refuse_older(generation)
         stage, target = self.stage_of(generation, unit, winner), self._table / folder_name(generation, unit)
@@ -145,7 +146,7 @@ class Stages:
         except OSError as error:
             if target.is_dir() and not stage.exists():
                 # The unit was already published, unless another file has this name.
-                self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the place of unit {unit}"))
+                self._refuse_other(target, winner, _way_out(stage, target, f"{target} is in the way of unit {unit}"))
             else:
                 restored = isinstance(error, FileNotFoundError) and self._publish_copy(stage, target)
                 if not restored:
@@ -198,7 +199,7 @@ class Stages:
         return True
 
     def staged_units(self, generation: int) -> dict[int, list[Path]]:
-        """Return the stages of a generation and their copies, by unit."""
+        """Return a map from each unit of a generation to its stages and their copies."""
         found: dict[int, list[Path]] = {}
         for home in self.homes:
             for unit, path in stages_in(home, generation):
@@ -223,7 +224,7 @@ class Stages:
         return folder
 
     def refuse_older(self, generation: int) -> None:
-        """Raise OlderGenerationError if a newer generation has begun here."""
+        """Raise OlderGenerationError if a newer generation has begun in this table."""
         newest = max(self._begun(self.home), default=0)
         if newest > generation:
             raise OlderGenerationError(
@@ -232,8 +233,8 @@ class Stages:
             )
 
     def _refuse_other(self, target: Path, winner: int, no_unit: str = "") -> None:
-        """Raise StageGoneError if the published attempt is not the winner or, given the message `no_unit`, if `target`
-        is not a unit."""
+        """Raise StageGoneError if the attempt published in `target` is not the winner. If `target` is not a unit, raise
+        StageGoneError with the message `no_unit`, or return if `no_unit` is empty."""
         try:
             found = record_of(target).attempt
         except LedgerError:
@@ -354,7 +355,7 @@ class Stages:
             (self.home / f"ended-{run}").unlink()
 
     def forget_ends(self, run: str) -> None:
-        """Remove old end marks of other runs; recent marks stay, because another site may have made them."""
+        """Remove old end marks of other runs; recent marks are kept, because another site may have made them."""
         for path in self.home.glob("ended-*"):
             with suppress(FileNotFoundError):
                 if path.name != f"ended-{run}" and time.time() - path.lstat().st_mtime > _ENDED_S:
@@ -368,9 +369,9 @@ def _make_own(folder: Path) -> None:
 
 
 def _way_out(stage: Path, target: Path, taken: str = "") -> str:
-    """Return the fix for a unit that cannot be published; `taken`: the clause if another file has the unit's name."""
+    """Return the fix for a unit that cannot be published. `taken`: a clause, if another file has its name."""
     if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
-        taken = taken or f"{target} occupies its place"
+        taken = taken or f"{target} is in the way"
         if os.path.lexists(target / FILE):
             return f"{taken}, with rows of a unit: leave it there, kill the topology, and run: heron units rebuild"
         restore = "" if stage.exists() else f", and restore {stage}"

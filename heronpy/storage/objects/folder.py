@@ -1,4 +1,4 @@
-"""Objects as files of a folder, which several hosts may share.
+"""Objects as files in a folder, which several hosts may share.
 
 A file gets its name by one rename, after it is on disk. `put_if_absent` uses a link, which fails if the name is taken.
 Both operations also work on a network file system, where locks may have no effect. The name of an unfinished file
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"-[0-9]{1,19}$")
 
 
 class FolderObjects:
-    """A `port.Objects` in a folder. The first write creates `root`, for its owner only.
+    """A `port.Objects` in a folder. The first write creates `root`, accessible only to its owner.
 
     `own` is a prefix of all keys. If it is set, each call raises ObjectsError if another user can change the folder of
     that name, and only regular files of at most `read_max_bytes` are read.
@@ -188,7 +188,7 @@ class FolderObjects:
 
 
 def unfinished(root: Path, prefix: str) -> list[str]:
-    """Return the keys of unfinished files below `prefix`, also of killed writers; listings omit such files."""
+    """Return the keys of unfinished files below `prefix`, including those of killed writers; listings omit them."""
     cut = len(os.path.join(root, ""))
     below = _files_below(os.path.join(root, prefix))
     return [entry.path[cut:] for entry in below if entry.name.startswith(_UNFINISHED)]

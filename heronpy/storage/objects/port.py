@@ -1,7 +1,7 @@
 """The calls of an object store, and their errors.
 
-An object is a key, such as `chk-7/metadata`, and bytes. It appears as a whole or does not appear, and every read after
-a completed write returns it. There is no rename and no lock: an object that must be written only once is written
+An object is a key, such as `chk-7/metadata`, and bytes. An object is either complete or absent, and every read
+after a completed write returns it. There is no rename and no lock: an object that must be written only once is written
 with `put_if_absent`.
 """
 
@@ -21,10 +21,10 @@ class Trouble(Enum):
     """The reason why a store did not carry out a request; the value completes the sentence 'store X ...'."""
 
     AWAY = "cannot be reached"
-    BUSY = "answers that it is overloaded"
+    BUSY = "is overloaded"
     NO_CREDENTIALS = "needs credentials, but none were found"
     CREDENTIALS = "refuses the credentials"
-    DENIED = "does not permit this"
+    DENIED = "does not permit this request"
     NO_BUCKET = "does not exist"
     REGION = "is in another region"
     FULL = "is full or read-only"
@@ -79,10 +79,10 @@ class Objects(Protocol):
         """Return the content of an object. Raises MissingObjectError for an unknown key."""
 
     def head(self, key: str) -> int | None:
-        """Return the size of an object in bytes; None without such an object."""
+        """Return the size of an object in bytes; None if the object is missing."""
 
     def list(self, prefix: str = "", deep: bool = True) -> Listing:
-        """Return the objects below `prefix/`; without `deep`, only the first level, with its folders."""
+        """Return the objects below `prefix/`; without `deep`, only the first level, including its folders."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; missing objects are ignored."""
