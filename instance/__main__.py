@@ -57,7 +57,7 @@ class Arguments(Struct, frozen=True):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one task; announce its exit code to the supervisor of this process, and return the code."""
+    """Run one task; announce its exit code to this process's supervisor, and return the code."""
     exit_notice.claim()
     try:
         args = Arguments.of(sys.argv[1:] if argv is None else argv)

@@ -1,11 +1,11 @@
 """The loop of an asynchronous bolt: `async def process`, with a bounded number of tuples in progress.
 
-Frames, acks and flushes are as in bolt_loop.py, on an asyncio loop. At most
-`heron.instance.async_concurrency` coroutines run concurrently; a plan may change this limit. At the limit, no further
-tuple is taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises
-fails its tuple and restarts the task, as a synchronous `process` does.
+Frames, acks and flushes work as in bolt_loop.py, on an asyncio loop. At most `heron.instance.async_concurrency`
+coroutines run concurrently; a plan may change this limit. At the limit, no further tuple is taken, so credit is
+withheld and backpressure works as for any bolt. A coroutine that raises fails its tuple and restarts the task, as a
+synchronous `process` does.
 
-Invariants: tuples are started in the order of their arrival. A tuple that was started is never given to the successor.
+Invariants: tuples are started in order of arrival. A tuple that has been started is never given to the successor.
 """
 
 from __future__ import annotations

@@ -297,7 +297,9 @@ class AsyncSpoutTask(SpoutTask):
         return self._until_timer(rest_s, now)
 
     async def _end(self) -> None:
-        """Wait for `ack` and `fail` coroutines, then cancel all, in half of the time until the process is killed."""
+        """Wait for `ack` and `fail` coroutines, then cancel all coroutines.
+
+        Both waits together end after half of the time until the process is killed."""
         self._ending = True
         self._permits.offer(0)
         self._awake.close()

@@ -60,7 +60,7 @@ class BoltCheckpoints(Checkpoints):
         return frames
 
     def admit(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Accept a frame: queue data and barriers of this attempt, and return the credit of other frames."""
+        """Accept a frame: queue data and barriers of this attempt, and return the credit for other frames."""
         if frame.attempt != self.attempt:
             if frame.kind in (DATA, BARRIER):
                 tuples = frame.count - frame.skip

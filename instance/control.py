@@ -115,8 +115,8 @@ class ControlThread(threading.Thread):
     ) -> None:
         """`look` is called in each turn of the thread, and returns the latest time for its next call.
 
-        `quiet` returns whether the last two reports had the same figures. In this case metrics of a resting task may
-        be `quiet_max_s` seconds apart.
+        `quiet` returns whether the last two reports had the same figures. In this case the metrics reports of a resting
+        task may be `quiet_max_s` seconds apart.
         """
         super().__init__(name="control", daemon=True)
         self._register = register
@@ -179,7 +179,7 @@ class ControlThread(threading.Thread):
         _poke(self._own_out)
 
     def stop(self, timeout_s: float) -> None:
-        """Send a last status and last metrics and end the thread."""
+        """Send a final status and final metrics, and end the thread."""
         self._stopping = True
         _poke(self._own_out)
         self.join(timeout_s)
@@ -287,7 +287,7 @@ class ControlThread(threading.Thread):
         return max(1, int(self._silence_max_s / interval_s)) * interval_s
 
     def _next(self, now: float, interval_s: float, every: int = 1) -> float:
-        """Return the time of the next send; idle tasks of a host send together, so that their reader wakes up once."""
+        """Return the time of the next send; idle tasks on a host send together, so that their reader wakes up once."""
         if not self.calm:
             return now + interval_s
         group = (self._register.task_id - 1) // TOGETHER
@@ -310,7 +310,7 @@ class ControlThread(threading.Thread):
         return self.sent == before
 
     def _monitor(self, monitor: zmq.Socket[bytes]) -> None:
-        """Register after a new connection, which means a new stream manager process."""
+        """Register again on a new connection, which means a new stream manager process."""
         while monitor.poll(0):
             event, _ = event_of(monitor.recv_multipart())
             if event == zmq.EVENT_DISCONNECTED:

@@ -30,7 +30,7 @@ FIELDS = ("payload", "traceback", "task", "tries")
 
 
 def headline(why: str) -> str:
-    """Return the type of a traceback's final exception and the first line of its text; else the last line.
+    """Return the type of a traceback's final exception and the first line of its text; else the traceback's last line.
 
     Lines of a traceback are indented, and the text of an exception may have many lines, so the headline is the first
     unindented line after the last header.

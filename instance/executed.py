@@ -103,7 +103,7 @@ class SlowTuples:
     # ---- the control thread -------------------------------------------------------------------
 
     def look(self, now: float) -> float:
-        """Sample the tuple in progress, if it takes long; return the latest monotonic time of the next sample."""
+        """Sample the tuple in progress if its call is slow; return the latest monotonic time for the next sample."""
         age = now - self.blind_at
         if age > self._park_s:
             return NEVER
@@ -269,7 +269,7 @@ class Executed:
         self._times = ExecuteTimes()
 
     def singly(self, source: str) -> bool:
-        """Return whether to time each call for tuples of this source, "component/stream"."""
+        """Return whether to time each call for tuples of this source (a "component/stream")."""
         return self._times.singly(source)
 
     def chunk(
@@ -295,7 +295,7 @@ class Executed:
         self._metrics.executed(f"{tup.component}/{tup.stream}", 1, took_ns, [sample], now)
 
     def batch(self, batch: InBatch, took_ns: float, now: float) -> None:
-        """Record one call for many tuples; the share of each tuple in its time is unknown."""
+        """Record one call for many tuples; how its time divides among them is unknown."""
         source, count = f"{batch.component}/{batch.stream}", len(batch)
         self._metrics.executed(source, count, took_ns, [(took_ns / count, count)], now)
         self._metrics.slowest_call(source, took_ns, now)

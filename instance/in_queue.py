@@ -17,8 +17,8 @@ has come out of the queue, the source's later frames are held back until the bar
 task is cut (its state belongs to the checkpoint), and the frames that were held back go first. Unaligned: the task is
 cut immediately, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint.
 Invariants: no frame of a blocked source is processed before the cut; frames of one source keep their order; every item
-given to `data` is processed or held exactly once; held and recorded items are bounded. Numbers of checkpoints only
-grow; an old number is ignored.
+given to `data` is processed or held exactly once; held and recorded items are bounded. Checkpoint numbers only grow; an
+old number is ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STRANGE_WAIT_S = 30.0
 
 
 class Entry:
-    """A frame of the queue; `left` of its `tuples` are not done; `owes`: its credit must still be returned."""
+    """A frame in the queue; `left` of its `tuples` are not done; if it `owes`, its credit must still be returned."""
 
     __slots__ = ("count", "frame", "left", "owes", "size", "tuples")
 
@@ -183,7 +183,7 @@ class InQueue:
         self._forgive(self._credit)
 
     def lose_link(self) -> None:
-        """Handle the end of the link: its frames were delivered and stay; the credit of all of them is void."""
+        """Handle the loss of the link: the frames that it delivered stay, but their credit is void."""
         self._forgive(lambda size, tuples: None)
 
     def _forgive(self, credit: Callable[[int, int], None]) -> None:
@@ -224,7 +224,7 @@ class InQueue:
 
 
 class TunedCapacity:
-    """A capacity that tunes itself, by the rule of Heron's Java instances.
+    """A capacity that tunes itself, by the rule that Heron's Java instances use.
 
     It is the capacity of one queue, in tuples. `current` is always within [1, limit], and `limit` at most `maximum`.
 
@@ -298,7 +298,7 @@ class Pace:
 
 
 class EarlyFrames:
-    """Frames of tasks that this task's plan does not contain yet; they wait for the plan.
+    """Frames from tasks that this task's plan does not contain yet; the frames wait for the plan.
 
     When a component grows, its new tasks may send before every receiver has the plan with these tasks. Their
     frames can only be read with that plan, which will follow.
@@ -315,7 +315,7 @@ class EarlyFrames:
         return len(self._waiting)
 
     def hold(self, frame: frame_pb2.Frame, size: int, now: float) -> bool:
-        """Keep a frame; return False if there is no room for it."""
+        """Keep a frame; return False if there is no space for it."""
         if len(self._waiting) >= STRANGE_FRAMES_MAX or self._bytes + size > STRANGE_BYTES_MAX:
             return False
         self._waiting.append((frame, size, now + STRANGE_WAIT_S))
@@ -372,7 +372,7 @@ class Step(Enum):
 class Aligner(Generic[T]):
     """Aligns the barriers of one bolt task.
 
-    `sources` are the tasks that send to it. `checkpoint` is the checkpoint being aligned, 0 without one.
+    `sources` are the tasks that send to it. `checkpoint` is the checkpoint being aligned, 0 if there is none.
     """
 
     def __init__(self, sources: Iterable[int], bytes_max: int) -> None:
@@ -443,7 +443,7 @@ class Recorder:
         self.tuples += tuples
 
     def arrived(self, size: int) -> bool:
-        """Count an arrived frame; return False if there is no room for more."""
+        """Count an arrived frame; return False if there is no space for more."""
         self.bytes += size
         return self.bytes <= self.bytes_max
 

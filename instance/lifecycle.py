@@ -124,7 +124,7 @@ def _report_of(task: Task) -> control_pb2.MetricsReport:
 
 
 def _silence_max_s(task: Task) -> float:
-    """Return the longest silence in seconds of an idle task, which must not count as dead."""
+    """Return for how many seconds an idle task may be silent without counting as dead."""
     limits = [SILENCE_MAX_S, task.stmgr.instance_lost_s / 3]
     if task.settings.hang_timeout_s:
         limits.append(task.settings.hang_timeout_s / 3)

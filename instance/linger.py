@@ -1,4 +1,4 @@
-"""Rules for waits: of tuples and acks that are sent together, and of a spout at its limit or without input. Pure.
+"""Rules for waits: tuples and acks wait to be sent together, and a spout waits at its limit or without input. Pure.
 
 A frame costs the same whether it holds one tuple or many, because it wakes up a thread at every hop. So the rate of
 frames is bounded: a task that sends rarely sends immediately; a task that sends often waits until `longest_s` after its
@@ -97,7 +97,7 @@ class Linger:
     __slots__ = ("_longest_s", "due")
 
     def __init__(self, longest_s: float) -> None:
-        """`longest_s` is the longest wait of a tuple; with 0, each tuple is sent immediately."""
+        """`longest_s` is the longest time that a tuple waits; with 0, each tuple is sent immediately."""
         self._longest_s = longest_s
         #: The time from which tuples may be sent, on the clock of `sent`.
         self.due = float("-inf")
@@ -134,7 +134,7 @@ class AckLinger:
     __slots__ = ("_came_at", "_often", "_pause_s", "_rarely", "_silence_s", "room")
 
     def __init__(self, linger_s: float) -> None:
-        """`linger_s` is the longest wait of a tuple, see `Linger`; with 0, all acks are sent immediately."""
+        """`linger_s` is the longest time that a tuple waits, see `Linger`; with 0, all acks are sent immediately."""
         self._silence_s = LINGERS * linger_s
         self._rarely = Linger(self._silence_s)
         self._often = Linger(max(self._silence_s, min(LONGEST * linger_s, LONGEST_S)))
@@ -145,7 +145,7 @@ class AckLinger:
         self.room = FEW
 
     def limit(self, pending: float, tasks: int) -> None:
-        """`pending`: smallest limit of pending tuples of any spout; `tasks`: number of tasks of this component."""
+        """`pending` is the smallest limit on pending tuples of any spout, `tasks` this component's number of tasks."""
         self.room = int(max(FEW, min(MANY, pending * SHARE / max(1, tasks))))
 
     def came(self, now: float) -> None:

@@ -287,7 +287,7 @@ class DataLink:
     # ---- waiting ------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
-        """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
+        """Sleep until a frame comes, the wake descriptor is written to, or the time has passed.
 
         Without `frames`, a frame does not end the wait, and may be received up to `LOOK_EVERY_S` later. The descriptor
         `also` ends the wait, too; returns whether `also` can be read.

@@ -27,7 +27,7 @@ APART_MIN_S = 0.5
 
 
 class Traffic(Struct, frozen=True):
-    """Frames with tuples that have passed over a link, and the tuples in them, up to a moment."""
+    """The totals of a link at one moment: frames with tuples, and the tuples in them."""
 
     at: float
     """Monotonic seconds."""
@@ -130,7 +130,7 @@ RESTLESS = frozenset(
 
 
 class KeptSamples:
-    """The samples of the last report: the next report writes only numbers, and only histograms that have grown.
+    """Keeps the last report's samples, so that a report writes only numbers, and only histograms that have grown.
 
     Creating samples is most of a report's cost, and the next report contains the same samples.
     """

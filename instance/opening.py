@@ -56,7 +56,8 @@ class FrameOpener(FrameReader):
         return self.early_frames.take_known(self._components)
 
     def withholds(self, entry: Entry, now: float) -> bool:
-        """Return whether an open frame cannot be read yet. The frame then waits here; without room, it is given up."""
+        """Return whether an open frame cannot be read yet. The frame then waits here; if there is no space, it is given
+        up."""
         frame, size = entry.frame, entry.size
         if frame.source_task in self._components or not self._may_wait:
             return False
@@ -94,7 +95,7 @@ class FrameOpener(FrameReader):
         self._lose(self.early_frames.take_late(now), "no plan with their source arrived in time")
 
     def give_up_all(self) -> None:
-        """Give up all frames that wait here at the end of the task; their credit was returned."""
+        """Give up all frames that wait here when the task ends; their credit has already been returned."""
         self._lose(self.early_frames.take_all(), "the task ended before the plan with their source arrived")
 
     def _lose(self, frames: list[Sized], why: str) -> None:

@@ -12,8 +12,8 @@ tuple and ends after the number of tuples and the time that may lie between a cr
 After a charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy
 task has no overhead.
 
-The journal keeps a task's charges across restarts. It is a small file in the folder of the topology's sockets, so it
-ends with the topology. A memory-mapped page in another file records the tuple in progress. The page survives the
+The journal keeps a task's charges across restarts. It is a small file in the folder of the topology's sockets, so it is
+removed with the topology. A memory-mapped page in another file records the tuple in progress. The page survives the
 death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither file ever
 stops a task.
 """
@@ -184,7 +184,7 @@ CAREFUL_S = 60.0
 
 
 class EndsProcessError(Exception):
-    """Decoding this value has ended the allowed number of processes."""
+    """Decoding this value has already ended the allowed number of processes."""
 
     def __init__(self, charge: Charge) -> None:
         super().__init__(charge.why)
@@ -204,7 +204,7 @@ class PoisonGuard:
         settle: Callable[[HeronTuple], None],
         heard: Callable[[HeronTuple], dict[int, int]],
     ) -> None:
-        """`folder` ends with the topology; `settle` makes a tuple count as processed.
+        """`folder` is removed with the topology; `settle` makes a tuple count as processed.
 
         `heard` returns the highest root of each spout task that has arrived by the time of a tuple.
         """
@@ -229,7 +229,8 @@ class PoisonGuard:
     # ---- begin and end ------------------------------------------------------------------------
 
     def begin(self, after: ExitReason | None, asynchronous: bool) -> None:
-        """Called before the first tuple; `after` is the reason of the predecessor's end, None without a predecessor."""
+        """Called before the first tuple; `after` is the reason why the predecessor ended, None without a
+        predecessor."""
         if not self.tries_max:
             return
         self._begun = True
@@ -275,7 +276,8 @@ class PoisonGuard:
     # ---- failures -----------------------------------------------------------------------------
 
     def raised(self, tup: HeronTuple, error: BaseException) -> bool:
-        """Handle an exception of user code for a tuple; return True if the tuple is given up and the task continues."""
+        """Handle an exception that user code raised for a tuple; return True if the tuple is given up and the task
+        continues."""
         exhausted = isinstance(error, MemoryError)
         if exhausted:
             release_reserve()

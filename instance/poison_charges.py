@@ -22,8 +22,8 @@ giving up a tuple spends the charge. Under EFFECTIVELY_ONCE, the same tuples com
 for each set of tries of one tuple. If user code raises for every tuple, because a dependency is down, a task of equal
 tuples pauses as often as a task of distinct tuples.
 
-Invariants: there are at most `CHARGES_MAX` charges, and the oldest ones make room; no tuple is left out if its content
-has passed since it was charged.
+Invariants: there are at most `CHARGES_MAX` charges, and the oldest are dropped first; no tuple is left out if its
+content has passed since it was charged.
 """
 
 from __future__ import annotations

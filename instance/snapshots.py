@@ -11,7 +11,7 @@ Invariants: one snapshot is written at a time; each is either reported once or c
 
 A child that user code forks is not a task, so it leaves the runtime at the fork. The child has copies of the task's
 sockets, wake pipes and signal handlers, but not the task's threads. Its writes would mix with the task's output, and
-SIGTERM would stop a loop that does not run. So the child drops these copies, and everything by which the loop
+SIGTERM would stop a loop that does not run. So the child drops these copies, and everything through which the loop
 communicates. When user code returns into the loop, or raises, the child ends. Until then the child may do anything.
 """
 

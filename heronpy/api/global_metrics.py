@@ -1,4 +1,4 @@
-"""Counters that any code of the process can increment by name, without a context.
+"""Counters that any code in the process can increment by name, without a context.
 
 The runtime calls `init` once per task; the counters are reported as `__auto__/<key>`.
 """
@@ -17,7 +17,7 @@ _collector: MetricsCollector | None = None
 
 
 class _LockedMultiCountMetric(MultiCountMetric):
-    """Counters protected by a lock, so that a reset loses no `incr` of another thread."""
+    """Counters protected by a lock, so that a reset loses no `incr` from another thread."""
 
     def get_value_and_reset(self) -> dict[Any, int | float]:
         with lock:

@@ -40,7 +40,7 @@ _NAME = "cmdline.topology.name"
 
 
 def heron_options() -> dict[str, str]:
-    """Return the options in the variable HERON_OPTIONS: `k=v` separated by commas, with %%%% for a space.
+    """Return the options in the variable HERON_OPTIONS: pairs `k=v`, separated by commas, with %%%% for a space.
 
     Returns an empty dict if the variable is not set. Raises ValueError if its value is malformed.
     """
@@ -227,7 +227,7 @@ class TopologyType(type):
 
     @classmethod
     def get_topology_config_protobuf(mcs, class_dict: dict[str, Any]) -> topology_pb2.Config:
-        """Return the message of the entry `_topo_config`."""
+        """Return the configuration in the entry `_topo_config` as a message."""
         return encode_config(class_dict["_topo_config"])
 
     @classmethod

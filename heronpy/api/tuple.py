@@ -1,6 +1,5 @@
-"""The tuple as user code sees it.
-
-The runtime's tuple is another class with the same attributes. Read attributes; do not check the type.
+"""Tuples as user code sees them. The runtime has another class with the same attributes: rely on the attributes, not on
+the type.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A package directory goes on `sys.path`. A plain `.py` file is loaded as the module `__heron_main__`,
 which also replaces `__main__`, as in multiprocessing's spawn. So classes defined in the file are found and unpickled as
-`__main__.Class`, but the file's `if __name__ == "__main__"` block does not run. A failure of user code becomes an error
-with a message of one sentence; the error's attribute `user_traceback` is the full traceback.
+`__main__.Class`, but the file's `if __name__ == "__main__"` block does not run. A failure in user code becomes an error
+with a one-sentence message; the error's attribute `user_traceback` is the full traceback.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def load_class(class_path: str, launch: LaunchSpec | None = None) -> type[Any]:
 
 
 def load_hooks(paths: Any) -> list[ITaskHook]:
-    """Create hooks of the classes in `topology.auto.task.hooks`, which is a list or a comma-separated text."""
+    """Create a hook of each class in `topology.auto.task.hooks`, which is a list or a comma-separated text."""
     if paths is None:
         return []
     if isinstance(paths, str):
@@ -272,7 +272,7 @@ def _raise_user_error(what: str, error: BaseException) -> NoReturn:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback for the user, which starts at the first frame outside the runtime."""
+    """Return the traceback to show to the user; it starts at the first frame outside the runtime."""
     known = getattr(error, "user_traceback", "")
     if known:
         return str(known)
@@ -306,7 +306,7 @@ def is_runtime_frame(file: str) -> bool:
 
 
 def _of_files(error: BaseException) -> TracebackType | None:
-    """Return all frames of the error, or no frames if it is about a file that cannot be compiled or found."""
+    """Return the error's traceback; None for an error about a file that cannot be compiled or found."""
     return None if isinstance(error, (SyntaxError, ImportError)) else error.__traceback__
 
 
@@ -315,7 +315,7 @@ _original = argparse.ArgumentParser.parse_known_args
 
 
 def use_arguments(argv: Sequence[str], names_topology: bool) -> None:
-    """Set the arguments of this process, only once, so that later changes by the program are kept.
+    """Set this process's arguments once, so that the program's later changes to them are kept.
 
     With `names_topology`, the first argument is the topology's name given to `heron submit`; it is hidden from an
     argparse parser that takes no positional argument.

@@ -45,7 +45,7 @@ class AckTracker:
         self._last_root = 0
 
     def open(self, owner: int, tup_id: Any, now: float, deadline: float) -> int:
-        """Begin to track a tuple of the task `owner`; `seal` it after its first deliveries."""
+        """Begin tracking a tuple of the task `owner`; call `seal` after its first deliveries."""
         self._last_root += 1
         self._trees[self._last_root] = Tree(self._last_root, owner, tup_id, now, deadline)
         self._pending[owner] = self._pending.get(owner, 0) + 1

@@ -17,7 +17,7 @@ from heronpy.simulator.tuples import SimulatedTuple
 
 
 class AsyncBoltTask(BoltTask):
-    """Starts a coroutine per tuple, up to the limit. A step is one start and one turn of the loop."""
+    """Runs a coroutine per tuple, up to the limit. A step starts at most one and runs one turn of the event loop."""
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
@@ -45,7 +45,7 @@ class AsyncBoltTask(BoltTask):
         return bool(self._running) or super().is_busy()
 
     def waits_for_outside(self) -> bool:
-        """Return whether coroutines wait for something other than a virtual timer."""
+        """Return whether coroutines are waiting for something other than a virtual timer."""
         return bool(self._running) and not self.loop.has_work() and self.loop.next_timer() is None
 
     def poll(self) -> None:
@@ -92,9 +92,10 @@ class AsyncBoltTask(BoltTask):
 
 
 class AsyncSpoutTask(SpoutTask):
-    """A simulated task of an async spout: its coroutines, on virtual time, with one emit per step.
+    """Runs the coroutines of an async spout, on virtual time.
 
-    A step is one report to the user's spout, or one emit, and one turn of the loop.
+    A step reports at most one outcome to the user's spout, allows at most one emit, and runs one turn of the event
+    loop.
     """
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
@@ -165,7 +166,7 @@ class AsyncSpoutTask(SpoutTask):
     # -- coroutines ---------------------------------------------------------------------------
 
     def _beside(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a method, so that a coroutine that it returns runs concurrently with all other coroutines."""
+        """Wrap a method so that the coroutine it returns runs concurrently with the others."""
 
         def call(*args: Any) -> Any:
             result = method(*args)

@@ -74,8 +74,8 @@ class BatchResult:
 
 
 class BatchRun:
-    """One batch run. `unit_bytes` is the size of a unit of text. `buckets` replaces the numbers of buckets that the
-    amount of data would determine.
+    """One batch run. `unit_bytes` is the size of a unit of text. `buckets` overrides the numbers of buckets, which
+    otherwise depend on the amount of data.
     """
 
     def __init__(self, topology: topology_pb2.Topology, unit_bytes: int, buckets: int, records: bool) -> None:
@@ -223,7 +223,7 @@ class _Collected:
 
 
 def _alone(cls: type) -> Any:
-    """Create an object of a spout's class outside of a task, for `splits`."""
+    """Create a spout outside of a task, to call its `splits`."""
     return cls(delegate=Delegate())
 
 

@@ -30,7 +30,7 @@ real_monotonic = time.monotonic
 
 
 class VirtualClock:
-    """Seconds since the start of the simulation, plus the sleep of the running task."""
+    """The virtual time: seconds since the simulation started, plus the seconds that the running task has slept."""
 
     __slots__ = ("now", "slept")
 
@@ -51,7 +51,7 @@ class VirtualClock:
         return EPOCH_S + self.task_now()
 
     def sleep(self, seconds: float) -> None:
-        """Advance the running task's time, as the virtual `time.sleep`."""
+        """Advance the running task's clock; this replaces `time.sleep`."""
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         self.slept += seconds

@@ -1,6 +1,6 @@
-"""Checks, routes and copies the tuples that one task emits, by the rules of the runtime.
+"""Checks, routes and copies the tuples that one task emits, by the runtime's rules.
 
-Values are serialized by the topology's own serializer, or the wire codec.
+Values are serialized by the topology's own serializer, or else by the wire codec.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class SimTask:
     # -- life ---------------------------------------------------------------------------------
 
     def start(self, saved: bytes | None = None, checkpoint: int = 0) -> None:
-        """Initialise the user's object in the order of the runtime; `saved` is a result of `save`."""
+        """Initialise the user's object in the same order as the runtime; `saved` is a return value of `save`."""
         user = self.user
         state, keyed = (None, {}) if saved is None else pickle.loads(saved)
         for name, (partitioned, entries) in keyed.items():
@@ -123,7 +123,7 @@ class SimTask:
             self.call("post_save", self.user.post_save, str(checkpoint))
 
     def close(self) -> None:
-        """Call the clean-up of hooks."""
+        """Call the hooks' clean-up methods."""
         self.call("a task hook", self.context.invoke_hook_cleanup)
 
     def is_runnable(self, now: float) -> bool:
@@ -266,7 +266,7 @@ class SpoutTask(SimTask):
         """Do nothing, because `is_runnable` polls for external events."""
 
     def _is_due(self, now: float) -> bool:
-        """Return whether next_tuple is due by time, or its descriptor can be read."""
+        """Return whether next_tuple is due, or its descriptor can be read."""
         if self._call_on is None:
             return self._call_at is None or now >= self._call_at
         return not self._waits_for_fd() or (self._call_at is not None and now >= self._call_at)

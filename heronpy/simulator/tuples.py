@@ -1,7 +1,7 @@
-"""Tuples in flight and as bolts see them. Pure.
+"""Tuples in flight, and tuples as bolts see them. Pure.
 
-A delivery contains the encoded values, so every receiver decodes its own copy. Changing an object after its emit has
-the same effect in a test as between processes.
+A delivery contains the encoded values, so every receiver decodes its own copy. As between processes,
+no receiver sees a change to an object that has been emitted.
 """
 
 from __future__ import annotations

@@ -51,5 +51,5 @@ class Config:
             self._api_config[api_constants.TOPOLOGY_CONTAINER_RAM_REQUESTED] = ram
 
     def set_user_config(self, key: str, value: Any) -> None:
-        """Set any other key; tasks see it in `Context.get_config()`."""
+        """Set any other key; tasks read it from `Context.get_config()`."""
         self._api_config[key] = value

@@ -1,8 +1,8 @@
 """Acks and fails of a bolt task, sent to the acker in the stream manager of each root's spout. Pure.
 
-The usual case, a bolt that acks all tuples of a frame in order and anchored nothing to them, is recognised by object
-identity and costs one message without arrays. Acks in any other order are grouped by frame in one sort, and packed into
-few messages (roots.py).
+The usual case, a bolt that has acked all tuples of a frame in order and anchored nothing to them, is recognised by
+object identity and costs one message without arrays. Acks in any other order are grouped by frame in one sort, and
+packed into few messages (roots.py).
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class BoltAcks:
         return bool(self._failed) or bool(self._batches)
 
     def ack_at_once(self, tup: HeronTuple) -> None:
-        """Ack a tuple and send the ack; drop unsent fails of the tuple."""
+        """Ack a tuple and send the ack immediately; drop the tuple's unsent fails."""
         key = _key_of(tup)
         kept = [pair for pair in zip(self._failed, self._failed_at, strict=True) if _key_of(pair[0]) != key]
         self._failed = [failed for failed, _ in kept]

@@ -1,4 +1,4 @@
-"""Turns outlets into frames: payload, roots and edges of a batch. Pure.
+"""Turns outlets into frames with payload, roots and edges. Pure.
 
 A frame stays far below the limit of a link: a batch that turns out too large is cut in two, so no tuple
 that was accepted at emit can break the link.
@@ -41,7 +41,7 @@ class TracedCall(Protocol):
     """A call of user code that processes a traced tuple."""
 
     def leaving(self, outlet: Outlet) -> Traced | None:
-        """Return the traced tuple in an outlet that is sent while the call is in progress."""
+        """Return the traced tuple in an outlet that is about to be sent, during the call; None if there is none."""
 
 
 class Copy:

@@ -74,9 +74,9 @@ def compile_emit(
 ) -> Callable[..., Any]:
     """Return the emit function of a task's default stream.
 
-    `kind` is "spout" or "bolt"; `field_indices` has the place of each consumer's grouping field, and is empty for one
-    buffer. `env` binds the names that the generated code uses; `refill` and `flush` return the number of tuples until
-    the next flush.
+    `kind` is "spout" or "bolt"; `field_indices` has the index of each consumer's grouping field; it is empty if there
+    is one buffer for all consumers. `env` binds the names that the generated code uses; `refill` and `flush` return the
+    number of tuples until the next flush.
     """
     scope: dict[str, Any] = {**env, "next_part": parts(env["refill"], env["flush"])}
     mark_value = "None"

@@ -6,9 +6,9 @@ destination's bound `extend`, so the stable hash is computed once per distinct k
 (wire/codec.py); the size of every tuple is checked at emit, so an oversized tuple is refused there and cannot break the
 link. heronpy/plan/emit_rules.py checks each tuple and chooses its receiving tasks.
 
-Tuples from this task to one destination are sent in the order of their emits. Nothing else runs while a frame is built
-and sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be applied during
-the wait.
+Tuples from this task to one destination are sent in the order in which they were emitted. Nothing else runs while a
+frame is built and sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be
+applied during the wait.
 
 Pure except for `send`, which takes finished frames, `room`, and `bits`, the source of edges.
 """
@@ -138,7 +138,7 @@ class Emitter:
             stream.left = self._refill(stream)
 
     def heed(self, task: int, full: bool, limit: int) -> None:
-        """Record that a task is full or has room, and that its frames have at most `limit` tuples (0: no limit)."""
+        """Record whether a task is full, and that its frames have at most `limit` tuples (0: no limit)."""
         (self._full.add if full else self._full.discard)(task)
         limits = self.batches.limits
         if limit:
@@ -148,7 +148,7 @@ class Emitter:
         self._go_round()
 
     def warm(self, now: float) -> None:
-        """Remove the initial limit of frame sizes `START_S` seconds after the first tuples. Called periodically."""
+        """Remove the initial limit on frame sizes `START_S` seconds after the first tuples. Called periodically."""
         if self._began_at < 0 or not self.batches.flushes:
             return
         self._began_at = self._began_at or now
@@ -164,7 +164,7 @@ class Emitter:
         self._go_round()
 
     def _go_round(self) -> None:
-        """Make shuffles use only the tasks that have room."""
+        """Make shuffles avoid full tasks."""
         for stream in self.streams.values():
             for chooser in stream.choosers:
                 if isinstance(chooser, Shuffle):

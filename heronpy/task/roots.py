@@ -207,7 +207,7 @@ class Anchored(NamedTuple):
         return np.bincount(self.owners, minlength=tuples)
 
     def by_frame(self) -> list[tuple[InFrame, NDArray[np.int64]]]:
-        """Yield each frame with the rows for which it accounts."""
+        """Return each frame with the rows of the roots that it accounts for."""
         return [(self.frames[slot], rows) for slot, rows in _by_slot(self.slots)]
 
 

@@ -55,8 +55,8 @@ def choosers_for(
 ) -> dict[str, list[Any]]:
     """Return one chooser per consumer of each output stream of `component`.
 
-    Shuffles of different senders start at different tasks, so that even few tuples spread evenly.
-    With `key_groups` (EFFECTIVELY_ONCE) fields groupings follow the key groups of keyed state.
+    Shuffles of different senders start at different tasks, so that even a few tuples spread evenly. With `key_groups`
+    (EFFECTIVELY_ONCE) fields groupings follow the key groups of keyed state.
     """
     tasks: dict[str, list[int]] = {}
     local: dict[str, list[int]] = {}
@@ -100,7 +100,7 @@ def spout_tasks(plan: plan_pb2.PhysicalPlan) -> int:
 
 
 def pending_max(topology: topology_pb2.Topology) -> float:
-    """Return the smallest limit of pending tuples of any spout, per task; infinite if no spout has a limit."""
+    """Return the smallest limit on pending tuples per task of any spout; infinite if no spout has a limit."""
     shared = config_of(topology)
     limits = ({**shared, **config_of(spout)}.get(TOPOLOGY_MAX_SPOUT_PENDING) for spout in topology.spouts)
     return min((float(limit) for limit in limits if limit), default=float("inf"))

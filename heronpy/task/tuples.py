@@ -74,7 +74,7 @@ class InFrame:
     """The common data of the tuples of one received frame, with the acking state of a tracked frame.
 
     Invariants: `values_` has one entry per root of each tuple: the XOR of the tuple's own edge and of the edges of
-    tuples anchored to it that were settled so far and count for this root. A tuple was finally acked or failed if its
+    tuples anchored to it that have been settled and count for this root. A tuple was finally acked or failed if its
     `done` bit is set, or if `whole_done` is set.
     """
 
@@ -355,7 +355,7 @@ def parts_of(
 ) -> list[Part]:
     """Return the parts of a frame, without its first `skip` tuples.
 
-    `kinds` has the index into `streams` of each tuple, or of all of them; with `damaged`, some values may be
+    `kinds` has each tuple's index into `streams`, or one index for all tuples; with `damaged`, some values may be
     Undecodable.
     """
     parts: list[Part] = []

@@ -1,5 +1,5 @@
-"""The user's spout or bolt with its config, context, serializer, custom groupings and hooks, and the calls without
-compiled code.
+"""The user's spout or bolt with its config, context, serializer, custom groupings and hooks, and emits without compiled
+code.
 
 Every call into user code that may raise is wrapped: its exceptions become a UserError with the
 user's exception as its cause, so that tracebacks are complete.
@@ -54,7 +54,7 @@ class OwnState(Protocol):
 
 
 class Saved(Protocol):
-    """The saved state of a task. The user's object receives it before it runs."""
+    """The saved state of a task, which the user's object receives before its first call."""
 
     @property
     def state(self) -> OwnState:
@@ -166,7 +166,7 @@ class UserCode:
         self.object = cls(delegate=self.delegate)
 
     def initialize(self, saved: Saved | None) -> None:
-        """Call constructor, init_state, initialize, hooks and custom groupings, in Heron's order."""
+        """Call the constructor, init_state, initialize, hooks and custom groupings, in Heron's order."""
         if saved is not None:
             saved.check_component(self.object)
         if isinstance(self.object, StatefulComponent):
@@ -290,7 +290,7 @@ class Acks(Protocol):
 
 
 class BoltCalls:
-    """The calls of one bolt task."""
+    """The methods that the user code of one bolt task calls: emit, ack and fail."""
 
     def __init__(
         self,

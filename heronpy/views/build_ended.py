@@ -44,7 +44,7 @@ class _Window:
         return sum(found) / len(found) if found else None
 
     def components(self) -> list[str]:
-        """The components with any figures."""
+        """The components that reported any figures."""
         return list(dict.fromkeys(component for component, _ in self._series if component))
 
     def emitted(self) -> float | None:
@@ -58,7 +58,7 @@ class _Window:
 
 
 def doctor_of_ended(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doctor:
-    """`GET /doctor` of a topology that has ended; `shown` has the outcome and the time of the end."""
+    """`GET /doctor` of a topology that has ended; `shown` has its outcome and end time."""
     found = _doctor(shown, events, timeline)
     plain = _doctor(without_values(shown), without_values(list(events)), timeline)
     found.findings = [

@@ -60,7 +60,7 @@ class Heap(Struct, kw_only=True):
 
 
 class Evidence(Struct, kw_only=True):
-    """`GET /tasks/{id}/{kind}`: the last requested evidence. Only the part of its kind is set."""
+    """`GET /tasks/{id}/{kind}`: the most recently requested evidence. Only the field for its kind is set."""
 
     #: Example: `container_1_word_3`.
     process: str

@@ -111,7 +111,7 @@ class EdgeLoad(Struct, kw_only=True):
 
 
 class Culprit(Struct, kw_only=True):
-    """The task that currently holds the spouts back."""
+    """The task that is currently holding back the spouts."""
 
     #: The instance, or the link between two stream managers.
     name: str
@@ -256,7 +256,7 @@ class Tasks(Struct, kw_only=True):
 
 
 def culprit_of(culprit: control_pb2.Culprit) -> Culprit:
-    """Convert a culprit, the task that holds the spouts back."""
+    """Convert a culprit, the task that is holding back the spouts."""
     return Culprit(
         name=culprit_name(culprit),
         component=culprit.component or None,
@@ -277,7 +277,8 @@ def tasks_of(
     at: float,
     component: str | None = None,
 ) -> Tasks:
-    """`GET /tasks`: by component in the order of the topology, then by id. `at` is the wall time of the answers."""
+    """`GET /tasks`: tasks by component in the order of the topology, then by id. `at` is the wall time of the
+    answers."""
     topology = status.plan.topology
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}
@@ -319,7 +320,7 @@ def _task(
     sums = {name: sum([sample.value for sample in samples]) for name, samples in named.items()}
 
     def rate(name: str) -> float | None:
-        """Return the growth per second over all labels; None if not reported."""
+        """Return the increase per second, summed over all labels; None if not reported."""
         return sums[name] / over_s if name in sums and over_s > 0 else None
 
     busy, blocked, idle = _shares(sums)

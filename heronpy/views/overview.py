@@ -11,7 +11,7 @@ from heronpy.proto import control_pb2
 
 
 class Totals(Struct, kw_only=True):
-    """The outcomes of a topology's tuples since the submit, over all of its processes."""
+    """The outcomes of a topology's tuples since it was submitted, summed over all of its processes."""
 
     acked: int
     failed: int
@@ -43,7 +43,7 @@ class Totals(Struct, kw_only=True):
 
 
 class Topology(Struct, kw_only=True):
-    """A topology in the list, and the head of its page."""
+    """A topology as an entry of the list and as the head of its page."""
 
     cluster: str
     role: str

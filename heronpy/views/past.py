@@ -90,7 +90,7 @@ class Start(Struct, kw_only=True):
 
 
 class Events(Struct, kw_only=True):
-    """`GET /events?after&limit`: the newest, oldest first."""
+    """`GET /events?after&limit`: the newest events, oldest first."""
 
     events: list[Event]
     #: Value of `after` for later events.
@@ -143,7 +143,7 @@ def metric_name(series: str) -> str:
 
 
 def event_kind(event: control_pb2.TopologyEvent) -> str:
-    """Return the kind of an event, such as `restart`; an unknown kind of a newer topology master is `kind-12`."""
+    """Return the kind of an event, such as `restart`; an unknown kind from a newer topology master is `kind-12`."""
     if event.kind not in control_pb2.EventKind.values():
         return f"kind-{event.kind}"
     return control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_").lower()

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class BaseComponent:
-    """A component. It delegates all calls to the runtime object that constructed it."""
+    """A spout or bolt. It delegates all calls to the runtime object that constructed it."""
 
     def __init__(self, delegate: Any) -> None:
         """Override `initialize` instead of this method: the runtime constructs `cls(delegate=...)`."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class AsyncSpout(BaseSpout):
     """A source of tuples that runs as one coroutine, `run`, instead of being polled.
 
-    `run` runs as long as the task. It waits for its source with the source's own library (`async for`,
+    `run` runs for as long as the task does. It waits for its source with the source's own library (`async for`,
     a queue, several subscriptions in a TaskGroup) and awaits `emit` for each tuple; `ack` and `fail` may emit, too.
     `emit` is a call instead of a `yield`, so that it takes an id and a stream as in any spout, and can raise errors.
     All coroutines of a task share one thread.

@@ -37,8 +37,8 @@ _END: Final = object()
 class Split(Struct, frozen=True):
     """A part of the input that one task reads.
 
-    name: identifies the split; the same part always has the same name. bytes: the approximate size, by which work is
-    divided; 0 if unknown. data: the values that `read` needs, as JSON.
+    name: identifies the split; the same part always has the same name. bytes: the approximate size, used to
+    divide work; 0 if unknown. data: the values that `read` needs, as JSON.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Split(Struct, frozen=True):
 
 
 class To(NamedTuple):
-    """Values for a named stream; a bare list or tuple of values is for the default stream."""
+    """Values for a named stream; a bare list or tuple of values goes to the default stream."""
 
     stream: str
     values: Any
@@ -67,8 +67,8 @@ class SplitSpout(Spout, StatefulComponent):
                     yield line.split()
 
     In a stream, each task reads its own splits, saves its positions in checkpoints, and ends when its splits are read.
-    Under ATLEAST_ONCE, failed rows are emitted again. `initialize` may be extended; call `super().initialize(...)`
-    first.
+    Under ATLEAST_ONCE, failed rows are emitted again. An override of `initialize` must call
+    `super().initialize(...)` first.
     """
 
     #: In a stream, seconds between two calls of `splits`, to find new splits. None: `splits` is called once, and the
@@ -128,7 +128,7 @@ class SplitSpout(Spout, StatefulComponent):
         self._failed: deque[tuple[str, int, int]] = deque()
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Put the position in the current split into the state."""
+        """Save the position in the current split to the state."""
         if self._split is not None:
             self._positions[self._split.name, 0] = self._count
 
@@ -233,7 +233,7 @@ def checked_splits(splits: Iterable[Split]) -> list[Split]:
 
 
 def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
-    """Return the splits as lines of a list, with their sizes. Raises ConfigError for invalid splits."""
+    """Return each split as a line of JSON, with its size in bytes. Raises ConfigError for invalid splits."""
     lines: list[tuple[bytes, int]] = []
     names: set[str] = set()
     for split in splits:
@@ -256,7 +256,7 @@ def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
 
 
 def split_of(line: str) -> Split:
-    """Return the split that a line of a list describes."""
+    """Return the split that a line of JSON describes."""
     return msgspec.json.decode(line, type=Split)
 
 
