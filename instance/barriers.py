@@ -156,7 +156,7 @@ class BoltCheckpoints(Checkpoints):
             missing = ", ".join(map(str, sorted(aligner.sources - aligner.blocked)))
             self.decline(
                 aligner.checkpoint,
-                f"task {self.ports.name.instance_id} had no barrier of task {missing} within {self._patience_s:g} s",
+                f"task {self.ports.name.instance_id} got no barrier from task {missing} within {self._patience_s:g} s",
             )
 
     def held_bytes(self) -> int:

@@ -111,7 +111,7 @@ class DeadLetters:
         }
         times = "once" if tries == 1 else f"{tries} times"
         reason = headline(why)
-        log.error("a tuple of %s/%s failed %s and becomes a dead letter: %s", component, stream, times, reason)
+        log.error("a tuple from %s/%s failed %s and becomes a dead letter: %s", component, stream, times, reason)
         try:
             self._file.append(letter)
             progress.dead_letters += 1

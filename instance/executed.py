@@ -155,9 +155,9 @@ class SlowTuples:
         if self._logged_at <= at < self._logged_at + LOG_EVERY_S:
             self._unlogged += 1
             return
-        more = f"; {self._unlogged} more since the last such line" if self._unlogged else ""
+        more = f"; {self._unlogged} more slow calls since the last such line" if self._unlogged else ""
         log.warning(
-            "process() took %s for a tuple of %s from task %d, and heron.instance.slow_ms is %s; "
+            "process() took %s for a tuple from %s, sent by task %d, and heron.instance.slow_ms is %s; "
             "'heron slow' shows its value%s",
             format_duration(took_ns / 1e9),
             source,
@@ -277,7 +277,7 @@ class Executed:
     ) -> list[Sample]:
         """Record the calls for the tuples from `first` on, all of one frame; `source` is its first stream.
 
-        `stamps` is as in ExecuteTimes. Returns the samples for which the calls count.
+        `stamps` is as in ExecuteTimes. Returns the samples with which the calls were recorded.
         """
         samples = self._times.samples(source, count, took_ns, stamps)
         streams = first.frame.streams
@@ -369,7 +369,7 @@ class ExecuteWatch(threading.Thread):
         if isinstance(tup, InBatch):
             what = f"process_batch() has lasted {{}} for {len(tup)} tuples"
         message = (
-            f"{what.format(format_duration(took_s))} of {tup.component}/{tup.stream},"
+            f"{what.format(format_duration(took_s))} from {tup.component}/{tup.stream},"
             f" and heron.instance.execute_timeout_s is {format_duration(self._timeout_s)}"
         )
         text = f"Traceback (most recent call last):\n{stack}ExecuteTimeout: {message}"

@@ -345,7 +345,7 @@ def _task_class(
 def _install_signals(task: Task) -> list[int]:
     """Make SIGTERM ask the loop to stop, SIGUSR1 dump all stacks to the log, and SIGUSR2 sample them.
 
-    The list gets the reason for the stop.
+    Returns a list that gets the signal that requested the stop.
     """
     signalled: list[int] = []
 

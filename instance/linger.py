@@ -40,15 +40,16 @@ SEVERAL, LONGER = 4, 2
 
 
 class Room(NamedTuple):
-    """The room of a spout, which determines whether it may emit."""
+    """How many tuples a spout may emit, and when it continues."""
 
     tuples: int
     resume_at: float
-    """OPEN; or FULL until there is room again; or the time at which the spout continues in any case."""
+    """OPEN; or FULL until tuples are acked; or the time at which the spout continues in any case."""
 
 
 def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> Room:
-    """Return the room of a spout with `pending` tuples out of `limit` (at least 1), which sends `batch` at a time.
+    """Return how much a spout may emit that has `pending` tuples out of `limit` (at least 1) and sends `batch` at a
+    time.
 
     `resume_at` is from the previous answer, OPEN at first; `now` is in monotonic seconds.
     """

@@ -325,7 +325,7 @@ class UserMetrics:
         if not self._full:
             self._full = True
             log.warning(
-                "metric %s: the key %r and further ones are dropped, because the task has more than %d metrics; "
+                "metric %s: the key %r and further keys are dropped, because the task has more than %d metrics; "
                 "use fewer keys",
                 name,
                 key[:100],

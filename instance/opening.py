@@ -63,7 +63,7 @@ class FrameOpener(FrameReader):
             return False
         self._queue.put_aside(entry)
         if not self.early_frames.hold(frame, size, now):
-            self._lose([(frame, size)], "there is no room for more frames that wait for the plan with their source")
+            self._lose([(frame, size)], "there is no space for more frames that wait for the plan with their source")
         return True
 
     # ---- what cannot be opened ----------------------------------------------------------------
@@ -82,7 +82,7 @@ class FrameOpener(FrameReader):
         self._count("__malformed-frames", "", 1)
         if frame.kind in (DATA, BARRIER):
             tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
-            log.error("refused a frame of task %d: its counts and arrays are inconsistent", frame.source_task)
+            log.error("refused a frame from task %d: its counts and arrays are inconsistent", frame.source_task)
             self._count_malformed(tuples)
             self._queue.refuse(size, tuples)
 
@@ -101,7 +101,7 @@ class FrameOpener(FrameReader):
     def _lose(self, frames: list[Sized], why: str) -> None:
         for frame, size in frames:
             tuples = frame.count - frame.skip
-            log.warning("gave up %d tuples of task %d: %s", tuples, frame.source_task, why)
+            log.warning("gave up %d tuples from task %d: %s", tuples, frame.source_task, why)
             self._queue.drop(frame, size)
             self._count("__gateway-lost-tuples", "unknown source", tuples)
             if frame.tracked and self._acks.acking:

@@ -244,7 +244,7 @@ class PoisonGuard:
             try:
                 self._in_hand.open()
             except OSError as error:
-                log.warning("tuples cannot be recorded, so a tuple that crashes the task stays unknown: %s", error)
+                log.warning("tuples cannot be recorded, so a tuple that crashes the task is not identified: %s", error)
                 return
             self._look_for_it(True)
             log.info("recording each tuple for a while: a tuple may have ended the previous process")
@@ -313,7 +313,7 @@ class PoisonGuard:
         self._journal.careful = True
         self._journal.save()
         # It is unknown which of the tuples that are not redelivered were processed.
-        text = f"{why}\none of the {len(batch)} tuples of this batch, or of several"
+        text = f"{why}\ncaused by one or more of the {len(batch)} tuples in this batch"
         for tup in batch.tuples() if self._mode != "EFFECTIVELY_ONCE" else ():
             if not self._comes_again(tup):
                 self._letters.bury(tup, text, 1)
@@ -383,7 +383,7 @@ class PoisonGuard:
         why = f"a value of this tuple could not be decoded\n{user_traceback(error)}"
         self._letters.count_damaged(lost=not self.tries_max)
         if not self.tries_max:
-            log.error("gave up a tuple of %s/%s that cannot be decoded: %s", tup.component, tup.stream, error)
+            log.error("gave up a tuple from %s/%s that cannot be decoded: %s", tup.component, tup.stream, error)
             self._settle(tup)
             return
         key = key_of(self._name.component, tup)

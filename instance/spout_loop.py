@@ -538,7 +538,7 @@ class SpoutTask(Task):
     def _idle(self, now: float, idle_since: float, fresh: int = 0) -> None:
         """Sleep as long as next_tuple requested; by default in proportion to the time without an emit.
 
-        `fresh`: the tuples that were emitted just now.
+        `fresh` is the number of tuples that were just emitted.
         """
         if self._call_on >= 0 and not self._call_at:
             self._call_at = float("inf")

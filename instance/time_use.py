@@ -1,10 +1,10 @@
-"""The use of a task's time: busy, blocked and idle; and the durations of single calls of `process`. Pure.
+"""A task's use of its time (busy, blocked and idle), and the durations of single calls of `process`. Pure.
 
-*Busy* is all work of the task's thread: user code, and the runtime's work for its tuples. *Blocked* is waiting
-for room in the outgoing queue, and at a spout also backpressure, its limit of pending tuples, and a sink that is not
-ready; the time at that limit is also reported separately. *Idle* is all other time: no input, a pause that next_tuple
-requested, a paused topology, or waiting for a plan. A call of user code that itself waits (for a database, or in
-`sleep`) is busy, because the task can do nothing else.
+*Busy* is all work of the task's thread: user code, and the runtime's work for its tuples. *Blocked* is waiting for
+space in the out-queue, and at a spout also backpressure, its limit on pending tuples, and a sink that is not ready; the
+time at that limit is also reported separately. *Idle* is all other time: no input, a pause that next_tuple requested, a
+paused topology, or waiting for a plan. A call of user code that itself waits (for a database, or in `sleep`) is busy,
+because the task can do nothing else.
 
 An asynchronous bolt may wait with several tuples in progress. Its busy share is the used share of its limit
 (heron.instance.async_concurrency), because at the limit it takes no further tuple.
@@ -42,7 +42,7 @@ class Totals(NamedTuple):
 
     busy: int
     blocked: int
-    """Blocked time without the time at the limit of pending tuples."""
+    """Blocked time without the time at the limit on pending tuples."""
     idle: int
     at_limit: int = 0
 

@@ -1,4 +1,4 @@
-"""Traces: the time of a tuple, and of the tuples emitted for it, at each part of their way through the graph. Pure.
+"""Traces: the time of a tuple, and of the tuples emitted for it, in each part of their path through the graph. Pure.
 
 When it is time for a trace, the spout task makes one separate call of `next_tuple` (`heron.trace.per_s`, over all spout
 tasks). The outlets that grew during the call get the trace with the place of the first tuple that was added, and the
@@ -339,7 +339,8 @@ class LatencyMarkers:
         return False
 
     def join(self, origin_ns: int, now: float) -> bool:
-        """Begin a marked tuple among others; return True if its mark is passed on, so that `part` must follow."""
+        """Begin a marked tuple while others are in progress; return True if its mark is passed on, so `part` must
+        follow."""
         if now < self.due:
             return False
         self._made(now)

@@ -59,8 +59,8 @@ class Admission:
     def by_packing(self, message: control_pb2.RegisterInstance, state: Any) -> Awaitable[bool]:
         """Return True once the packing plan has the task here or cannot be read. Raises InvalidRpcError otherwise.
 
-        Returns False if the task has registered again in the meantime: only its newest registration counts, in any
-        order of the answers. Another registration does not make the task wait longer.
+        Returns False if the task has registered again in the meantime: only its newest registration counts, regardless
+        of the order of the answers. Another registration does not make the task wait longer.
         """
         # Recorded now and not when the answer is first awaited: the next registration may be served before that.
         mine = self._newest[message.task_id] = object()

@@ -3,7 +3,7 @@
 The marks of a queue are the data that its task processes in a quarter and in an eighth of the target time (`marks_of`).
 Until the pace of the task is known they are a few bytes. Links to other stream managers have the marks of the settings.
 A stream manager in which frames for a task pile up announces this to all others, with the culprit. The episode is
-*avoided* while the task gets its input only by shuffle and another task of its component has room: its senders use
+*avoided* while the task gets its input only by shuffle and another task of its component is not full: its senders use
 that task, and no spout is held back. An announcement is a lease: it is renewed each second and expires after three, so
 a dead announcer never stops the topology for long.
 
@@ -131,7 +131,7 @@ class Backpressure:
     ) -> bool:
         """Observe a link's queue; `top_task()` names the culprit.
 
-        Returns whether the announcement changed. `marks`: high and low in bytes, by default the marks of links of
+        Returns whether the announcement changed. `marks`: high and low in bytes, by default the marks for links of
         unknown pace.
         """
         high, low = marks or (self.high, self.low)
@@ -219,7 +219,7 @@ class Backpressure:
             )
 
     def lost(self, stmgr_id: str) -> None:
-        """Remove a stream manager that left the plan."""
+        """Remove a stream manager that has left the plan."""
         self.remote.pop(stmgr_id, None)
 
     def expire(self, now: float) -> None:
@@ -263,11 +263,12 @@ class Backpressure:
         return min(times, default=None)
 
     def held_until(self, now: float) -> float:
-        """Return the seconds in which a full task held back its senders."""
+        """Return for how many seconds full tasks have held back their senders."""
         return self.held_s + (now - self._held_since if self.holding else 0.0)
 
     def spent(self, now: float, avoided: bool = False) -> dict[int, float]:
-        """Return, by culprit task, the seconds in which spouts were held back or senders avoided the task."""
+        """Return, by culprit task, for how many seconds spouts were held back or (`avoided`) senders avoided the
+        task."""
         total = dict(self.avoided_s if avoided else self.spent_s)
         for episode in self.local.values():
             if episode.avoided == avoided:

@@ -1,7 +1,7 @@
 """The control half of a stream manager: its inputs (events) and outputs (effects). Plain data. Pure.
 
-`identity` is the ZeroMQ identity of a task. `request` is the shell's token of an open registration; each
-token is answered at most once.
+`identity` is the ZeroMQ identity of a task. `request` is the shell's token for an open registration; each token is
+answered at most once.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class DropPeer(Struct, frozen=True):
 
 
 class Announce(Struct, frozen=True):
-    """Send to all peers."""
+    """Announce backpressure, or its end, to all peers."""
 
     message: control_pb2.Backpressure
 

@@ -11,7 +11,7 @@ task is too full asks its peers to `hold` the frames of that task instead.
 Invariants: `queued_bytes` and `queued_tuples` are the sums over `queue` and `held`; `retained` holds
 exactly the frames in flight, and `sent_tuples - consumed_tuples` is the sum of their tuples.
 
-Credit means that a stream manager has room, not that frames are done: frames that it still holds are lost with it. So
+Credit means that a stream manager has space, not that frames are done: frames that it still holds are lost with it. So
 each CREDIT also has the number of settled tuples: processed by a task, taken over by another stream manager, or counted
 as discarded. When a stream manager dies, its senders count the unsettled tuples as lost.
 """
@@ -48,7 +48,7 @@ _PROBE = Frame(kind=CREDIT).SerializeToString()
 class Source:
     """The inward side of a link: frames from a peer, and the credit for them.
 
-    `absorbed` is called when a frame was passed on; credit is returned each quarter window.
+    `absorbed` is called when a frame has been passed on; credit is returned each quarter window.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class Source:
         self.reply = _no_reply
 
     def absorbed(self, size: int, tuples: int) -> None:
-        """Record that a data frame of this peer was passed on."""
+        """Record that a data frame from this peer has been passed on."""
         self.absorbed_bytes += size
         self.absorbed_tuples += tuples
         self.absorbed_frames += 1
@@ -519,7 +519,7 @@ def skip_bytes(skip: int) -> bytes:
 
 
 def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame, bytes] | None:
-    """Return epoch, sequence number, frame and its bytes of a message without identity; None if it is incomplete.
+    """Return the epoch, sequence number, frame and frame bytes in a message without identity; None if it is incomplete.
 
     A message that is foreign, of another version or damaged is never parsed. Each frame is a new message object,
     because a reused object keeps the memory of all its earlier content (upb's arena).

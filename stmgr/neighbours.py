@@ -87,7 +87,7 @@ class Peer:
 
 
 def replier(send: Callable[[bytes, bytes, bytes], bool], identity: bytes, epoch: int) -> Callable[[bytes], None]:
-    """Return a function that answers a peer over its link, with numbers so that the peer detects a missing answer."""
+    """Return a function that answers a peer over its link; answers are numbered, so the peer detects a missing one."""
     seq = 0
 
     def reply(data: bytes) -> None:

@@ -99,7 +99,8 @@ def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2
 
 
 def _by_peer(switch: Switch) -> Iterator[tuple[str, int, int]]:
-    """Yield name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are summed."""
+    """Yield the name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are
+    summed."""
     # The numbers of containers only grow, so a new container moves no other container beyond the limit.
     peers = sorted(switch.peers.items(), key=lambda item: (len(item[0]), item[0]))
     for name, peer in peers[:PEERS_MAX]:

@@ -131,7 +131,7 @@ class Switch:
             self._end_source(identity)
 
     def _open(self, identity: bytes, epoch: int, parts: list[bytes]) -> None:
-        """Handle the first frame of a link from a registered task or a peer of the plan; ignore other frames."""
+        """Handle the first frame of a link from a registered task or a peer in the plan; ignore other frames."""
         for task in self.tasks.values():
             if task.identity == identity and task.source is not None and task.source.epoch == epoch:
                 task.source.seq = 1
@@ -179,7 +179,7 @@ class Switch:
         return count
 
     def data(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """Route a frame from a task or a peer that is sent in the order of the data."""
+        """Route a frame from a task or a peer: data, or a message that must stay in order with the data."""
         if not fits(frame):
             self.counts["malformed_frames"] += 1
             count = self.refuse(frame, data, source)
@@ -304,7 +304,7 @@ class Switch:
     # ---- tasks --------------------------------------------------------------------------------
 
     def take_places(self, mine: dict[int, str], spouts: Container[str], elsewhere: dict[int, str]) -> None:
-        """Apply a new plan: the component of each task here, and the stream manager of each other task."""
+        """Apply a new plan: the component of each task here, and the stream manager of every other task."""
         for task_id, component in mine.items():
             self.add_task(task_id, component, component in spouts)
             self.remote.pop(task_id, None)
@@ -470,7 +470,7 @@ class Switch:
         return peer
 
     def is_peer(self, identity: bytes) -> bool:
-        """Return whether this is the identity of a stream manager of the plan."""
+        """Return whether this is the identity of a stream manager in the plan."""
         match = _PEER.fullmatch(identity)
         return match is not None and self.peer_epochs.get(match[1].decode()) == int(match[2])
 
@@ -504,7 +504,7 @@ class Switch:
         return [name for name, peer in self.peers.items() if not peer.link.probe()]
 
     def remove_peer(self, stmgr_id: str) -> None:
-        """Remove a peer that left the plan."""
+        """Remove a peer that has left the plan."""
         peer = self.peers.pop(stmgr_id)
         for task in peer.link.held:
             self.hints.tell(task, False, 0)

@@ -49,7 +49,7 @@ class Visits(Spout):
 
 
 class Work(Bolt):
-    """Simulates a call of a service for each tuple."""
+    """Simulates a call to a service for each tuple."""
 
     def process(self, tup: Tuple) -> None:
         time.sleep(0.041 if os.path.exists(SLOW) else 0.001)

@@ -51,7 +51,7 @@ ROTATE_EACH = 6_000
 
 
 def requests(unit: LogUnit) -> Iterator[list[object]]:
-    """Yield the requests of a unit. Any other line raises, and goes to the list of bad ranges."""
+    """Yield the requests of a unit. Any other line raises an exception, and is listed as a bad range."""
     for line in unit.lines():
         found = LINE.fullmatch(line)
         if found is None:

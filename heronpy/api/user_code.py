@@ -60,7 +60,7 @@ def prepare_path(package_dir: str | None) -> None:
         return
     root = Path(package_dir).resolve()
     if not root.is_dir():
-        raise UserPackageError(f"package directory {root} does not exist; submit again")
+        raise UserPackageError(f"package directory {root} does not exist; submit the topology again")
     deps = root / ".deps"
     entries = [str(root)]
     if deps.is_dir():
@@ -109,7 +109,7 @@ def load_class(class_path: str, launch: LaunchSpec | None = None) -> type[Any]:
         raise UserCodeError(f"{class_path!r} is not a class path; write it as module.Class")
     value = _resolve(class_path)
     if not isinstance(value, type):
-        raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; name a class")
+        raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; give the path of a class")
     return value
 
 
@@ -135,10 +135,10 @@ def load_hooks(paths: Any) -> list[ITaskHook]:
 
 def load_custom_grouping(serialized: bytes) -> ICustomGrouping:
     """Return the custom grouping object, given a serialized instance or a serialized class path."""
-    value = _guarded(lambda: default_serializer.deserialize(serialized), "The custom grouping")
+    value = _guarded(lambda: default_serializer.deserialize(serialized), "the custom grouping")
     if isinstance(value, str):
         cls = load_class(value)
-        value = _guarded(cls, f"Custom grouping {value}")
+        value = _guarded(cls, f"custom grouping {value}")
     if not isinstance(value, ICustomGrouping):
         raise UserCodeError(
             f"custom grouping {value!r} is not an ICustomGrouping; extend heronpy.api.custom_grouping.ICustomGrouping"
@@ -231,7 +231,7 @@ def _execute(file: str) -> ModuleType:
     try:
         with submissions_ignored():
             _guarded(
-                lambda: exec(compile(source, file, "exec", dont_inherit=True), module.__dict__), f"Main file {file}"
+                lambda: exec(compile(source, file, "exec", dont_inherit=True), module.__dict__), f"main file {file}"
             )
     except HeronError:
         for alias, previous in before.items():

@@ -213,8 +213,8 @@ class Batches:
             heavy = max(heavy, len(frame.roots) + len(frame.root_tasks))
             if heavy > self._cut_above and size == 1 and heavy != len(payload):
                 raise TopologyError(
-                    f"component {self.component} emitted a tuple anchored to {len(frame.roots) // 8} tuples of "
-                    "spouts, more than a frame can contain; anchor it to fewer tuples"
+                    f"component {self.component} emitted a tuple anchored to {len(frame.roots) // 8} spout "
+                    "tuples, more than a frame can contain; anchor it to fewer tuples"
                 )
         if size == 1 and len(payload) + len(frame.roots) + len(frame.root_tasks) > self._frame_max:
             # Sizes are checked at emit, except for numbers of millions of digits and for anchors.

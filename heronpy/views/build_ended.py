@@ -148,7 +148,7 @@ def _restarts(events: Sequence[Event], where: str) -> list[Finding]:
         others = f", as were {len(times) - 1} other processes" if len(times) > 1 else ""
         sentence = f"{name} was restarted {counted(count, 'time')} in its last half hour{others}"
         found.append(
-            _finding("crashing", False, f"{sentence}; last {why}" if why else sentence,
+            _finding("crashing", False, f"{sentence}; last reason: {why}" if why else sentence,
                      f"heron logs {where} {name} --level ERROR", figures={"times": float(count)})
         )  # fmt: skip
     return found
@@ -191,7 +191,7 @@ def _held(held: float | None, events: Iterable[Event], window: _Window, ended_at
             spans[event.subject] = spans.get(event.subject, 0.0) + (event.lasted_s or 0.0)
     name = max(spans, key=lambda one: spans[one], default="")
     by = f", mostly by {name}" if name else "; the component that caused it is no longer known"
-    sentence = f"the spouts were held {held * 100:.0f} % of its last {_span(window)}{by}"
+    sentence = f"the spouts were held back for {held * 100:.0f} % of its last {_span(window)}{by}"
     return [_finding("held", False, sentence, figures={"held": held})]
 
 
@@ -201,6 +201,6 @@ def _busiest(window: _Window) -> list[Finding]:
     if not name or shares[name] < FULL:
         return []
     mean = window.mean(name, "busy")
-    rest = f", the tasks {mean * 100:.0f} % on average" if mean is not None else ""
+    rest = f", all its tasks {mean * 100:.0f} % on average" if mean is not None else ""
     sentence = f"the busiest task of {name} was {shares[name] * 100:.0f} % busy in its last {_span(window)}{rest}"
     return [_finding("busy", False, sentence, component=name, figures={"busy": shares[name]})]

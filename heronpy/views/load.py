@@ -139,7 +139,7 @@ class Load(Struct, kw_only=True):
     since: float | None
     components: list[ComponentLoad]
     edges: list[EdgeLoad]
-    #: Share of the window in which spouts were held.
+    #: Share of the window in which spouts were held back.
     held: float | None
     culprits: list[Culprit]
     #: Full tasks whose tuples go to other tasks of their component; they do not hold spouts.
