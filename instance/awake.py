@@ -42,7 +42,6 @@ class Awake(asyncio.Event):
             self._link_fd = -1
 
     def close(self) -> None:
-        """Stop waiting for messages and frames."""
         self.unwatch()
         asyncio.get_running_loop().remove_reader(self._wake_fd)
 

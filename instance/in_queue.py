@@ -210,7 +210,6 @@ class InQueue:
         return self.order[0].skip if self.order else 0
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert all(entry.owes for entry in self.order)
         assert not any(entry.owes for entry in self.free) and all(entry.left > 0 for entry in self.free)
         assert not self.order or self.order[0].left > 0, "the oldest frame is done and its credit not returned"

@@ -157,7 +157,6 @@ class KeptSamples:
             self.moved = self.moved or key[0] not in RESTLESS
 
     def take_histograms(self, histograms: dict[tuple[str, str], Histogram]) -> None:
-        """Set the samples of these histograms."""
         for key, histogram in list(histograms.items()):
             sample, count = self._histograms.get(key, (None, -1))
             if histogram.count == count:

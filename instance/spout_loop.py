@@ -161,7 +161,6 @@ class SpoutTask(Task):
         return emit_one(self.emitter, self.user.context, out, tup, tup_id, direct_task, need_task_ids)
 
     def emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> Any:
-        """Emit many tuples for user code."""
         out = self.stream_named(stream)
         given = columns_of(self.emitter, out, columns, rows, "ids", None if ids is None else len(ids))
         marks = None if ids is None else list(ids)
@@ -308,7 +307,6 @@ class SpoutTask(Task):
         self._turns()
 
     def _begin(self) -> None:
-        """Prepare the first turn of the loop."""
         self._stream_names = list(self.emitter.streams)
         self._activated = True
         kind = type(self.user.object)

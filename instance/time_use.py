@@ -72,11 +72,9 @@ class TimeUse:
 
     @property
     def doing(self) -> Doing:
-        """The current activity."""
         return self._moment[0]
 
     def turn(self, doing: Doing, now_ns: int) -> None:
-        """Set the current activity."""
         before, since, totals = self._moment
         if now_ns < since:
             now_ns = since

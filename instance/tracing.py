@@ -349,7 +349,7 @@ class LatencyMarkers:
         return True
 
     def part(self, origin_ns: int) -> None:
-        """Record that the tuple is processed."""
+        """Record that a marked tuple among others has been processed."""
         self._beside.remove(origin_ns)
         self._batches.origin_ns = min(self._beside, default=0)
         for outlet in self._emitter.outlets():

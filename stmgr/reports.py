@@ -234,7 +234,6 @@ class CheckpointReports:
         del self._jobs[key]
 
     def close(self) -> None:
-        """Stop sending reports."""
         self._kept.clear()
         for job in list(self._jobs.values()):
             job.cancel()

@@ -486,7 +486,6 @@ class Switch:
             self._lose(peer.link.close(), "peer lost")
 
     def open_peer(self, stmgr_id: str, link_epoch: int) -> None:
-        """Start a link to a peer."""
         peer = self.peers.get(stmgr_id)
         if peer is None:
             return
@@ -517,7 +516,6 @@ class Switch:
     # ---- backpressure -------------------------------------------------------------------------
 
     def clamp_spouts(self, on: bool) -> None:
-        """Stop or resume the local spouts."""
         message = clamp_frame(on)
         for task in self.tasks.values():
             if task.is_spout:

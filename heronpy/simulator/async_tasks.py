@@ -49,7 +49,6 @@ class AsyncBoltTask(BoltTask):
         return bool(self._running) and not self.loop.has_work() and self.loop.next_timer() is None
 
     def poll(self) -> None:
-        """Poll for external events."""
         self.call("process", self.loop.turn)
         self._collect()
 
@@ -143,7 +142,6 @@ class AsyncSpoutTask(SpoutTask):
         return bool(self._calls) or not (self._run is None or self._run.done())
 
     def poll(self) -> None:
-        """Poll for external events."""
         self.call("run", self.loop.turn)
         self._collect()
 

@@ -201,7 +201,6 @@ class _Recorder(ITaskHook):
         self._component, self._emitted = component, emitted
 
     def emit(self, emit_info: EmitInfo) -> None:
-        """Record the values of an emit."""
         self._emitted.setdefault((self._component, emit_info.stream_id), []).append(list(emit_info.values))
 
 

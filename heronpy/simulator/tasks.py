@@ -214,7 +214,6 @@ class SpoutTask(SimTask):
         self._max_pending = int(config.get(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, 100))
 
     def close(self) -> None:
-        """Close the user's spout."""
         self.call("close", self.user.close)
         super().close()
 
@@ -304,7 +303,6 @@ class SpoutTask(SimTask):
         return not self.is_exhausted and self._has_room()
 
     def _has_room(self) -> bool:
-        """Return whether tuples of this task may be sent now."""
         world = self.world
         if not self.is_active or world.is_congested:
             return False

@@ -209,7 +209,6 @@ class BoltAcks:
         self._send_all(messages)
 
     def _not_acked_before(self) -> list[HeronTuple]:
-        """Return the tuples whose fail came before any ack."""
         first_ack: dict[int, int] = {}
         for place, tup in enumerate(self.acked):
             first_ack.setdefault(_key_of(tup), place)

@@ -253,7 +253,6 @@ def _first_of_each(owners: NDArray[np.int64], tasks: Array32, roots: Array64) ->
 
 
 def _by_slot(slots: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Yield the rows of each slot, in order."""
     if not len(slots):
         return []
     order = np.argsort(slots, kind="stable")

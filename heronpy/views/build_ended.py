@@ -155,7 +155,7 @@ def _restarts(events: Sequence[Event], where: str) -> list[Finding]:
 
 
 def _times(events: Iterable[Event], kind: str) -> Counter[str]:
-    """The number of these events, by subject."""
+    """Return how often this kind of event occurred, by subject."""
     times = Counter[str]()
     for event in events:
         if event.kind == kind:

@@ -215,7 +215,6 @@ class SplitSpout(Spout, StatefulComponent):
             self.emit_batch(values, ids=ids or None, stream=stream)
 
     def _emit_row(self, key: tuple[str, int, int]) -> None:
-        """Emit an unacked row again."""
         item = self._pending[key]
         stream, values = item if isinstance(item, To) else (Stream.DEFAULT_STREAM_ID, item)
         if hasattr(values, "num_rows"):
