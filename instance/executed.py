@@ -262,7 +262,8 @@ def _counted(seen: deque[tuple[float, str]], now: float) -> Counter[str]:
 
 
 class Executed:
-    """The statistics of one bolt task, for its thread. Times are in nanoseconds, and `now` in monotonic seconds."""
+    """The statistics of one bolt task, used by the task's thread. Times are in nanoseconds, and `now` in monotonic
+    seconds."""
 
     def __init__(self, metrics: TaskMetrics) -> None:
         self._metrics = metrics

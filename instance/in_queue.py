@@ -299,8 +299,8 @@ class Pace:
 class EarlyFrames:
     """Frames from tasks that this task's plan does not contain yet; the frames wait for the plan.
 
-    When a component grows, its new tasks may send before every receiver has the plan with these tasks. Their
-    frames can only be read with that plan, which will follow.
+    When a component grows, its new tasks may send before every receiver has the plan with these tasks. Their frames can
+    be read only with that plan, which will follow.
 
     Invariants: at most STRANGE_FRAMES_MAX frames and STRANGE_BYTES_MAX bytes wait, each at most STRANGE_WAIT_S seconds;
     frames of one task keep their order.

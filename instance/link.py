@@ -147,7 +147,7 @@ class DataLink:
             self.outbox_tuples += tuples
 
     def send_control(self, data: bytes) -> None:
-        """Send a frame that needs no credit: acks are bounded by the tuples they are for."""
+        """Send a frame that needs no credit: acks are bounded by the tuples that they acknowledge."""
         if self.sock is not None:
             self._transmit(data)
 

@@ -2,8 +2,8 @@
 
 A tuple with a value that cannot be decoded goes to the dead letters when its turn comes. A frame that cannot
 be split into values is given up as a whole: its tuples are counted and, under ATLEAST_ONCE, acked, because the
-same bytes would be sent again. A frame of a task that the plan does not have yet waits; a frame that cannot
-wait, or has waited too long, is counted and, under ATLEAST_ONCE, failed, because it can be read when it is sent again.
+same bytes would be sent again. A frame from a task that is not in the plan yet waits; a frame that cannot wait, or has
+waited too long, is counted and, under ATLEAST_ONCE, failed, because it can be read when it is sent again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("heron.instance")
 
 
 class FrameOpener(FrameReader):
-    """Opens the frames of one bolt task, for its thread."""
+    """Opens the frames of one bolt task; used by the task's thread."""
 
     def __init__(
         self,

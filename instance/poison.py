@@ -206,7 +206,7 @@ class PoisonGuard:
     ) -> None:
         """`folder` is removed with the topology; `settle` makes a tuple count as processed.
 
-        `heard` returns the highest root of each spout task that has arrived by the time of a tuple.
+        `heard` returns, for a tuple, the highest root of each spout task that had arrived by then.
         """
         self._name = name
         self.tries_max = tries_max
@@ -289,7 +289,7 @@ class PoisonGuard:
         return self._failed(tup, user_traceback(error), deadly, raised=not exhausted) and not deadly
 
     def overran(self, tup: Part, why: str) -> None:
-        """Record that a call lasts too long, so that the process is about to end. Called by the watchdog's thread."""
+        """Record that a call has lasted too long and the process is about to end. Called by the watchdog's thread."""
         if not self.tries_max:
             return
         if isinstance(tup, InBatch):
@@ -298,7 +298,7 @@ class PoisonGuard:
             self._failed(tup, why, deadly=True)
 
     def raised_together(self, batch: InBatch, error: BaseException) -> None:
-        """Record that user code raised while it processed a batch, so that the task is about to end."""
+        """Record that user code raised an exception for a batch and the task is about to end."""
         if isinstance(error, MemoryError):
             release_reserve()
         if self.tries_max:

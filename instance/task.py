@@ -397,7 +397,7 @@ class Task:
     # ---- progress -----------------------------------------------------------------------------
 
     def look(self, now: float) -> float:
-        """Called by the control thread periodically, and no later than at the time that the last call returned."""
+        """Called by the control thread periodically, at the latest at the time that the last call returned."""
         return float("inf")
 
     def fill(self, report: control_pb2.MetricsReport) -> None:

@@ -92,7 +92,7 @@ class _Call:
 
 
 class Tracer:
-    """The traces of one task, for its thread; the control thread takes the spans."""
+    """The traces of one task, recorded by the task's thread; the control thread takes the spans."""
 
     def __init__(
         self, emitter: Emitter, per_s: float, bits: Callable[[], int], clock: Callable[[], int], clock_id: int

@@ -256,7 +256,7 @@ class Backpressure:
         return None
 
     def next_deadline(self) -> float | None:
-        """Return the time of the next call of `expire` or `announcement_due` that may have an effect."""
+        """Return the earliest time at which `expire` or `announcement_due` may have an effect."""
         times = [remote.expires for remote in self.remote.values()]
         if self._announced:
             times.append(self._next_renewal)

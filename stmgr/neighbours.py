@@ -63,7 +63,7 @@ class LocalTask:
         self.identity, self.epoch, self.earlier_tuples, self.source = identity, epoch, received, None
 
     def received_tuples(self) -> int:
-        """The number of tuples that have arrived from the process of `epoch`, a lower bound of its emitted tuples."""
+        """The number of tuples that have arrived from the process of `epoch`, a lower bound on its emitted tuples."""
         return self.earlier_tuples + (self.source.received_tuples if self.source is not None else 0)
 
     def release(self) -> None:

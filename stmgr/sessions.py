@@ -96,7 +96,7 @@ class Sessions(Struct):
     def expire(self, now: float) -> list[int]:
         """Return the tasks that have just become silent for too long.
 
-        After a pause of this process silence does not count: messages may still wait to be read.
+        After a pause of this process, silence does not count: messages may still wait to be read.
         """
         paused, self._looked_at = now - self._looked_at > self.lost_s / 2, now
         gone = []

@@ -93,7 +93,7 @@ def log_table(name: str, logs: str, table: str, until: str = "forever") -> Topol
 
 
 def log_traffic(name: str, logs: str, table: str, until: str = "forever") -> TopologyBuilder:
-    """Return the topology with Spark: workers of one pipeline, and rows that go to Spark in groups of units."""
+    """Return the topology with Spark: workers of one pipeline, whose rows go to Spark in groups of units."""
     builder = TopologyBuilder(name)
     builder.add_spec(
         *LogUnits.specs(

@@ -132,7 +132,7 @@ def submissions_ignored() -> Iterator[None]:
 
 
 def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
-    """Write `<directory>/<name>.defn` and return its path; a name that is too long is hashed."""
+    """Write `<directory>/<name>.defn`, with a hash in place of a name that is too long, and return its path."""
     for component in components_of(topology).values():
         if "<locals>" in component.comp.class_name:
             raise ValueError(

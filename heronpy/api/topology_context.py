@@ -216,7 +216,7 @@ class TopologyContext:
     def attempt(self) -> int:
         """How often this task's region has started under EFFECTIVELY_ONCE, including this start; 0 in other modes.
 
-        The number grows with every restore, so it distinguishes the outputs of this process and of earlier processes.
+        The number grows with every restore, so it distinguishes this process's output from that of earlier processes.
         """
         return self._attempt
 

@@ -118,10 +118,10 @@ class Simulator:
     ) -> RunResult:
         """Continue from where the last run stopped.
 
-        Without limits the run ends when the topology has finished (all spouts have called `end_of_input`, and
-        `finish` of all bolts was called) or is idle: no tuple is queued or pending, and the spouts are silent.
-        Without limits, a topology that never becomes idle raises SimulationError. `seconds` limits the virtual time of
-        the run (idle time is skipped), `max_steps` the number of steps.
+        Without limits the run ends when the topology has finished (all spouts have called `end_of_input`, and `finish`
+        of all bolts has been called) or is idle: no tuple is queued or pending, and the spouts are silent. Without
+        limits, a topology that never becomes idle raises SimulationError. `seconds` limits the virtual time of the run
+        (idle time is skipped), `max_steps` the number of steps.
         """
         self._check_open()
         until = None if seconds is None else self.now + _not_negative(seconds)
@@ -190,7 +190,7 @@ class Simulator:
 
     @property
     def is_finished(self) -> bool:
-        """True if the input has ended and `finish` of every bolt was called."""
+        """True if the input has ended and `finish` of every bolt has been called."""
         return self._scheduler.is_finished
 
     @property
@@ -237,7 +237,7 @@ class Simulator:
         return list(self._world.records.failed.get(spout, ()))
 
     def pending(self, spout: str) -> int:
-        """Return the number of tracked tuples of a spout that are in flight."""
+        """Return the number of a spout's tracked tuples that are in flight."""
         tasks = self._world.tasks_named(spout)
         return sum(self._world.tracker.pending(task.task_id) for task in tasks)
 

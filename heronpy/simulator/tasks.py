@@ -87,7 +87,7 @@ class SimTask:
         cls = world.class_of(message)
         self.user: Any = self.call("its constructor", lambda: cls(delegate=self))
 
-    # -- life ---------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------
 
     def start(self, saved: bytes | None = None, checkpoint: int = 0) -> None:
         """Initialise the user's object in the same order as the runtime; `saved` is a return value of `save`."""

@@ -187,7 +187,7 @@ class Streamlet(Generic[_T_co]):
         """Join as `join` does, and use None as the missing value for keys that only one streamlet has."""
         return self._join(JoinBolt.OUTER, join_streamlet, window_config, join_function)
 
-    # -- ends ---------------------------------------------------------------------------------
+    # -- sinks ---------------------------------------------------------------------------------
 
     def log(self) -> None:
         """Write each element to the log of the task that receives it."""

@@ -133,7 +133,7 @@ class Emitter:
             if stream.shape == "buffer":
                 chooser = stream.choosers[0]
                 dests = chooser.open if isinstance(chooser, Shuffle) else chooser.tasks[:1]
-                # Different senders begin at different tasks, so that even few tuples spread evenly.
+                # Different senders begin at different tasks, so that even a few tuples spread evenly.
                 stream.share(list(dests), turn=self.task_id)
             stream.left = self._refill(stream)
 
@@ -356,8 +356,8 @@ class Emitter:
     # ---- many tuples at once ------------------------------------------------------------------
 
     def push_columns(self, stream: OutStream, columns: Columns, marks: list[Mark] | None) -> None:
-        """Emit many tuples on any stream, with a mark each or without marks; the effect is that of `push` for each
-        tuple, in order.
+        """Emit many tuples on any stream, each with a mark or all without; the effect is that of `push` for each tuple,
+        in order.
         """
         low = 0
         while low < columns.size:
@@ -400,7 +400,7 @@ class Emitter:
             outlet.marks.extend(marks or [None] * columns.size)
 
     def push_arrow(self, stream: OutStream, columns: ArrowColumns, marks: list[Mark] | None) -> None:
-        """Emit many tuples as Arrow, with a mark each or without marks; see `travels_as_arrow`."""
+        """Emit many tuples as Arrow, each with a mark or all without; see `travels_as_arrow`."""
         low, size = 0, columns.size
         while low < size:
             # The loop may wait for a full out-queue between two parts, and a new plan may arrive during the wait.

@@ -170,7 +170,7 @@ class OutStream:
         self.shape = "general"
         #: Per consumer: key of its fields grouping -> the function that takes the tuple (see Emitter._miss).
         self.memos: list[dict[Any, Any]] = []
-        #: Key of a fields grouping -> its task, for tuples that are emitted together (see columns.turns_of).
+        #: Key of a fields grouping -> its task, for tuples that are emitted together (see turns_of).
         self.turns: dict[Any, int] = {}
         self.left = 0
 

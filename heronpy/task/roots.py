@@ -203,7 +203,7 @@ class Anchored(NamedTuple):
     """The place of each root in that frame."""
 
     def counts(self, tuples: int) -> NDArray[np.int64]:
-        """Return the number of roots of each of the emitted tuples."""
+        """Return the number of roots of each emitted tuple."""
         return np.bincount(self.owners, minlength=tuples)
 
     def by_frame(self) -> list[tuple[InFrame, NDArray[np.int64]]]:
@@ -267,7 +267,8 @@ MESSAGE_MAX = 1 << 16
 
 
 def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
-    """Return the message that acks all roots of a frame of one spout task; `envelope` is the frame without payload."""
+    """Return the message that acks all roots of a frame, if they belong to one spout task; `envelope` is the frame
+    without payload."""
     message = Frame()
     message.CopyFrom(envelope)
     message.kind, message.source_task, message.dest_task = ACK, task_id, envelope.root_task

@@ -134,7 +134,7 @@ class InFrame:
         self.tracked = True
 
     def unpack(self) -> None:
-        """Create the arrays that anchors need, and partial acks of a frame that is not `plain`."""
+        """Create the arrays that are needed for anchors, and for partial acks of a frame that is not `plain`."""
         if self.values_ is not None or self.envelope is None:
             return
         envelope = self.envelope

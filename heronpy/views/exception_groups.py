@@ -34,7 +34,7 @@ class ExceptionGroup(Struct, kw_only=True):
     messages: list[str]
     #: The newest traceback, complete; empty for an error of heronpy.
     traceback: str
-    #: Whether heronpy raised an error of its own.
+    #: Whether heronpy itself raised the error.
     of_heronpy: bool = False
 
 
@@ -85,7 +85,7 @@ def _frames(traceback: str) -> tuple[list[re.Match[str]], list[re.Match[str]]]:
 
 
 def user_line(traceback: str) -> str:
-    """Return `file:line in function` of the innermost frame of the user's code, or else of any frame."""
+    """Return `file:line in function` for the innermost frame in the user's code, or else for the innermost frame."""
     frames, theirs = _frames(traceback)
     last = next(reversed(theirs or frames), None)
     if last is None:

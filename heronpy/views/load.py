@@ -39,7 +39,7 @@ class ComponentLoad(Struct, kw_only=True):
     frames_per_s: float | None
     tuples_per_frame: float | None
     #: Shares of time, mean over the tasks; the three sum to 1. Busy: in user code and the runtime's work for it;
-    #: blocked: waiting for room in a full queue downstream; idle: waiting for input.
+    #: blocked: waiting for space in a full queue downstream; idle: waiting for input.
     busy: float | None
     blocked: float | None
     idle: float | None
@@ -54,7 +54,7 @@ class ComponentLoad(Struct, kw_only=True):
     #: Bytes in the longest queue of a task, and the name of that task.
     queue_bytes_max: int | None
     fullest: str | None
-    #: Upper bound of a task's queue.
+    #: Upper bound on a task's queue.
     queue_bound_bytes: int | None
     #: Tuples of a spout that are neither acked nor failed.
     pending: int | None
@@ -66,8 +66,8 @@ class ComponentLoad(Struct, kw_only=True):
     #: Time in user code per tuple.
     latency_p50_s: float | None
     latency_p99_s: float | None
-    #: Mean time in user code, and the median over the healthy minutes of a day. A component that is full or holds the
-    #: spouts back has no healthy minute.
+    #: Mean time in user code, and the median over the healthy minutes of a day. A component that is full or holds back
+    #: the spouts has no healthy minute.
     wall_s: float | None
     usual_s: float | None
     #: Unevenness of the tasks: the standard deviation of their rates, divided by the mean.
@@ -97,13 +97,13 @@ class ComponentLoad(Struct, kw_only=True):
     memory_limit_bytes: int | None
     #: Restarts of the component's processes since `Load.since`.
     restarts: int | None
-    #: Tuples given up and tuples lost since the submit; None if some losses of the topology were not counted.
+    #: Tuples given up and tuples lost since the topology was submitted; None if some of its losses were not counted.
     dead_letters: int | None
     lost: int | None
 
 
 class EdgeLoad(Struct, kw_only=True):
-    """One stream between two components; `id` as in the plan."""
+    """One stream between two components; its `id` is that of the plan's edge."""
 
     id: str
     #: Tuples per second emitted by the source. Processed tuples are part of the target's `executed_per_s`.
@@ -142,9 +142,9 @@ class Load(Struct, kw_only=True):
     #: Share of the window in which spouts were held back.
     held: float | None
     culprits: list[Culprit]
-    #: Full tasks whose tuples go to other tasks of their component; they do not hold spouts.
+    #: Full tasks whose tuples go to other tasks of their component; they do not hold back the spouts.
     avoided: list[Culprit] = []
-    #: Full tasks of a topology that discards excess tuples; they do not hold spouts.
+    #: Full tasks of a topology that discards excess tuples; they do not hold back the spouts.
     dropping: list[Culprit] = []
     #: Receiving component to the number of discarded excess tuples.
     dropped: dict[str, int] = {}
@@ -223,7 +223,7 @@ class TaskLoad(Struct, kw_only=True):
     exit_detail: str | None
     #: Seconds since the last turn of the task's loop.
     silent_s: float | None
-    #: Whether the task currently holds the spouts back.
+    #: Whether the task is currently holding back the spouts.
     culprit: bool
 
 

@@ -88,7 +88,8 @@ def plan_of(
     physical: plan_pb2.PhysicalPlan | None,
     hosts: Mapping[int, str],
 ) -> Plan:
-    """Return the graph, and where each task runs. The version is that of the packing plan, the base of updates."""
+    """Return the graph, and where each task runs. The version is that of the packing plan, on which updates are
+    based."""
     consumed = {item.stream.component_name for bolt in topology.bolts for item in bolt.inputs}
     nodes = [_node(spout.comp, spout.outputs, "spout", consumed) for spout in topology.spouts]
     nodes += [_node(bolt.comp, bolt.outputs, "bolt", consumed) for bolt in topology.bolts]

@@ -21,7 +21,7 @@ from heronpy.api.stream import Stream
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import ConfigError
 
-#: The largest number of splits of a spout, and the largest size of their names and data together as JSON, in bytes.
+#: Maximum number of a spout's splits, and maximum size in bytes of one split as JSON.
 SPLITS_MAX, SPLIT_BYTES_MAX = 1_000_000, 1 << 20
 #: Position of a split that has been read to its end.
 DONE: Final = -1

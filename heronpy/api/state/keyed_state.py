@@ -129,7 +129,7 @@ class PartitionOwner:
         return task_of_partition(log, number, parallelism) == index
 
     def own(self, log: Any, count: int) -> range:
-        """Return the numbers of those partitions, of the log's `count`, that now belong to the task."""
+        """Return the numbers of the partitions that now belong to the task, of the `count` partitions of the log."""
         index, parallelism = self._place()
         return range((index - stable_hash(log)) % parallelism, count, parallelism) if index >= 0 else range(0)
 
@@ -369,7 +369,7 @@ class PartitionedState(KeyedState):
         self._partitions = owner
 
     def own(self, log: Any, count: int) -> range:
-        """Return the numbers of those partitions, of the log's `count`, that belong to this task."""
+        """Return the numbers of the partitions that belong to this task, of the `count` partitions of the log."""
         return self._partitions.own(log, count)
 
 
