@@ -7,7 +7,7 @@ the next turn, so neither the link, nor a clamp, nor the pending tuples ever blo
 
 Invariants: no turn runs between the append of a tuple and the next await of the coroutine that emitted it. A
 checkpoint is made in a turn, so it never separates a tuple from the user code that directly follows the emit. Tuples of
-one coroutine are sent in the order of its emits.
+one coroutine are sent in the order in which it emitted them.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ class AsyncSpoutTask(SpoutTask):
 
 
 async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Turn an exit in user code into an orderly end of the task, so that it does not stop the loop."""
+    """Make an exit in user code end the task in an orderly way, instead of stopping the loop."""
     try:
         return await coroutine
     except SystemExit as error:

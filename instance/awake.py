@@ -30,7 +30,7 @@ class Awake(asyncio.Event):
         self.set()
 
     def watch(self, link: DataLink) -> None:
-        """Wait for frames of the current link; a new link may have its predecessor's descriptor number."""
+        """Wait for frames on the current link; a new link may have its predecessor's descriptor number."""
         if self._link_fd < 0 and link.sock is not None:
             self._link_fd = link.fd
             asyncio.get_running_loop().add_reader(self._link_fd, self.set)

@@ -261,7 +261,7 @@ class Checkpoints:
             self._early.clear()
 
     def _send_barriers(self, cut: Cut) -> None:
-        """Send the barriers in line with the data: everything sent before belongs to the checkpoint."""
+        """Send the barriers in order with the data: everything sent before them belongs to the checkpoint."""
         ports = self.ports
         for dest in ports.output.receivers():
             barrier = Frame(
@@ -388,7 +388,7 @@ class Checkpoints:
         return Job(cut.checkpoint, capture, snapshot, deadline=now + timeout_s)
 
     def after_start(self, cut: Cut) -> None:
-        """Called when the state is captured; a bolt's unaligned cut begins to record here."""
+        """Called when the state has been captured; a bolt's unaligned cut begins to record here."""
 
     def after_cut(self, cut: Cut) -> None:
         """Called at the end of a cut, even if it failed."""

@@ -174,7 +174,8 @@ class ControlThread(threading.Thread):
         _poke(self._own_out)
 
     def tell(self, message: Any) -> None:
-        """Send a message to the stream manager, once registered, before later statuses. Any thread may call this."""
+        """Send a message to the stream manager, once the task is registered, before later statuses. Any thread may call
+        this."""
         self._to_stmgr.append(message)
         _poke(self._own_out)
 

@@ -59,7 +59,8 @@ class DeadLetters:
         self._emit: Callable[..., Any] | None = None
 
     def emit_by(self, emit: Callable[..., Any], out: OutStream | None) -> None:
-        """Also `emit` each letter to the stream `out`, if given. Raises TopologyError for other fields."""
+        """Also `emit` each letter to the stream `out`, if given. Raises TopologyError if the stream has other
+        fields."""
         if out is None:
             return
         if tuple(out.fields) != FIELDS:

@@ -70,9 +70,8 @@ def shown(values: object) -> str:
 
 
 class SlowTuples:
-    """Statistics of one task.
-
-    The task's thread calls all methods except `look`, which the control thread calls. Times are in ns.
+    """The slow calls of one task. The task's thread calls all methods except `look`, which the control thread calls.
+    Times are in ns.
 
     Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` calls of the last hour are kept; other slow
     calls are only counted.
@@ -196,13 +195,11 @@ def keys_of(
 
 
 class Looks:
-    """Samples of one task.
-
-    The task's thread calls `note`, the control thread all other methods. The control thread samples whenever it
-    reports, about once a second. For the line it reads the stack of the task's thread. It can do so only when that
-    thread waits or has computed for some milliseconds, so the line of short calls that do not wait stays unknown.
-    Keys are not sampled but requested: the task's thread then notes the keys of the first tuples of its next chunks.
-    Without a request, the cost is one comparison per chunk.
+    """Samples the hot lines and keys of one task. The task's thread calls `note`, the control thread all other methods.
+    The control thread samples whenever it reports, about once a second. For the line it reads the stack of the task's
+    thread. It can do so only when that thread waits or has computed for some milliseconds, so the line of short calls
+    that do not wait stays unknown. Keys are not sampled but requested: the task's thread then notes the keys of the
+    first tuples of its next chunks. Without a request, the cost is one comparison per chunk.
     """
 
     def __init__(self) -> None:

@@ -385,7 +385,7 @@ class Aligner(Generic[T]):
         self._held: list[T] = []
 
     def data(self, source: int, item: T, size: int) -> Step:
-        """Return the action for a frame from the queue; if the frame is held, `end` returns `item`."""
+        """Return the action for a frame from the queue; if the frame is held, `end` later returns `item`."""
         if source not in self.blocked:
             return Step.PROCESS
         if self.held_bytes + size > self.bytes_max:

@@ -108,7 +108,7 @@ class Linger:
         self.due = max(self.due, now - (BURST - 1) * self._longest_s) + self._longest_s
 
     def over(self, now: float, slept: Callable[[], bool]) -> bool:
-        """Return whether a busy task must send now; `slept`: whether it has slept since its last send."""
+        """Return whether a busy task must send now; `slept` tells whether it has slept since its last send."""
         return now >= self.due and (now >= self.latest or slept())
 
     @property
@@ -120,9 +120,9 @@ class Linger:
 class AckLinger:
     """Decides when the acks of one bolt task may be sent.
 
-    A message of acks costs several processes a wake-up each, and so does the completion that follows. Only a
-    spout that has reached its limit of pending tuples waits for an ack. So while tuples keep coming, which shows that
-    no spout waits for long, acks wait up to `LONGEST_S` for others. They go out
+    A message of acks costs several processes a wake-up each, and so does the completion that follows. Only a spout that
+    has reached its limit on pending tuples waits for an ack. So while tuples keep coming, which shows that no spout
+    waits for long, acks wait up to `LONGEST_S` for others. They go out
 
     - when there are `room` of them: all tasks of a component together hold at most `SHARE` of the tuples that one
     spout may have pending; if that is very few, acks hardly wait;

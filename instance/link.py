@@ -167,7 +167,7 @@ class DataLink:
             self._transmit(data)
 
     def send_all(self) -> None:
-        """Send the whole outbox before the end, regardless of credit; the stream manager accepts it."""
+        """Send the whole outbox before the process ends, regardless of credit; the stream manager accepts it."""
         self.granted_out = max(self.granted_out, self.sent_bytes + self.outbox_bytes + 1)
         if self.sock is not None:
             self.pump()
@@ -205,7 +205,8 @@ class DataLink:
     # ---- inward -------------------------------------------------------------------------------
 
     def receive(self, take: Callable[[frame_pb2.Frame, int], None], budget: int = 64) -> int:
-        """Drain the socket without waiting; `take(frame, size)` gets all but credits. Returns the number of frames."""
+        """Drain the socket without waiting; `take(frame, size)` gets every frame except credits. Returns the number of
+        frames."""
         sock = self.sock
         if sock is None or self._quiet:
             self._quiet = False  # only what was received by the wait is known
@@ -263,7 +264,7 @@ class DataLink:
             self.grant()
 
     def unreported(self) -> bool:
-        """Return whether the latest consumption is not reported to the stream manager yet."""
+        """Return whether the latest consumption has not been reported to the stream manager yet."""
         return self.consumed_bytes != self._reported_bytes
 
     def grant(self) -> None:

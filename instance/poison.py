@@ -122,7 +122,7 @@ class InHand:
         self._memory: mmap.mmap | None = None
 
     def read(self) -> dict[str, Any] | None:
-        """Return the predecessor's record of the tuple in progress when it died; None without such a tuple."""
+        """Return the predecessor's record of the tuple in progress when it died; None if there was no such tuple."""
         try:
             data = self._path.read_bytes()
             size = int.from_bytes(data[:4], "little")
@@ -319,7 +319,7 @@ class PoisonGuard:
                 self._letters.bury(tup, text, 1)
 
     def _comes_again(self, tup: HeronTuple) -> bool:
-        """Return whether the next process gets the tuple again: by a rewind, or from the spout of its tree."""
+        """Return whether the next process gets the tuple again: after a rewind, or from the spout of its tree."""
         return self._mode == "EFFECTIVELY_ONCE" or (self._mode == "ATLEAST_ONCE" and bool(tup.roots))
 
     def _failed(self, tup: HeronTuple, why: str, deadly: bool, raised: bool = False) -> bool:

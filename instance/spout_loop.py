@@ -200,7 +200,7 @@ class SpoutTask(Task):
             self.clamped = frame.on
 
     def on_link_lost(self) -> None:
-        """Fail the pending roots, because their acker has ended; tuples that were not sent yet stay here."""
+        """Fail the pending roots, because their acker has ended; tuples that have not been sent yet stay here."""
         self.clamped = False
         if self.acking and self.pending.total:
             self._given_up += self.pending.expire(float("inf"))
@@ -382,9 +382,8 @@ class SpoutTask(Task):
     def _call(self, free: int, chunk: int, now: float) -> tuple[int, bool]:
         """Call next_tuple until it has emitted `free` tuples; return the number of calls, and whether the spout is dry.
 
-        Without a limit of pending tuples, `free` limits only the number of calls.
-        `chunk`: the maximum number of calls; 0: one by one, until the spout is dry. If it is time for a trace, the
-        first call is traced separately.
+        Without a limit on pending tuples, `free` limits only the number of calls. `chunk`: the maximum number of calls;
+        0: one by one, until the spout is dry. If it is time for a trace, the first call is traced separately.
         """
         traced, calls = 0, min(chunk or SINGLE_CALLS, free)
         count = self.emitter.emitted

@@ -240,7 +240,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must implement run_loop")  # pragma: no cover
 
     def prepare_delegate(self) -> None:
-        """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
+        """Let user code emit from initialize on; `bind_emit` later makes emits fast."""
         raise NotImplementedError(f"{type(self).__name__} must implement prepare_delegate")  # pragma: no cover
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:

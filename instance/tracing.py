@@ -173,7 +173,7 @@ class Tracer:
         return True
 
     def begin(self, arrived: Arrived) -> Span:
-        """Begin the processing of a traced tuple by a bolt; `end` must follow.
+        """Begin processing a traced tuple in a bolt; `end` must follow.
 
         Of several traced tuples in progress, only one is followed.
         """
@@ -186,7 +186,7 @@ class Tracer:
         return span
 
     def end(self, span: Span, tuples: int = 1) -> None:
-        """Record that the traced tuple is processed, with the number of tuples in the same call."""
+        """Record that the traced tuple has been processed, with the number of tuples in the same call."""
         span.ended, span.tuples = self.clock(), tuples
         if span.end != control_pb2.SPAN_JOINED:
             span.end = self._end(span.ended)
@@ -318,14 +318,14 @@ class LatencyMarkers:
     # ---- bolts --------------------------------------------------------------------------------
 
     def begin(self, origin_ns: int, now: float) -> None:
-        """Begin the processing of a marked frame's tuples; `end` must follow."""
+        """Begin processing a marked frame's tuples; `end` must follow."""
         batches = self._batches
         self._sizes = {outlet: len(outlet) for outlet in self._emitter.outlets() if outlet.flat}
         self._flushes = batches.flushes
         batches.origin_ns = origin_ns if now >= self.due else 0
 
     def end(self, now: float) -> bool:
-        """End the processing of these tuples; return whether nothing was emitted, so that their path ends here."""
+        """End processing these tuples; return whether nothing was emitted, so that their path ends here."""
         batches = self._batches
         origin_ns, batches.origin_ns = batches.origin_ns, 0
         grown = [o for o in self._emitter.outlets() if o.flat and len(o) != self._sizes.get(o, 0)]

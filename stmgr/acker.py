@@ -81,7 +81,7 @@ class Acker:
     # ---- registering --------------------------------------------------------------------------
 
     def register(self, frame: frame_pb2.Frame) -> Runs:
-        """Register the roots of a frame from the spout; return the roots to fail because the ring is full."""
+        """Register the roots of a frame from the spout; return the roots that must fail because the ring is full."""
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
         if base < self._low:

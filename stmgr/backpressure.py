@@ -39,7 +39,7 @@ FRAME_TUPLES_MAX = 2000
 
 
 def marks_of(high: int, low: int, bytes_per_s: float, target_s: float) -> tuple[int, int]:
-    """Return the high and low marks in bytes of a queue that is processed at this pace; at most `high` and `low`."""
+    """Return the high and low marks in bytes for a queue that is processed at this pace; at most `high` and `low`."""
     wanted = int(bytes_per_s * target_s * QUEUE_SHARE)
     return (max(1, wanted), wanted // 2) if wanted < high else (high, low)
 
@@ -242,7 +242,7 @@ class Backpressure:
         return True
 
     def announcement_due(self, now: float, changed: bool) -> bool | None:
-        """Return True or False to announce on or off now; None for no announcement."""
+        """Return True to announce backpressure now, False to announce its end, None for no announcement."""
         if self.local:
             kinds = {(episode.avoided, clamps(episode)) for episode in self.local.values()}
             if changed or not self._announced or kinds != self._announced_kinds or now >= self._next_renewal:

@@ -91,7 +91,7 @@ class Control:
         self._stopped = False
 
     def next_link_epoch(self) -> int:
-        """Return a link epoch, unique over all incarnations of this stream manager: a counter, not a clock."""
+        """Return a link epoch, unique among all incarnations of this stream manager: a counter, not a clock."""
         self._links += 1
         return (incarnation_of(self.epoch, LINK_EPOCH_BITS) << LINK_EPOCH_SHIFT) + self._links
 
@@ -117,7 +117,7 @@ class Control:
         self._export_at = min(self._export_at, self._next(now, self._export_s))
 
     def _begin_round(self, now: float) -> None:
-        """Schedule the next round, and without activity also the next metrics."""
+        """Schedule the next round and, if there is no activity, the next metrics."""
         interval_s, moved = self._settings.heartbeat_interval_s, self._moved
         self._moved = bool(self.peers) or self._pressure.holding
         self._round_at = self._next(now, interval_s)

@@ -19,7 +19,7 @@ from .switch import Switch
 
 
 class Dropping:
-    """Discards tuples in front of the data path of a switch; without the setting it is not used."""
+    """Discards tuples in front of a switch's data path; unused without the setting."""
 
     def __init__(self, switch: Switch, policy: str, plan: plan_pb2.PhysicalPlan) -> None:
         self._switch = switch

@@ -67,7 +67,7 @@ class TasksOrdered(Struct, frozen=True):
 
 
 class PressureHeard(Struct, frozen=True):
-    """Another stream manager of the plan announces backpressure, or its end."""
+    """Another stream manager in the plan announces backpressure, or its end."""
 
     message: control_pb2.Backpressure
 
@@ -133,7 +133,7 @@ class HoldCredit(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """Answer a registration with a body, with nothing, or with the reason of a refusal."""
+    """Answer a registration with a body, with nothing, or with the reason for a refusal."""
 
     request: int
     body: control_pb2.RegisterInstanceReply | None = None

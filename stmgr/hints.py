@@ -50,7 +50,7 @@ class Hints:
         self.on_pressure: Callable[[], None] = lambda: None
 
     def start_marks(self) -> tuple[int, int]:
-        """Return the high and low marks in bytes of a task of unknown pace."""
+        """Return the high and low marks in bytes for a task of unknown pace."""
         if not self._target_s:
             return self._high, self._low
         return min(self._high, QUEUE_START_BYTES), min(self._low, QUEUE_START_BYTES // 2)

@@ -502,7 +502,7 @@ class Link:
         return self.sent_tuples - self.consumed_tuples
 
     def top_task(self) -> tuple[int, int]:
-        """Return (destination task, bytes) of the task with most bytes in the queue."""
+        """Return (destination task, bytes) for the task with the most bytes in the queue."""
         per_task: dict[int, int] = {}
         for waiting in self.waiting():
             per_task[waiting.dest_task] = per_task.get(waiting.dest_task, 0) + len(waiting.data)

@@ -56,7 +56,7 @@ class LocalTask:
         self.limit = 0
 
     def begin(self, identity: bytes, epoch: int) -> None:
-        """Begin a new link of the same process or its successor."""
+        """Begin a new link to the same process or its successor."""
         received = self.received_tuples()
         if epoch != self.epoch:
             self.ended, received = (self.epoch, received), 0
@@ -113,7 +113,7 @@ class PendingLinks:
         self.refused = 0
 
     def begin(self, identity: bytes, parts: Parts) -> None:
-        """Keep the first message of a link; drop the messages of an earlier link of the same peer."""
+        """Keep the first message of a link; drop the messages of an earlier link from the same peer."""
         self.take_out(identity)
         if len(self._kept) < LINKS_MAX:
             self._kept[identity] = []

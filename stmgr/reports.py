@@ -176,7 +176,7 @@ def metrics(
 
 
 class CheckpointReports:
-    """Reports of tasks and this stream manager about checkpoints, resent until the topology master has them.
+    """Reports of tasks and this stream manager about checkpoints, resent until the topology master confirms them.
 
     `call` sends a message to the topology master and waits for its answer.
 

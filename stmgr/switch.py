@@ -322,7 +322,7 @@ class Switch:
                 source.grant()
 
     def absent(self, connected: Container[int], rewound: bool) -> list[int]:
-        """Return the tasks that the plan has elsewhere or no longer contains, and that can be removed now.
+        """Return the tasks that the plan places elsewhere or no longer contains, and that can be removed now.
 
         A connected task may still have frames to send, unless it has sent LEAVE, or the plan's new
         attempt rewinds these frames.
@@ -345,7 +345,7 @@ class Switch:
         return False
 
     def attach(self, task: LocalTask, identity: bytes, epoch: int, link_epoch: int) -> None:
-        """Begin a (new) link of a task; settle the remaining frames of the previous link.
+        """Begin a (new) link to a task; settle the remaining frames of the previous link.
 
         The spout's side has given up all its pending roots by now, whether it is a new process or not.
         """
@@ -451,7 +451,7 @@ class Switch:
     ) -> Peer:
         """Add a peer, or a new incarnation of it; its queued frames stay queued.
 
-        `wanted` is called when frames wait for it without a link; `open_peer` opens one.
+        `wanted` is called when frames wait for the peer without a link; `open_peer` opens one.
         """
         peer = self.peers.get(stmgr_id)
         if peer is None:

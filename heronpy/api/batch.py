@@ -82,8 +82,9 @@ class Batch(Sequence[Tuple]):
     def take(self, places: Iterable[int]) -> Self:
         """Return the tuples at these indices, in this order, as a batch.
 
-        Use it to filter a batch, or to choose the anchors of outputs. `places` are indices, such as a list or a NumPy
-        array; an index may be repeated. Raises IndexError for an index out of range, and TypeError for a boolean mask.
+        Use it to filter a batch, or to choose the anchors of outputs. `places` is a sequence of indices, such as a list
+        or a NumPy array; an index may be repeated. Raises IndexError for an index out of range, and TypeError for a
+        boolean mask.
         """
         chosen = list(places)
         if chosen and type(chosen[0]).__name__ in _BOOLS:

@@ -1,4 +1,4 @@
-"""Topologies: connect components, and pass them to the `heron` command.
+"""Topologies: classes that connect components, and pass the topology to the `heron` command.
 
 A subclass of `Topology` whose class attributes are component specs, and a `TopologyBuilder`, create the
 same message. Everything is checked when the class is created or the topology is built. The environment
@@ -57,7 +57,7 @@ def heron_options() -> dict[str, str]:
 
 
 def validate_components(specs: list[HeronComponentSpec]) -> None:
-    """Check each component, and that all inputs exist. Raises ValueError or TypeError."""
+    """Check each component, and check that all inputs exist. Raises ValueError or TypeError."""
     by_name: dict[str, HeronComponentSpec] = {}
     for spec in specs:
         if spec.name in by_name:

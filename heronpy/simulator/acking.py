@@ -103,7 +103,7 @@ class AckTracker:
         return self._pending.get(owner, 0)
 
     def next_deadline(self) -> float | None:
-        """Return the time at which the next tree times out; None without deadlines."""
+        """Return the time at which the next tree times out; None if no tree has a deadline."""
         while self._deadlines and self._deadlines[0][1] not in self._trees:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

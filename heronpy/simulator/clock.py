@@ -43,7 +43,7 @@ class VirtualClock:
         self.now = max(self.now, when)
 
     def task_now(self) -> float:
-        """Return the time for the running task: the common time plus the task's own sleep."""
+        """Return the time for the running task: the common time plus the time that the task has slept."""
         return self.now + self.slept
 
     def wall(self) -> float:
@@ -135,7 +135,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._has_ready or (when is not None and when <= self.time())
 
     def next_timer(self) -> float | None:
-        """Return the time at which the next timer is due; None without timers."""
+        """Return the time at which the next timer is due; None if no timer is set."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -155,7 +155,7 @@ class StepScheduler:
         self._settle()
 
     def _await_outside(self) -> bool:
-        """Wait, in real time, for coroutines and descriptors that wait for external events."""
+        """Wait in real time until an external event occurs for which a coroutine or a descriptor is waiting."""
         waiting = self._waiting_for_outside()
         if not waiting:
             return False

@@ -18,7 +18,8 @@ _TASKS = (1, 3)
 
 
 def check_split_spout(kind: type[SplitSpout], config: dict[str, Any] | None = None) -> None:
-    """Check that a spout emits the same tuples from the same splits, as a stream of one or three tasks and as a batch.
+    """Check that a spout emits the same tuples from the same splits, as a stream with one or three tasks and as a batch
+    run.
 
     Raises AssertionError with the first difference, and ConfigError for invalid splits.
     """

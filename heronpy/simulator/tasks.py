@@ -1,7 +1,7 @@
 """One simulated task: the user's object, its delegate, and its single steps.
 
-A step is one call into user code: one next_tuple, one ack or fail, one tuple, one tick. Between steps
-the task does not run. Tuples emitted in a step are delivered immediately, in order.
+A step is one call into user code, for a next_tuple, an ack or fail, a tuple, or a tick. Between steps the task does not
+run. Tuples emitted in a step are delivered immediately, in order.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class SimTask:
         self.logger.error("%s: %s", type(error).__name__, error)
 
     def wait_outside(self, outage: str, pause_s: float) -> None:
-        """Raise immediately, because external conditions do not change while virtual time passes."""
+        """Raise an error immediately, because external conditions do not change while virtual time passes."""
         if outage:
             raise RetryableError(outage)
 
@@ -416,7 +416,7 @@ class BoltTask(SimTask):
         self._process_tick(TupleHelper.make_tick_tuple())
 
     def finish(self) -> None:
-        """Call the bolt's `finish`, after all of its input is processed."""
+        """Call the bolt's `finish`, after all of its input has been processed."""
         self.call("finish", self.user.finish)
 
     def _take(self) -> SimulatedTuple:

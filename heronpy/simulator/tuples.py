@@ -74,7 +74,7 @@ class Injection:
 
     @property
     def is_acked(self) -> bool:
-        """True if the tuple was acked, and under ATLEAST_ONCE also all tuples anchored to it."""
+        """True if the tuple was acked and, under ATLEAST_ONCE, all tuples anchored to it were acked too."""
         return self.state == "acked"
 
     def __repr__(self) -> str:

@@ -217,7 +217,7 @@ class RepartitionCustomGrouping(ICustomGrouping):
         self._target_tasks = sorted(target_tasks)
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:
-        """Return the tasks of the partitions that the function returns, without duplicates."""
+        """Return the tasks for the partitions that the function chooses, without duplicates."""
         count = len(self._target_tasks)
         chosen = self._repartition_function(values if self._takes_list else values[0], count)
         indices = chosen if isinstance(chosen, Iterable) else (chosen,)
@@ -300,7 +300,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
             self.wait(_ENDING_WAIT_S)
 
     def ack(self, tup_id: int) -> None:
-        """Stop tracking an element that is fully processed; the last such element ends the input."""
+        """Stop tracking a fully processed element; the last element of an ended source ends the input."""
         self._pending.pop(tup_id, None)
         if self._exhausted and not self._pending and not self._replays:
             self.end_of_input()

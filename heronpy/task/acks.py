@@ -40,8 +40,8 @@ OneOrMany = HeronTuple | Iterable[HeronTuple] | InBatch
 class BoltAcks:
     """Collects acks and fails; `flush` sends them. The first ack or fail of a tuple wins.
 
-    User code calls the function `ack` directly, because it is called for each tuple. In a topology without acking,
-    acks and fails are only counted.
+    `ack` is a plain function that user code calls directly, because it is called for each tuple. In a topology without
+    acking, acks and fails are only counted.
     """
 
     def __init__(
@@ -321,7 +321,7 @@ class BoltAcks:
 
 
 def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
-    """Return the frames of a few tuples, if the tuples are complete plain frames, in order; otherwise None."""
+    """Return the frames of a few tuples if the tuples make up complete plain frames, in order; otherwise None."""
     if len(tuples) > FEW_MAX:
         return None
     frames: list[InFrame] = []

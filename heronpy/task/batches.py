@@ -113,7 +113,7 @@ class Batches:
         self._touched: list[Outlet] = []
 
     def limit_to(self, tuples: int) -> None:
-        """Send an outlet after at most this number of tuples, or fewer if they are large."""
+        """Send an outlet after at most this number of tuples, earlier if they are large."""
         self._limit_max = min(tuples, self._batch_tuples)
         self.limit = min(self.limit, self._limit_max)
 
@@ -412,7 +412,7 @@ def _settle_many(marks: list[Mark], edges: Array64) -> None:
 
 
 def _single_roots(marks: list[HeronTuple], frames: set[InFrame]) -> tuple[Array64, Any]:
-    """Return the roots, and their tasks, of tuples with one anchor that has one root."""
+    """Return the roots of tuples that have one anchor with one root, and the spout tasks of the roots."""
     roots, tasks = [], []
     for frame, indices in _runs(marks, frames):
         frame.unpack()

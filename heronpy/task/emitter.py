@@ -198,7 +198,7 @@ class Emitter:
     def compile_emit(
         self, kind: str, special: Callable[..., Any], context: Any, immediate: Callable[[Any], None]
     ) -> Any:
-        """Return the public `emit` of the task, with its default stream's fast path; None without a fast path.
+        """Return the public `emit` of the task, with its default stream's fast path; None if that stream has none.
 
         `special` takes every unusual call; `immediate` gets ids that are acked immediately.
         """

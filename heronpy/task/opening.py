@@ -48,7 +48,7 @@ class Opened(NamedTuple):
 class FrameReader:
     """Reads the frames of one bolt task.
 
-    `watch_decoding` returns a watch on the decoding of a frame of (component, stream, task), or None.
+    `watch_decoding(component, stream, task)` returns a watch on the decoding of a frame from this source, or None.
     """
 
     def __init__(

@@ -276,8 +276,8 @@ def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
 
 
 def few_acks(task_id: int, spout: int, values: dict[int, int]) -> bytes:
-    """Return one message that acks these roots of a spout task with these values. For few roots, it costs a tenth of
-    the method with arrays.
+    """Return one message that acks these roots of a spout task with these values. For a few roots, this costs a tenth
+    of the method with arrays.
     """
     roots = sorted(values)
     message = Frame(kind=ACK, source_task=task_id, dest_task=spout, count=len(roots))

@@ -24,8 +24,8 @@ def output_streams(topology: topology_pb2.Topology, component: str) -> list[tupl
 
 
 def arrow_schemas(topology: topology_pb2.Topology, component: str) -> list[bytes]:
-    """Return the serialised Arrow schema of each of a component's output streams by its index; empty for a stream
-    without a schema.
+    """Return the serialised Arrow schemas of a component's output streams, by index; a schema is empty if the stream
+    has none.
     """
     part = components_of(topology).get(component)
     return [] if part is None else [o.arrow_schema for o in sorted(part.outputs, key=lambda out: out.stream.id)]
@@ -86,7 +86,7 @@ def choosers_for(
 
 
 def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, list[str]]]]:
-    """Return, per component, the (name, fields) of each output stream by its index."""
+    """Return the (name, fields) of every output stream, by component and index."""
     return {
         name: [(stream, fields) for stream, fields, _ in output_streams(topology, name)]
         for name in components_of(topology)

@@ -148,7 +148,7 @@ class InFrame:
             self.root_counts = None
 
     def plain(self) -> bool:
-        """Return whether the frame's roots are consecutive, of one spout task, and share one edge or seed."""
+        """Return whether the frame's roots are consecutive, belong to one spout task, and share one edge or seed."""
         envelope = self.envelope
         return (
             envelope is not None
@@ -161,7 +161,8 @@ class InFrame:
         )
 
     def take(self, places: Places) -> Places:
-        """Mark the tuples at these distinct places as done; return the places that were not acked or failed before."""
+        """Mark the tuples at these distinct places as done; return the places that had not been acked or failed
+        before."""
         if self.whole_done:
             return places[:0]
         if self.done is None:
@@ -326,7 +327,7 @@ class InBatch(Batch):
         return self.tuples()
 
     def marks(self) -> list[HeronTuple]:
-        """The tuples as anchors, without values unless the tuples exist already."""
+        """The tuples as anchors, without values unless the tuple objects already exist."""
         if self._made is not None:
             return self._made
         return list(map(HeronTuple, repeat(_UNSEEN), repeat(self.frame), self.numbers))

@@ -214,8 +214,8 @@ class UserCode:
 
 
 def _plain(config: topology_pb2.Config) -> dict[str, Any]:
-    """Return the plain values of a config, typed. Pickled values are left out, because they do not change while a
-    topology runs.
+    """Return the plain values of a config, converted to their types. Pickled values are left out, because they do not
+    change while a topology runs.
     """
     plain = topology_pb2.Config()
     plain.kvs.extend(kv for kv in config.kvs if kv.type != _PICKLED)
@@ -225,7 +225,7 @@ def _plain(config: topology_pb2.Config) -> dict[str, Any]:
 def columns_of(
     emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None
 ) -> Columns | ArrowColumns:
-    """Return the tuples of one emit_batch. Raises TopologyError unless they are valid and match `count`."""
+    """Return the tuples of one `emit_batch` call. Raises TopologyError unless they are valid and match `count`."""
     rules = ColumnRules(emitter.component, stream.name, stream.fields, stream.schema)
     given = rules.columns(columns, rows)
     if count is not None:
@@ -260,7 +260,7 @@ def emit_columns(
     marks: list[Mark] | None,
     direct_task: int | None,
 ) -> None:
-    """Emit tuples together; one by one if there are hooks or a direct task."""
+    """Emit tuples together, or one by one if there are hooks or a direct task."""
     if isinstance(columns, ArrowColumns):
         hooked, serializes = context.has_hooks, emitter.serializes
         if travels_as_arrow(stream.choosers, direct_task, serializes=serializes, hooked=hooked):

@@ -228,7 +228,7 @@ class TaskLoad(Struct, kw_only=True):
 
 
 class ProcessRow(Struct, kw_only=True):
-    """A process of a container other than a task: executor, stream manager, topology master, Spark gateway."""
+    """A process of a container that is not a task: executor, stream manager, topology master, Spark gateway."""
 
     name: str
     container: int
@@ -244,7 +244,7 @@ class ProcessRow(Struct, kw_only=True):
 
 
 class Tasks(Struct, kw_only=True):
-    """`GET /tasks`: all tasks in the order of the plan, or the tasks of `component`; and the other processes."""
+    """`GET /tasks`: all tasks in the order of the plan, or the tasks of `component`, and the other processes."""
 
     #: Version of the packing plan, as `Plan.version`.
     plan_version: int

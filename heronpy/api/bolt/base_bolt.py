@@ -16,7 +16,7 @@ from heronpy.common.errors import HeronError
 
 
 class NotReadyError(HeronError):
-    """Raised by `is_ready` when the task is not ready, with the reason, such as "Spark is starting"."""
+    """Raised by `is_ready` when the task is not ready; its text is the reason, such as "Spark is starting"."""
 
 
 class BaseBolt(BaseComponent):
@@ -36,8 +36,8 @@ class BaseBolt(BaseComponent):
     ) -> HeronComponentSpec:
         """Declare this bolt as a component of a topology.
 
-        `inputs` is a dict from a component spec, or from `spec["stream"]`, to a `Grouping`. A list of
-        such sources means `Grouping.SHUFFLE` for each. The other parameters are those of a spout's `spec`.
+        `inputs` maps each source, a component spec or `spec["stream"]`, to a `Grouping`. A list of such sources means
+        `Grouping.SHUFFLE` for each. The other parameters are those of a spout's `spec`.
         """
         spec = spec_of_class(
             cls, name=name, is_spout=False, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs
@@ -95,11 +95,11 @@ class BaseBolt(BaseComponent):
         return TupleHelper.is_tick(tup)
 
     def ack(self, tup: Tuple | Iterable[Tuple]) -> None:
-        """Mark `tup`, or each tuple of a list, as processed. Tuples may be acked in any order."""
+        """Mark `tup`, or each tuple in a list, as processed. Tuples may be acked in any order."""
         self.delegate.ack(tup)
 
     def fail(self, tup: Tuple | Iterable[Tuple]) -> None:
-        """Mark `tup`, or each tuple of a list, as failed. The spouts are notified and may replay their tuples."""
+        """Mark `tup`, or each tuple in a list, as failed. The spouts are notified and may replay their tuples."""
         self.delegate.fail(tup)
 
     def finish(self) -> Awaitable[None] | None:

@@ -184,7 +184,7 @@ class SlidingWindowBolt(_WindowBolt):
 
 
 class TumblingWindowBolt(_WindowBolt):
-    """Calls `processWindow` once per window duration, with the tuples since the last call."""
+    """Calls `processWindow` once per window duration, with the tuples that arrived since the last call."""
 
     WINDOW_DURATION_SECS = "tumblingwindowbolt_duration_secs"
 

@@ -1,7 +1,7 @@
 """A spout whose input consists of *splits*, such as files, partitions of a table, or ranges of keys.
 
-In a stream, each task reads its splits one after the other. In a batch run, a split is a line of a list, and any
-worker may read it. Splits are plain values, so both modes read the same input.
+In a stream, each task reads its splits one after the other. In a batch run, the splits are listed once, and any worker
+may read any of them. Splits are plain values, so both modes read the same input.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SplitSpout(Spout, StatefulComponent):
     def follow(self) -> Any:
         """Return the next item after the splits, or None if there is none yet. Called after all splits have been read.
 
-        The position is `self.state`, which begins as the result of `follow_state`. Update it with each item.
+        `self.state` is the position: it begins as the result of `follow_state`, and must be updated with each item.
         """
         raise NotImplementedError(f"spout {type(self).__name__} does not define follow(); return an item or None")
 
@@ -110,7 +110,8 @@ class SplitSpout(Spout, StatefulComponent):
         self.state = stateful_state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Prepare for reading. This method does not call `splits`, because a batch run lists the splits elsewhere."""
+        """Prepare to read the splits. This method does not call `splits`, because a batch run lists the splits
+        elsewhere."""
         self._config, self._context = config, context
         self.state = {} if self.state is None else self.state
         # The State of a spout without `follow` belongs to the user's code.

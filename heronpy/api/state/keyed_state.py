@@ -2,7 +2,7 @@
 
 `context.keyed_state(name)` returns a keyed state. Each task holds the keys of its own key groups. The keys of
 `context.partitioned_state(name)` are partitions of a source, and a rule assigns each partition to a task. A key counts
-as changed when it is written or deleted, and also when a mutable value (a list, an object) is read. So
+as changed when it is written or deleted, and also when its mutable value (a list, an object) is read. So
 `state[word].append(x)` is saved. If a list is kept in a variable and modified later, without another read from the
 state, the change is not saved.
 
