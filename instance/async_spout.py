@@ -299,7 +299,7 @@ class AsyncSpoutTask(SpoutTask):
     async def _end(self) -> None:
         """Wait for `ack` and `fail` coroutines, then cancel all coroutines.
 
-        Both waits together end after half of the time until the process is killed."""
+        Both waits together take at most half of the time until the process is killed."""
         self._ending = True
         self._permits.offer(0)
         self._awake.close()

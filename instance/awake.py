@@ -76,7 +76,7 @@ class Sleeps:
         self.forget()
 
     def forget(self) -> None:
-        """Ignore earlier waits in `any`."""
+        """Make `any` ignore earlier waits."""
         self._before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
     def any(self) -> bool:

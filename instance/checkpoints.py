@@ -129,7 +129,7 @@ class Cut(Struct, frozen=True):
 
 
 class CutWork(Struct, frozen=True):
-    """The parts of a task that its checkpoints save and report to; used by the task's thread."""
+    """The parts of a task that its checkpoints save or call; used by the task's thread."""
 
     #: The user's object.
     component: Callable[[], Any]

@@ -274,7 +274,7 @@ class ControlThread(threading.Thread):
         _try_send(dealer, seal(wrap(self._register, self._request)))
 
     def _make_report(self, now: float) -> tuple[bytes, float]:
-        """Return a report of metrics, and the time of the next report."""
+        """Return a metrics report, and the time of the next report."""
         report = self._report()
         every = 1
         if self.calm and self._rests and self._quiet():

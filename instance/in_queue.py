@@ -61,7 +61,7 @@ class Entry:
 
     @property
     def skip(self) -> int:
-        """The number of done tuples in the frame as it was first sent."""
+        """The number of done tuples, counted in the frame as it was first sent."""
         return self.count - self.left
 
     def rest(self) -> frame_pb2.Frame:
@@ -108,7 +108,7 @@ class InQueue:
         self.counts.in_bytes += entry.size
 
     def put_first(self, frames: Iterable[Sized]) -> None:
-        """Put frames that were put aside at the front of the queue."""
+        """Return frames that were put aside to the front of the queue."""
         entries = [Entry(frame, size, False) for frame, size in frames]
         self.waiting.extendleft(reversed(entries))
         for entry in entries:
@@ -118,7 +118,7 @@ class InQueue:
     # ---- through ------------------------------------------------------------------------------
 
     def next(self) -> Entry:
-        """Open the first frame that waits."""
+        """Open the first waiting frame."""
         entry = self.waiting.popleft()
         if entry.owes:
             self.order.append(entry)
@@ -437,7 +437,7 @@ class Recorder:
         return source in self.open
 
     def data(self, frame: bytes, tuples: int) -> None:
-        """Record a frame of a source whose barrier has not arrived."""
+        """Record a frame from a source whose barrier has not arrived."""
         self.frames.append(frame)
         self.tuples += tuples
 

@@ -172,7 +172,7 @@ class KeptSamples:
 
 
 class TaskMetrics:
-    """The system metrics of one task; names are those of Heron."""
+    """The system metrics of one task, under Heron's names."""
 
     def __init__(self) -> None:
         self.counters: dict[tuple[str, str], float] = {}
@@ -222,7 +222,7 @@ class TaskMetrics:
         self.slowest_call(source, slowest, now)
 
     def slowest_call(self, source: str, took_ns: float, now: float) -> None:
-        """Record the time of one call of user code for tuples of a source."""
+        """Record the time of one call of user code for tuples from a source."""
         slowest = self.slowest.get(source)
         if slowest is None:
             slowest = self.slowest[source] = RecentMax()

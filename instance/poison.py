@@ -49,7 +49,7 @@ _RECORD_BYTES = 8192
 
 
 def key_of(component: str, tup: HeronTuple) -> str:
-    """Return the key of the tuple's content and source, which stays the same in a restart, a replay and a rewind."""
+    """Return the key of the tuple's content and source, which stays the same after a restart, a replay or a rewind."""
     try:
         plain = [value.data if type(value) is Undecodable else value for value in tup.values]
         values = format(stable_hash_many(plain), "x")
@@ -60,7 +60,7 @@ def key_of(component: str, tup: HeronTuple) -> str:
 
 
 def key_of_value(component: str, source: str, stream: str, content: bytes) -> str:
-    """Return the key of one value that is not decoded yet."""
+    """Return the key of one value that has not been decoded yet."""
     text = "\0".join((component, source, stream)).encode(errors="backslashreplace")
     return blake2b(text + b"\0\0" + content, digest_size=8).hexdigest()
 

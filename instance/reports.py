@@ -141,7 +141,7 @@ def report_of(
 def exception_report(
     name: TaskName, kind: str, message: str, traceback: str, startup: bool = False, out_of_memory: bool = False
 ) -> control_pb2.ExceptionReport:
-    """Return the report of an exception to the executor; `kind` is its type."""
+    """Return the report of an exception for the executor; `kind` is the exception's type."""
     now = time.time()
     return control_pb2.ExceptionReport(
         process=name.instance_id,

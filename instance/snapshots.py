@@ -192,7 +192,7 @@ class Channel(Struct):
 
 
 class Job(Struct):
-    """One snapshot being written."""
+    """A snapshot that is being written."""
 
     checkpoint: int
     capture: Any
@@ -299,7 +299,7 @@ class SnapshotWriter:
         job.capture.forked()
 
     def _from_child(self, job: Job) -> TaskSnapshot:
-        """Wait for the child's report; reap the child in any case."""
+        """Wait for the child's report, and always reap the child."""
         data = bytearray()
         try:
             poller = select.poll()
@@ -331,7 +331,7 @@ class SnapshotWriter:
     # ---- the end ------------------------------------------------------------------------------
 
     def _finish(self, job: Job) -> None:
-        """Write the remaining parts, and report; in a helper thread unless the state is small."""
+        """Write the remaining parts and report, in a helper thread unless the state is small."""
         start = time.monotonic()
         snapshot: TaskSnapshot | None = None
         problem = ""

@@ -527,7 +527,7 @@ class SpoutTask(Task):
         self._sleeps.forget()
 
     def _until_timer(self, pause_s: float, now: float) -> float:
-        """Return the pause, cut at the next check of pending tuples."""
+        """Return the pause, shortened to end at the next check of pending tuples."""
         if self.timeout_s and self.pending.total:
             return min(pause_s, max(0.0, self._next_expiry - now))
         return pause_s

@@ -232,7 +232,7 @@ class Task:
         return self.standing.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RESTORED)
 
     def bind_emit(self) -> None:
-        """Make the fast `emit`, once the task is initialised."""
+        """Create the fast `emit` once the task is initialised."""
         raise NotImplementedError(f"{type(self).__name__} must implement bind_emit")  # pragma: no cover
 
     def run_loop(self) -> None:

@@ -38,7 +38,7 @@ AT_LIMIT = Doing(0.0, True, at_limit=True)
 
 
 class Totals(NamedTuple):
-    """Nanoseconds since the task's start."""
+    """Nanoseconds of each activity since the task started."""
 
     busy: int
     blocked: int
@@ -47,7 +47,7 @@ class Totals(NamedTuple):
     at_limit: int = 0
 
     def after(self, doing: Doing, took_ns: int) -> Totals:
-        """Return the totals after this activity for the given time."""
+        """Return the totals after this activity has lasted for the given time."""
         if doing is WORKING:
             return Totals(self.busy + took_ns, self.blocked, self.idle, self.at_limit)
         work = round(doing.work * took_ns)
@@ -66,7 +66,7 @@ class TimeUse:
     __slots__ = ("_moment",)
 
     def __init__(self, now_ns: int, doing: Doing = IDLE) -> None:
-        """All times are of one monotonic clock, in nanoseconds."""
+        """All times are nanoseconds of one monotonic clock."""
         #: Replaced as a whole, so that another thread always reads a consistent value.
         self._moment = (doing, now_ns, Totals(0, 0, 0))
 

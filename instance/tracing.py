@@ -83,7 +83,7 @@ class _Call:
         return Traced(self._tracer, self.trace, self.number, place, emitted_ns)
 
     def leaving(self, outlet: Outlet) -> Traced | None:
-        """Return the trace in an outlet that is sent before the call has ended."""
+        """Return the trace in an outlet that is about to be sent before the call has ended."""
         found = self.of(outlet) if outlet.trace is None else None
         self.sizes[outlet] = 0
         if found is not None:

@@ -64,7 +64,7 @@ RUNS_MAX = 1 << 15
 
 
 class Acker:
-    """Trees of the roots of one spout task."""
+    """The tuple trees of one spout task."""
 
     def __init__(self) -> None:
         self._value = np.zeros(RING_MIN, dtype=np.uint64)

@@ -406,7 +406,7 @@ class Link:
         return 0
 
     def hold(self, task: int) -> None:
-        """Hold back the frames of a task until `release`."""
+        """Hold back the frames for a task until `release`."""
         if task not in self.held:
             self.held[task] = deque(waiting for waiting in self.queue if waiting.dest_task == task)
             if self.held[task]:

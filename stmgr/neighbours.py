@@ -67,7 +67,7 @@ class LocalTask:
         return self.earlier_tuples + (self.source.received_tuples if self.source is not None else 0)
 
     def release(self) -> None:
-        """Allow peers to send frames of this task again."""
+        """Allow peers to send frames for this task again."""
         message = Frame(kind=CLAMP, dest_task=self.task, on=False, count=self.limit).SerializeToString()
         for source in self.held_by:
             source.holding.discard(self.task)
@@ -76,7 +76,7 @@ class LocalTask:
 
 
 class Peer:
-    """Another stream manager: the link to it."""
+    """Another stream manager, and the link to it."""
 
     __slots__ = ("epoch", "link", "stmgr_id")
 

@@ -546,7 +546,7 @@ class Switch:
 
     @property
     def settled(self) -> bool:
-        """True if all tasks have left, and the peers have received all their frames."""
+        """True if all tasks have left, and the peers have received all frames for them."""
         moving = any(peer.link.in_flight() or peer.link.queued_tuples for peer in self.peers.values())
         return self.tasks_left and not moving
 

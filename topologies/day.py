@@ -23,7 +23,7 @@ SLOW = "/tmp/heron-day-is-slow"
 
 
 class Visits(Spout):
-    """Emits the load of a day; a new day begins every `DAY_S` seconds."""
+    """Emits a day's load; a new day begins every `DAY_S` seconds."""
 
     outputs = ["number"]
 

@@ -170,7 +170,7 @@ def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0])
 
 
 class Answer(NamedTuple):
-    """The delays of the flights of one key, in minutes."""
+    """The delays of one key's flights, in minutes."""
 
     key: str
     flights: int

@@ -37,7 +37,7 @@ safe_incr = incr
 
 
 def init(metrics_collector: MetricsCollector, metrics_bucket: float) -> None:
-    """Register the counters with the collector of this process, once per collector."""
+    """Register the counters with this process's collector, once per collector."""
     global registered, _collector
     with lock:
         if metrics_collector is _collector:

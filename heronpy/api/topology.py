@@ -215,13 +215,13 @@ class TopologyType(type):
 
     @classmethod
     def add_spout_specs(mcs, spec: HeronComponentSpec, spout_specs: dict[str, Any]) -> None:
-        """Add the message of a spout. Raises ValueError if the spout has no output."""
+        """Add a spout's message. Raises ValueError if the spout has no output."""
         spec.check_streams()
         spout_specs[str(spec.name)] = spec.get_protobuf()
 
     @classmethod
     def add_bolt_specs(mcs, spec: HeronComponentSpec, bolt_specs: dict[str, Any]) -> None:
-        """Add the message of a bolt. Raises ValueError if the bolt has no input."""
+        """Add a bolt's message. Raises ValueError if the bolt has no input."""
         spec.check_streams()
         bolt_specs[str(spec.name)] = spec.get_protobuf()
 

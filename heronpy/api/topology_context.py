@@ -99,7 +99,7 @@ class ITaskHook:
 
 
 class StreamId(NamedTuple):
-    """A stream by its name and the component that emits it."""
+    """A stream, identified by its name and the component that emits it."""
 
     id: str
     component_name: str
@@ -248,7 +248,7 @@ class TopologyContext:
         return self._package_path
 
     def get_metrics_collector(self) -> MetricsCollector | None:
-        """Return the runtime's collector of metrics."""
+        """Return the runtime's metrics collector."""
         return self._metrics_collector
 
     def add_task_hook(self, task_hook: ITaskHook) -> None:

@@ -36,5 +36,5 @@ class TupleHelper:
 
     @staticmethod
     def is_tick(tup: Tuple) -> bool:
-        """Return whether `tup` came on the tick stream."""
+        """Return whether `tup` arrived on the tick stream."""
         return tup.stream == TupleHelper.TICK_TUPLE_ID

@@ -202,13 +202,13 @@ class AsyncSpoutTask(SpoutTask):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> Coroutine[Any, Any, list[int] | None]:
-        """Emit for the user's spout, as soon as it may emit."""
+        """Emit a tuple for the user's spout as soon as the spout may emit."""
         return self._emit(tup, tup_id, stream, direct_task, need_task_ids)
 
     def emit_batch(
         self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None
     ) -> Coroutine[Any, Any, None]:
-        """Emit many tuples for the user's spout, as soon as it may emit."""
+        """Emit many tuples for the user's spout as soon as the spout may emit."""
         return self._emit_batch(columns, rows, ids, stream, direct_task)
 
     async def _emit_batch(self, columns: Any, rows: Any, ids: Any, stream: str, direct_task: int | None) -> None:

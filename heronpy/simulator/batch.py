@@ -69,7 +69,7 @@ class BatchResult:
         return self._keyed.get(component, {}).get(name, {})
 
     def plain_state(self, component: str, index: int = 0) -> dict[Any, Any]:
-        """Return the State of a task in the savepoint of the run."""
+        """Return a task's State in the savepoint of the run."""
         return self._plain.get(component, {}).get(index, {})
 
 
@@ -185,7 +185,7 @@ class BatchRun:
 
 
 class _RecordingRows(StageRows):
-    """Hook that records the values that the components emit."""
+    """A hook that records the values that the components emit."""
 
     emitted: dict[tuple[str, str], list[list[Any]]]
 

@@ -218,7 +218,7 @@ class SpoutTask(SimTask):
         super().close()
 
     def set_active(self, active: bool) -> None:
-        """Pause or resume, and notify the user's spout."""
+        """Pause or resume the task, and notify the user's spout."""
         if active != self.is_active:
             self.is_active = active
             if active:

@@ -37,7 +37,7 @@ class Config:
         self._api_config[api_constants.TOPOLOGY_RELIABILITY_MODE] = modes[semantics]
 
     def set_num_containers(self, ncontainers: int) -> None:
-        """Run the topology in this number of containers."""
+        """Set the number of containers in which the topology runs."""
         self._api_config[api_constants.TOPOLOGY_STMGRS] = int(ncontainers)
 
     def set_container_resources(self, resources: Resources) -> None:

@@ -213,7 +213,7 @@ class RepartitionCustomGrouping(ICustomGrouping):
         self._takes_list = first == self.LIST_PARAMETER
 
     def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:
-        """Store the target tasks; partition i is the i-th task."""
+        """Store the target tasks; partition i belongs to the i-th task."""
         self._target_tasks = sorted(target_tasks)
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:

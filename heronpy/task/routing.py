@@ -41,7 +41,7 @@ def arrow_inputs(topology: topology_pb2.Topology) -> dict[str, dict[str, bytes]]
 
 
 def component_of(plan: plan_pb2.PhysicalPlan) -> dict[int, str]:
-    """Return the component of each task."""
+    """Return a map from task id to component."""
     return {instance.task_id: instance.component for instance in plan.instances}
 
 
@@ -94,7 +94,7 @@ def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, lis
 
 
 def spout_tasks(plan: plan_pb2.PhysicalPlan) -> int:
-    """Return the number of tasks of all spouts."""
+    """Return the total number of spout tasks."""
     spouts = {spout.comp.name for spout in plan.topology.spouts}
     return sum(record.component in spouts for record in plan.instances)
 

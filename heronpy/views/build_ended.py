@@ -23,7 +23,7 @@ NO_FIGURES = "no figures of its last minutes are kept: its topology master ended
 
 
 class _Window:
-    """Means over the last known minutes."""
+    """The mean figures of the last known minutes."""
 
     def __init__(self, timeline: Timeline, ended_at: float) -> None:
         known = [

@@ -17,7 +17,7 @@ class WeightedStack(Struct, kw_only=True):
 
 
 class Profile(Struct, kw_only=True):
-    """The time that a process has spent, by stack."""
+    """The time that a process spent in each stack."""
 
     #: `function (folder/file.py:12)`
     frames: list[str]

@@ -120,7 +120,7 @@ class Topologies(Struct, kw_only=True):
 
 
 class History(Struct, kw_only=True):
-    """`GET /history`: ended topologies, latest first; at most 200."""
+    """`GET /history`: ended topologies, most recent first; at most 200."""
 
     topologies: list[Topology]
 

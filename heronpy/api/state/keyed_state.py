@@ -508,5 +508,5 @@ def _named(name: Any) -> str:
 
 
 def _alone() -> tuple[int, int]:
-    """Return the place of a component's only task: index 0 of 1 task."""
+    """Return the place of a component's only task: index 0 of 1."""
     return 0, 1
