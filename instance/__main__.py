@@ -40,7 +40,7 @@ class Arguments(Struct, frozen=True):
     task: int
     #: Incarnation of this task.
     epoch: int
-    #: The reason for which the previous incarnation ended.
+    #: The reason why the previous incarnation ended.
     after: ExitReason | None = None
 
     @classmethod

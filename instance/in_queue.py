@@ -354,11 +354,11 @@ class Step(Enum):
 
     #: A frame for the task.
     PROCESS = "process"
-    #: A frame of a blocked source, kept here.
+    #: A frame from a blocked source, kept here.
     HELD = "held"
-    #: A frame of a blocked source, and no room for it: decline the checkpoint.
+    #: A frame from a blocked source, and no space for it: decline the checkpoint.
     FULL = "full"
-    #: A barrier of a checkpoint that is over, or of an unknown source.
+    #: A barrier of a checkpoint that is over, or from an unknown source.
     IGNORED = "ignored"
     #: A barrier; others are missing.
     NOTED = "noted"

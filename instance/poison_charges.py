@@ -34,14 +34,14 @@ from msgspec import Struct, field
 
 from heronpy.procs.exit_reason import ExitReason
 
-#: Maximum number of contents that are remembered.
+#: Maximum number of contents that are kept.
 CHARGES_MAX = 256
 WHY_MAX_CHARS = 16 * 1024
 #: Seconds without a failed try after which a charge lapses.
 LAPSE_S = 3600.0
 TERM_MAX = 1 << 16
 
-#: Reasons of an end that the tuple in progress may have caused. A kill from outside
+#: Reasons for an end that the tuple in progress may have caused. A kill from outside
 #: (KILLED, PREEMPTED), a rewind and the loss of the host are not caused by a tuple.
 _BY_TUPLE = frozenset(
     {

@@ -77,9 +77,9 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
-        #: The time at which a spout that has reached its limit of pending tuples continues; see linger.py.
+        #: The time at which a spout that has reached its limit on pending tuples continues; see linger.py.
         self._resume_at = OPEN
-        #: True if the limit of pending tuples is the only reason why nothing may be emitted.
+        #: True if the limit on pending tuples is the only reason why nothing may be emitted.
         self._at_limit = False
         #: The last requests of next_tuple: the time of its next call (0: no request), the descriptor to wait for, and
         #: whether it called `busy`.

@@ -114,7 +114,7 @@ class Task:
         self.finish_requested = self.leaving = self._waiting = False
         self.marks_per_s = marks_per_s
         self.time_use = TimeUse(time.monotonic_ns())
-        #: Time that user code has waited for room in the outgoing queue.
+        #: Time that user code has waited for space in the out-queue.
         self.waited_ns = 0
         self._next_progress = self._next_notice = 0.0
         tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)

@@ -85,7 +85,7 @@ class Acker:
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
         if base < self._low:
-            # The other roots are so far behind the newest that the ring has no room for them.
+            # The other roots are so far behind the newest that the ring has no space for them.
             return joined([failed, one_run(base, count)])
         start = base & self._mask
         if start + count <= len(self._value):

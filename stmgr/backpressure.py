@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from heronpy.proto import control_pb2
 
-#: Maximum number of announcements of other stream managers that are kept.
+#: Maximum number of announcements from other stream managers that are kept.
 ACTIVE_MAX = 10_000
 #: Shortest time in seconds between the starts of two clamps of a link, which gives less than one toggle a second.
 REST_S = 1.0

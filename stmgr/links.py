@@ -230,14 +230,14 @@ class Link:
         #: True if frames carry a checksum: frames to peers do; the kernel only copies frames to tasks.
         self.checked = not task
         self.queue: deque[Waiting] = deque()
-        #: Frames for tasks for which the peer currently has no room.
+        #: Frames for tasks for which the peer currently has no space.
         self.held: dict[int, deque[Waiting]] = {}
         self.queued_bytes = self.queued_tuples = 0
         #: For a task: frames of its queue that may have a creditor, oldest first.
         self.owing: deque[Waiting] = deque()
         #: For a task: tuples per second that it processes while tuples wait; 0 if unknown.
         self.pace = 0.0
-        #: Marks of the queue in bytes: above the first the other end is full, below the second it has room again.
+        #: Marks of the queue in bytes: above the first the other end is full, below the second it is no longer full.
         self.high, self.low = high, low
         #: Over all incarnations of the link.
         self.total_tuples = self.total_bytes = self.total_consumed = self.total_frames = 0
@@ -464,7 +464,7 @@ class Link:
 
     def credit(self, frame: frame_pb2.Frame) -> None:
         """Apply a CREDIT from the peer."""
-        # These are claims of the peer: it grants what it has room for, and cannot have settled tuples that were not
+        # These are claims of the peer: it grants what it has space for, and cannot have settled tuples that were not
         # sent.
         self.granted_bytes = max(self.granted_bytes, min(frame.granted_bytes, self.sent_bytes + GRANT_MAX_BYTES))
         # Peers that count only bytes grant any number of tuples.

@@ -50,7 +50,7 @@ class LocalTask:
         #: The LEAVE of an orderly exit.
         self.farewell: frame_pb2.Frame | None = None
         self.in_plan = False
-        #: Links of peers that were asked to hold back the frames of this task.
+        #: Links of peers that were asked to hold back the frames for this task.
         self.held_by: list[Source] = []
         #: The maximum number of tuples in a frame for it, as reported to its senders; 0: any number.
         self.limit = 0

@@ -260,8 +260,8 @@ def _guarded(action: Callable[[], _T], what: str) -> _T:
 def _raise_user_error(what: str, error: BaseException) -> NoReturn:
     if isinstance(error, SystemExit):
         reason = (
-            f"ended the process with sys.exit({error.code!r}); put code that tasks must not run "
-            "below `if __name__ == '__main__':`"
+            f"ended the process with sys.exit({error.code!r}); move code that is not meant "
+            "for tasks below `if __name__ == '__main__':`"
         )
     else:
         text = " ".join(str(error).split())

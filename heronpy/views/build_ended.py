@@ -18,7 +18,7 @@ from heronpy.views.quotes import without_values
 FIGURES_S, EVENTS_S = 300.0, 1800.0
 #: The doctor's limits for a running topology: shares above which spouts count as held back, and a task as full.
 HELD, FULL = 0.2, 0.8
-NEVER_KEPT = "the figures of single tasks at the end, their stacks and the load of the machine are no longer known"
+NEVER_KEPT = "the last figures of each task, the tasks' stacks and the load of the machine are no longer known"
 NO_FIGURES = "no figures of its last minutes are kept: its topology master ended before it had written them"
 
 

@@ -217,7 +217,7 @@ class TaskLoad(Struct, kw_only=True):
     cpu: float | None
     memory_bytes: int | None
     restarts: int | None
-    #: Named reason of the last exit; None if the task has never ended.
+    #: Named reason for the last exit; None if the task has never ended.
     exit_reason: str | None
     #: The first line of the last message before the exit.
     exit_detail: str | None

@@ -56,7 +56,7 @@ class Event(Struct, kw_only=True):
     kind: str
     #: A process, component or region; empty for the topology.
     subject: str
-    #: For a restart: the named reason of the exit.
+    #: For a restart: the named reason for the exit.
     reason: str
     #: One line.
     text: str

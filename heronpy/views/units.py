@@ -68,7 +68,7 @@ class Pipeline(Struct, kw_only=True):
     backups: int
     backups_won: int
     attempts_in_vain: int
-    #: Whether the counts since the submit are lower bounds, because a process ended without reporting its last counts.
+    #: Whether these counts are lower bounds, because a process ended without reporting its last counts.
     at_least: bool = False
 
 
