@@ -1,9 +1,9 @@
 """A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. Shared by all tasks; spouts use it unchanged.
 
-Messages of the topology master and arriving barriers are only recorded (`note`, `ask`). The loop calls
-`work` between two tuples, never inside user code, so a cut never happens in the middle of a call. A cut calls pre_save,
-sends all buffers, sends a barrier to every downstream task, and captures the state. Writing continues in parallel with
-the task (snapshots.py). `Checkpoints` separates the frames of one attempt from all other frames.
+Messages from the topology master and arriving barriers are only recorded (`note`, `ask`). The loop calls `work` between
+two tuples, never inside user code, so a cut never happens in the middle of a call. A cut calls pre_save, sends all
+buffers, sends a barrier to every downstream task, and captures the state. Writing continues in parallel with the task
+(snapshots.py). `Checkpoints` separates the frames of one attempt from all other frames.
 
 Invariants: nothing is sent before the region has started; every data frame that is sent is counted, so
 that a barrier can state how many frames precede it; for each checkpoint a task sends at most one snapshot.
@@ -53,9 +53,9 @@ def region_of(plan: plan_pb2.PhysicalPlan, component: str) -> plan_pb2.RegionRec
 class Attempt:
     """The attempt of one task; `leave` ends the process and does not return.
 
-    A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
+    A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task with a
     lower attempt ends itself. The control thread ends the task, so that it ends even while user code hangs or the task
-    is still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread). Each
+    is still starting. Invariant: only the task's thread writes `own`, and only the control thread writes `newest`. Each
     thread writes its value before it reads the other value, so at least one thread sees a newer attempt.
     """
 

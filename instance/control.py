@@ -41,8 +41,8 @@ class Refused(Struct, frozen=True):
         """The exit code of the process.
 
         Only a newer incarnation fences the process. An invalid task is missing from every plan, or its name and
-        numbers contradict each other: heronpy has an error, or the executor is ahead of the plan. No other process
-        does its work, so its executor restarts it, within the budget for such errors.
+        numbers contradict each other: heronpy has an error, or the executor is ahead of the plan. No other process does
+        the task's work, so the executor restarts the process, within the budget for such errors.
         """
         return exit_codes.FENCED if self.refusal == control_pb2.REFUSAL_FENCED else exit_codes.FAILURE
 

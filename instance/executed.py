@@ -73,13 +73,13 @@ class SlowTuples:
     """The slow calls of one task. The task's thread calls all methods except `look`, which the control thread calls.
     Times are in ns.
 
-    Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` calls of the last hour are kept; other slow
-    calls are only counted.
+    A call is slow if it took longer than `heron.instance.slow_ms`. The slowest `KEPT` calls of the last hour are kept;
+    other slow calls are only counted.
 
     If each call is timed, because calls are slow or few, the tuple is known. Within a chunk of quick
     calls the clock is not read (time_use.py). So the control thread samples which tuple is in progress; if a chunk
     turns out to contain a slow call, the sampled tuple is assumed to be slow. A slow call without a sample is
-    kept without a value: it held the interpreter's lock all the time, or ran in the first second after a pause. Pure
+    kept without a value: it held the interpreter's lock the whole time, or ran in the first second after a pause. Pure
     except for the line in the log, at most one per `LOG_EVERY_S`.
     """
 
@@ -195,11 +195,11 @@ def keys_of(
 
 
 class Looks:
-    """Samples the hot lines and keys of one task. The task's thread calls `note`, the control thread all other methods.
-    The control thread samples whenever it reports, about once a second. For the line it reads the stack of the task's
-    thread. It can do so only when that thread waits or has computed for some milliseconds, so the line of short calls
-    that do not wait stays unknown. Keys are not sampled but requested: the task's thread then notes the keys of the
-    first tuples of its next chunks. Without a request, the cost is one comparison per chunk.
+    """Samples the hot lines and keys of one task. The task's thread calls `note`; the control thread calls all other
+    methods. The control thread samples whenever it reports, about once a second. To find the line, it reads the stack
+    of the task's thread. It can do so only when that thread waits or has computed for some milliseconds, so the line of
+    short calls that do not wait remains unknown. Keys are not sampled but requested: the task's thread then notes the
+    keys of the first tuples of its next chunks. Without a request, the cost is one comparison per chunk.
     """
 
     def __init__(self) -> None:

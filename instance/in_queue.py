@@ -2,8 +2,8 @@
 
 A frame waits, is opened (its tuples are being processed), and is done when all of its tuples are done. Its credit
 is returned once: when it is done, or earlier if the task must accept more than it can process. If its link
-ends before that, its credit is void. A frame may also be put aside: its holder brings it back or drops it,
-and until then its tuples count as waiting here.
+ends before that, its credit is void. A frame may also be put aside: the caller later puts it back or drops it, and
+until then its tuples count as waiting here.
 
 The stream manager treats returned credit as that of the oldest frames that it has sent. So the credit of done frames is
 returned in the order in which they were opened, even if many are open at once (asynchronous bolts).
@@ -13,9 +13,9 @@ oldest first, and never begins with a done frame; `counts` are the sums over all
 done, or are aside. `validate` checks them.
 
 Alignment decides when a bolt has all barriers, and which frames wait until then. Aligned: once the barrier of a source
-has come out of the queue, the source's later frames are held back until the barriers of all sources have come; then the
-task is cut (its state belongs to the checkpoint), and the frames that were held back go first. Unaligned: the task is
-cut immediately, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint.
+has come out of the queue, the source's later frames are held back until the barriers of all sources have arrived; then
+the task is cut (its state belongs to the checkpoint), and the frames that were held back go first. Unaligned: the task
+is cut immediately, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint.
 Invariants: no frame of a blocked source is processed before the cut; frames of one source keep their order; every item
 given to `data` is processed or held exactly once; held and recorded items are bounded. Checkpoint numbers only grow; an
 old number is ignored.

@@ -124,8 +124,8 @@ class AckLinger:
     has reached its limit on pending tuples waits for an ack. So while tuples keep coming, which shows that no spout
     waits for long, acks wait up to `LONGEST_S` for others. They go out
 
-    - when there are `room` of them: all tasks of a component together hold at most `SHARE` of the tuples that one
-    spout may have pending; if that is very few, acks hardly wait;
+    - when there are `room` of them: all tasks of a component together hold at most `SHARE` of the tuples that one spout
+    may have pending; if these are very few, acks hardly wait;
     - when no tuple has come for `LINGERS` lingers of the tuples: a spout may have stopped because it lacks acks;
     - immediately if tuples are rarer than that, because a wait would need an extra wake-up.
 

@@ -1,4 +1,4 @@
-"""The data link between a task and its stream manager: credit both ways, epoch and sequence numbers.
+"""The data link between a task and its stream manager: credit in both directions, epoch and sequence numbers.
 
 Outward, a frame is sent while the number of sent bytes is below the stream manager's grant (one frame may
 overshoot, so that a frame larger than the window passes); other frames wait in the outbox. Inward, this side grants the

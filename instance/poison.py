@@ -8,14 +8,14 @@ and when a charge lapses.
 A failed try is found in three ways. An exception is caught where it is raised. executed.py finds a call that lasts too
 long. A crash leaves no record of the tuple, so the successor of a crashed process works carefully: it records each
 tuple before the call of user code, and skips tuples that have failed too often. This work costs a few microseconds per
-tuple and ends after the number of tuples and the time that may lie between a crash and the return of its tuple.
-After a charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy
-task has no overhead.
+tuple, and ends once enough tuples and enough time have passed for the tuple that caused the crash to return. After a
+charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy task has no
+overhead.
 
 The journal keeps a task's charges across restarts. It is a small file in the folder of the topology's sockets, so it is
 removed with the topology. A memory-mapped page in another file records the tuple in progress. The page survives the
-death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither file ever
-stops a task.
+death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; no fault of either
+file stops a task.
 """
 
 from __future__ import annotations

@@ -10,17 +10,17 @@ costs one dead letter.
 An end is charged to a content and not to (source task, number, attempt). All three are known when the tuple is marked,
 but none of these values is repeated. Under ATLEAST_ONCE, all tuples that had reached a killed process fail.
 Spouts send them again with new roots, which are above all earlier roots; so are the roots of tuples that had not
-arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged tuple, and hardly ever that
-it is not. Under EFFECTIVELY_ONCE, numbers begin again with the attempt. The same spout tuples arrive, but in another
-order, and a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row with
-this content in progress, and no tuple with this content that passed in between. So the content is charged.
+arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged tuple, and hardly ever
+shows that it is not. Under EFFECTIVELY_ONCE, numbers begin again with the attempt. The same spout tuples arrive, but in
+another order, and a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row
+with this content in progress, and no tuple with this content that passed in between. So the content is charged.
 
 An exception is better evidence than an end of the process: it identifies the tuple. So an exception is charged to one
 tuple at a time, and the next tuple with that content has all its tries. Under ATLEAST_ONCE, a tuple that is sent again
 has a higher root than all tuples that had arrived when it failed. So a tuple with a lower root is another tuple, and
 giving up a tuple spends the charge. Under EFFECTIVELY_ONCE, the same tuples come again first, so the term grows by one
-for each set of tries of one tuple. If user code raises for every tuple, because a dependency is down, a task of equal
-tuples pauses as often as a task of distinct tuples.
+for each set of tries of one tuple. If user code raises for every tuple, because a dependency is down, a task that gets
+equal tuples pauses as often as one that gets distinct tuples.
 
 Invariants: there are at most `CHARGES_MAX` charges, and the oldest are dropped first; no tuple is left out if its
 content has passed since it was charged.

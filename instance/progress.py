@@ -72,9 +72,9 @@ class ReadyTimeoutError(DeadlineError):
 class Readiness:
     """Polls one bolt's `is_ready`, and calls `changed` if its reason changes. Raises TopologyError for a coroutine.
 
-    `is_ready` is polled, never per tuple, and only while the plan holds back the spouts: once tuples flow, a task that
-    restarts takes them when it can. The task's thread asks; the control thread reads `waiting_for` and `since` for the
-    status.
+    `is_ready` is polled at intervals, never per tuple, and only while the plan holds back the spouts: once tuples flow,
+    a task that restarts takes them when it can. The task's thread polls; the control thread reads `waiting_for` and
+    `since` for the status.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Writes the snapshot of a task while the task continues; and handles children that user code forks.
+"""Writes a task's snapshot while the task continues, and handles children that user code forks.
 
 Small state is encoded and sent immediately. Larger state that the task could change during the write is written
 by a forked copy of the process, which sees the state at the time of the fork; any other state is written by a helper
-thread. The end is announced with `report`, which may be called in any thread.
+thread. The outcome is announced with `report`, which may be called in any thread.
 
 The forked child only encodes, writes, and reports through a pipe: it never touches a socket, a log or a
 lock of its parent, closes nothing, and leaves by _exit. It dies with its parent, or at the deadline.

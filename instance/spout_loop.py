@@ -382,8 +382,9 @@ class SpoutTask(Task):
     def _call(self, free: int, chunk: int, now: float) -> tuple[int, bool]:
         """Call next_tuple until it has emitted `free` tuples; return the number of calls, and whether the spout is dry.
 
-        Without a limit on pending tuples, `free` limits only the number of calls. `chunk`: the maximum number of calls;
-        0: one by one, until the spout is dry. If it is time for a trace, the first call is traced separately.
+        Without a limit on pending tuples, `free` limits only the number of calls. `chunk` is the maximum number of
+        calls; with 0, calls are made one by one until the spout is dry. If it is time for a trace, the first call is
+        traced separately.
         """
         traced, calls = 0, min(chunk or SINGLE_CALLS, free)
         count = self.emitter.emitted

@@ -451,11 +451,11 @@ class Task:
                 self.control.notify()
 
     def sleep(self, timeout_s: float, *, frames: bool = True, also: int = -1, rest: Doing = IDLE) -> bool:
-        """Wait for a frame (if `frames` is set), a message or the timeout; a task that waits is not hung.
+        """Wait for a frame (if `frames` is set), a message or the timeout; a waiting task does not count as hung.
 
         The time of the wait counts as `rest`, or as blocked within an emit that waits for the out-queue. The descriptor
-        `also` of user code ends the wait, too; returns whether this descriptor can be read. Does not wait for a message
-        whose wake-up an earlier wait consumed, or in a task that must stop.
+        `also` of user code ends the wait, too; returns whether this descriptor can be read. Returns immediately if an
+        earlier wait consumed the wake-up of a message, or if the task must stop.
         """
         if self.stopping or self.control.inbox:
             return False

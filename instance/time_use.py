@@ -110,9 +110,9 @@ class ExecuteTimes:
 
     - where calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
     - a chunk that takes `SLOW_FACTOR` times as long as usual contains a slow call: all other calls count with the usual
-      time, and the slow call gets the remaining time. If several calls were slow, the time of the slow call is too
-      long; the sum is exact in any case. The usual time is a moving average per source, because streams differ. A chunk
-      can at most double it, so one slow call does not raise it much, and it follows a lasting change within a few
+      time, and the slow call gets the remaining time. If several calls were slow, the recorded time of the slow call is
+      too long; the sum is exact in any case. The usual time is a moving average per source, because streams differ. A
+      chunk can at most double it, so one slow call does not raise it much, and it follows a lasting change within a few
       chunks.
     """
 
@@ -127,8 +127,8 @@ class ExecuteTimes:
     def samples(self, source: str, count: int, took_ns: float, stamps: Sequence[int] = ()) -> list[Sample]:
         """Return the histogram entries for `count` calls (at least one) with this total time.
 
-        `stamps` are the times of the beginning and of the end of each call, if they were timed; the last stamps may
-        be missing. Then the samples are in the order of the calls.
+        `stamps` are the times of the beginning and of the end of each call, if they were timed; the last stamps may be
+        missing. With `stamps`, the samples are in the order of the calls.
         """
         mean = took_ns / count
         usual = self._usual.get(source)

@@ -2,7 +2,7 @@
 
 When it is time for a trace, the spout task makes one separate call of `next_tuple` (`heron.trace.per_s`, over all spout
 tasks). The outlets that grew during the call get the trace with the place of the first tuple that was added, and the
-frame made of such an outlet carries it (`Frame.trace`). Stream managers append the times at which the frame came and
+frame made of such an outlet carries it (`Frame.trace`). Stream managers append the times at which the frame arrived and
 left. A bolt processes the traced tuple separately, and the outlets that grew are traced in turn. Each call creates a
 span with its times and the times of the tuple's path to the call; spans are sent with the metrics and are joined at the
 topology master.
@@ -260,8 +260,8 @@ class LatencyMarkers:
     - The first tuple of a frame counts for all of them: their age is too large by the time it took to fill the frame, a
       few times `heron.instance.linger_max_us` at most, and a turn. The time of the call of next_tuple itself counts, so
       a spout that blocks in its source seems slow.
-    - In the middle of the graph the outlets that a marked chunk of tuples has reached are marked as a whole, and the
-    first of two marks is kept.
+    - In the middle of the graph the outlets that a marked chunk of tuples has reached are marked as a whole; an outlet
+    that is marked twice keeps its first mark.
     - Time in a window or a state is not measured: the path of a tuple ends there. Tuples that are emitted on a tick, or
       at the end of the input, have no mark; tuples that a tuple triggers have its mark.
     - An asynchronous bolt processes many tuples at once: all frames that it sends while a marked tuple is in progress

@@ -1,8 +1,8 @@
 """Decides which processes may register as a task of this container.
 
-A process is admitted when its name fits its numbers, and its task is in this container according to the physical plan
-or to the packing plan that its executor follows: tasks that an update adds or moves to this container appear first in
-the packing plan. Refusals are counted.
+A process is admitted when its name matches its numbers, and its task is in this container according to the physical
+plan or to the packing plan that its executor follows: tasks that an update adds or moves to this container appear first
+in the packing plan. Refusals are counted.
 """
 
 from __future__ import annotations

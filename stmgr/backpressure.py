@@ -1,11 +1,11 @@
 """Spout backpressure with high and low marks, carried as a lease (decision D5). Pure.
 
 The marks of a queue are the data that its task processes in a quarter and in an eighth of the target time (`marks_of`).
-Until the pace of the task is known they are a few bytes. Links to other stream managers have the marks of the settings.
-A stream manager in which frames for a task pile up announces this to all others, with the culprit. The episode is
-*avoided* while the task gets its input only by shuffle and another task of its component is not full: its senders use
-that task, and no spout is held back. An announcement is a lease: it is renewed each second and expires after three, so
-a dead announcer never stops the topology for long.
+Until the pace of the task is known they are a few bytes. Links to other stream managers have the marks from the
+settings. A stream manager in which frames for a task pile up announces this, and the culprit, to all others. The
+episode is *avoided* while the task gets its input only by shuffle and another task of its component is not full: its
+senders use that task, and no spout is held back. An announcement is a lease: it is renewed each second and expires
+after three, so a dead announcer never stops the topology for long.
 
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
 they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
@@ -131,8 +131,8 @@ class Backpressure:
     ) -> bool:
         """Observe a link's queue; `top_task()` names the culprit.
 
-        Returns whether the announcement changed. `marks`: high and low in bytes, by default the marks for links of
-        unknown pace.
+        Returns whether the announcement changed. `marks` are the high and the low mark in bytes, by default those for
+        links of unknown pace.
         """
         high, low = marks or (self.high, self.low)
         episode = self.local.get(link)

@@ -5,7 +5,7 @@ TICK at `next_deadline`. Tuples are not events; the shell passes frames to the s
 TICK, because other events may come from inside the switch.
 
 Invariants: the topology master gets a report at least once per heartbeat interval while anything moves, at least once
-per `silence_s` while nothing moves, and soon after a change; the log gets at most `LINES_PER_S` lines in a second, and
+per `silence_s` while nothing moves, and soon after a change; the log gets at most `LINES_PER_S` lines per second, and
 reports the number of omitted lines; after STOPPED there are no effects.
 """
 
@@ -50,8 +50,8 @@ _NOT_DUE = float("inf")
 class Control:
     """The state machine of the control half.
 
-    `pressure` is the switch's; `export_s` is the time between two metrics reports. While no task moves, and without
-    peers to probe, heartbeats are up to `silence_s` apart, and metrics `QUIET_EXPORTS` times that.
+    `pressure` is the switch's backpressure; `export_s` is the time between two metrics reports. While no task moves,
+    and without peers to probe, heartbeats are up to `silence_s` apart, and metrics `QUIET_EXPORTS` times that.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The usual case, a bolt that has acked all tuples of a frame in order and anchored nothing to them, is recognised by
 object identity and costs one message without arrays. Acks in any other order are grouped by frame in one sort, and
-packed into few messages (roots.py).
+packed into a few messages (roots.py).
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class PendingRoots:
 
 
 class Anchored(NamedTuple):
-    """The roots of some emitted tuples, ascending by tuple, spout task and root; each root of a tuple once.
+    """The roots of some emitted tuples, each once per tuple, ascending by tuple, spout task and root.
 
     A tuple that derives from thousands of inputs (a count, an aggregate) has all their roots. The roots of all tuples
     of a batch are found together, without a step per input.
